@@ -1,0 +1,25 @@
+#include <troupe/actors/actor_error.hpp>
+
+#include <caf/message.hpp>
+
+#if TROUPE_CAF_0_17
+CAF_ERROR_CODE_ENUM(troupe::errc, "troupe")
+#endif
+
+namespace troupe {
+
+caf::error to_caf(const error& why) {
+  return caf::make_error(why.code, why);
+}
+
+error from_caf(const caf::error& failure) {
+  if (compat::failed(failure)) {
+    const caf::message& context = failure.context();
+    if (context.size() == 1 && context.match_element<error>(0)) return context.get_as<error>(0);
+  }
+  return error{.code = errc::abandoned,
+               .effect = effect::unknown_outcome,
+               .text = "the actor that was asked has ended (" + to_string(failure) + ")"};
+}
+
+} // namespace troupe

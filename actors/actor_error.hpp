@@ -1,0 +1,40 @@
+/// troupe's errors as CAF's, and back: at an actor's boundary every failure is a caf::error.
+#pragma once
+
+#include <troupe/actors/messages.hpp>
+#include <troupe/completion/answer.hpp>
+
+#include <caf/error.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+/// \p why as a caf::error that carries all of it.
+[[nodiscard]] caf::error to_caf(const error& why);
+
+/// What \p failure says, for error handlers of requests. CAF's own errors (the actor has ended) become errc::abandoned.
+[[nodiscard]] error from_caf(const caf::error& failure);
+
+/// An answer to the request that \p self is handling, deliverable from any thread.
+template <class Self>
+[[nodiscard]] answer take_answer(Self* self) {
+  class sink final : public answer_sink {
+  public:
+    explicit sink(Self* handler) : reply_{handler} {}
+
+    void deliver(outcome result) noexcept override {
+      if (const error* failure = failure_of(result))
+        reply_.deliver(to_caf(*failure));
+      else
+        reply_.deliver(std::get<completion>(result));
+    }
+
+  private:
+    compat::foreign_reply reply_;
+  };
+  return answer{std::make_unique<sink>(self)};
+}
+
+} // namespace troupe

@@ -1,0 +1,176 @@
+/// The differences between CAF 0.17.6 and CAF 1.x, and nothing else. The only file that tells them apart.
+/// Keep to the common subset: class-based typed actors, state in members, clean-up in on_exit(), no links or groups.
+#pragma once
+
+#include <caf/config.hpp>
+
+// CAF_VERSION is written in octal by some 1.x releases: only the major version can be trusted.
+#if CAF_MAJOR_VERSION < 1
+#define TROUPE_CAF_0_17 1
+#else
+#define TROUPE_CAF_0_17 0
+#endif
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/event_based_actor.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/send.hpp>
+#include <caf/type_id.hpp>
+#include <caf/typed_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#if !TROUPE_CAF_0_17
+#include <caf/anon_mail.hpp>
+#include <caf/init_global_meta_objects.hpp>
+#endif
+
+#include <functional>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// A message type that never leaves the process: 1.x wants an id for it, 0.17 must not see it in the block.
+#if TROUPE_CAF_0_17
+#define TROUPE_LOCAL_TYPE(block, type)
+#else
+#define TROUPE_LOCAL_TYPE(block, type) CAF_ADD_TYPE_ID(block, type)
+#endif
+
+namespace troupe::compat {
+
+// Interfaces are written as caf::result<R>(A) signatures in both lines.
+#if TROUPE_CAF_0_17
+template <class Signature>
+struct interface_of;
+template <class... Results, class... Arguments>
+struct interface_of<caf::result<Results...>(Arguments...)> {
+  using type = typename caf::replies_to<std::decay_t<Arguments>...>::template with<Results...>;
+};
+template <class... Signatures>
+using typed_actor = caf::typed_actor<typename interface_of<Signatures>::type...>;
+#else
+template <class... Signatures>
+using typed_actor = caf::typed_actor<caf::statically_typed<Signatures...>>;
+#endif
+
+template <class Block>
+void register_types() {
+#if !TROUPE_CAF_0_17
+  caf::init_global_meta_objects<Block>();
+  caf::core::init_global_meta_objects();
+#endif
+}
+
+/// Sends from a thread that is no actor, or without caring for a sender. Never blocks.
+template <class Handle, class Message>
+void post(const Handle& to, Message&& what) {
+#if TROUPE_CAF_0_17
+  caf::anon_send(to, std::forward<Message>(what));
+#else
+  caf::anon_mail(std::forward<Message>(what)).send(to);
+#endif
+}
+
+/// Requests with a deadline: 0.17 keeps the timer until it expires, so hot paths use request_unbounded().
+template <class Self, class Handle, class Message>
+auto request_unbounded(Self* self, const Handle& to, Message&& what) {
+#if TROUPE_CAF_0_17
+  return self->request(to, caf::infinite, std::forward<Message>(what));
+#else
+  return self->mail(std::forward<Message>(what)).request(to, caf::infinite);
+#endif
+}
+
+inline void set_worker_count(caf::actor_system_config& settings, std::size_t count) {
+#if TROUPE_CAF_0_17
+  settings.set("scheduler.max-threads", count);
+#else
+  settings.set("caf.scheduler.max-threads", count);
+#endif
+}
+
+[[nodiscard]] inline bool failed(const caf::error& what) {
+#if TROUPE_CAF_0_17
+  return static_cast<bool>(what);
+#else
+  return what != caf::error{};
+#endif
+}
+
+/// A down handler per watched actor. 0.17 has one for all, 1.x one for each. Keep it as a member of the actor.
+class watches {
+public:
+  using callback = std::function<void(const caf::error&)>;
+
+  template <class Self, class Handle>
+  void add(Self* self, const Handle& watched, callback on_down) {
+#if TROUPE_CAF_0_17
+    if (std::exchange(installed_, true) == false)
+      self->set_down_handler([this](caf::down_msg& down) {
+        const auto found = callbacks_.find(down.source);
+        if (found == callbacks_.end()) return;
+        const callback run = std::move(found->second);
+        callbacks_.erase(found);
+        run(down.reason);
+      });
+    callbacks_[watched.address()] = std::move(on_down);
+    self->monitor(watched);
+#else
+    self->monitor(watched, [run = std::move(on_down)](const caf::error& reason) { run(reason); });
+#endif
+  }
+
+private:
+#if TROUPE_CAF_0_17
+  bool installed_ = false;
+  std::map<caf::actor_addr, callback> callbacks_;
+#endif
+};
+
+/// The reply to the request being handled, taken out of the handler so that any thread may deliver it.
+/// It enqueues at the requester with a null execution unit, which is thread-safe in both lines; delivering a
+/// caf::response_promise on a foreign thread is a data race in both.
+class foreign_reply {
+public:
+  template <class Self>
+  explicit foreign_reply(Self* self) {
+    auto* element = self->current_mailbox_element();
+    if (element == nullptr || element->mid.is_answered() || element->mid.is_response() || !element->sender) return;
+    responder_ = caf::actor_cast<caf::strong_actor_ptr>(self);
+    requester_ = element->sender;
+    id_ = self->take_current_message_id();
+  }
+  foreign_reply(foreign_reply&& other) noexcept { swap(other); }
+  foreign_reply& operator=(foreign_reply&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~foreign_reply() = default;
+
+  template <class Value>
+  void deliver(Value&& value) {
+    if (!requester_) return;
+#if TROUPE_CAF_0_17
+    auto element = caf::make_mailbox_element(std::move(responder_), id_.response_id(), caf::no_stages,
+                                             std::forward<Value>(value));
+#else
+    auto element = caf::make_mailbox_element(std::move(responder_), id_.response_id(), std::forward<Value>(value));
+#endif
+    std::exchange(requester_, nullptr)->enqueue(std::move(element), nullptr);
+  }
+
+private:
+  void swap(foreign_reply& other) noexcept {
+    responder_.swap(other.responder_);
+    requester_.swap(other.requester_);
+    std::swap(id_, other.id_);
+  }
+
+  caf::strong_actor_ptr responder_;
+  caf::strong_actor_ptr requester_;
+  caf::message_id id_;
+};
+
+} // namespace troupe::compat

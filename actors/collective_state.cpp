@@ -1,0 +1,55 @@
+#include <troupe/actors/collective_state.hpp>
+#include <troupe/collectives/validation.hpp>
+
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+collective_state::collective_state(rank self)
+  : self_{self}, closed_{.code = errc::world_failed,
+                         .text = "the world is still forming: wait until it is ready",
+                         .rank = self} {}
+
+void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, nanoseconds default_deadline) {
+  pipeline_ = std::move(pipeline);
+  default_deadline_ = default_deadline;
+  closed_ = {};
+}
+
+void collective_state::close(error reason) {
+  closed_ = std::move(reason);
+  closed_.effect = effect::rejected;
+}
+
+void collective_state::accept(rank_request asked, answer reply) {
+  if (error objection = objection_to(asked)) {
+    if (!objection.rank) objection.rank = self_;
+    return reply.deliver(std::move(objection));
+  }
+  const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
+  pipeline_->submit(std::exchange(next_, next_.next()), std::move(asked.what), deadline, std::move(reply));
+}
+
+error collective_state::objection_to(const rank_request& asked) const {
+  if (closed_) return closed_;
+  if (asked.epoch != pipeline_->formed_in())
+    return error{.code = errc::stale_epoch,
+                 .text = "the request is for epoch " + to_string(asked.epoch) + ", the world is in epoch " +
+                         to_string(pipeline_->formed_in()) + ": take the epoch from the world's latest event",
+                 .epoch = pipeline_->formed_in()};
+  if (asked.deadline < nanoseconds{0})
+    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  return validate(asked.what, *pipeline_->where());
+}
+
+void collective_state::end(const std::string& reason) {
+  error why{.code = errc::abandoned,
+            .text = "the collective actor of rank " + to_string(self_) + " has ended: " + reason,
+            .rank = self_};
+  if (pipeline_ && pipeline_->load() > 0) pipeline_->fail(why);
+  pipeline_ = nullptr;
+  close(std::move(why));
+}
+
+} // namespace troupe

@@ -1,0 +1,198 @@
+#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/collective_actor.hpp>
+#include <troupe/actors/world_actor.hpp>
+#include <troupe/collectives/solo_communicator.hpp>
+#include <troupe/collectives/validation.hpp>
+#include <troupe/completion/answer_group.hpp>
+
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::vector<rank> ranks_of(const world_plan& plan) {
+  std::vector<rank> ranks;
+  for (const local_rank& one : plan.locals) ranks.push_back(one.self);
+  return ranks;
+}
+
+template <class... Handlers>
+struct overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+overloaded(Handlers...) -> overloaded<Handlers...>;
+
+} // namespace
+
+world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives)
+  : world_inner_handle::base{settings}, plan_{std::move(plan)}, state_{plan_.world_size, ranks_of(plan_)},
+    collectives_{std::move(collectives)} {}
+
+world_actor::behavior_type world_actor::make_behavior() {
+  for (std::size_t i = 0; i < collectives_.size(); ++i)
+    watches_.add(this, collectives_[i], [this, self = plan_.locals[i].self](const caf::error& reason) {
+      carry_out(state_.on_fault(state_.current_epoch(),
+                                {.code = errc::abandoned,
+                                 .text = "the collective actor of rank " + to_string(self) + " ended: " + to_string(reason),
+                                 .rank = self}));
+    });
+  carry_out(state_.begin());
+  return {
+      [this](world_request& asked) -> caf::result<completion> {
+        accept(std::move(asked), take_answer(this));
+        return caf::delegated<completion>{};
+      },
+      [this](posted_world_request& posted) { accept(std::move(posted.what), std::move(*posted.reply)); },
+      [this](status_query) { return state_.event(); },
+      [this](subscribe& wish) {
+        this->send(wish.listener, state_.event());
+        listeners_.push_back(std::move(wish.listener));
+      },
+      [this](stop_world) { carry_out(state_.on_stop()); },
+      [this](rank_report& report) {
+        switch (report.what) {
+          case rank_report::kind::formed: return carry_out(state_.on_formed(report.epoch, report.failure));
+          case rank_report::kind::faulted: return carry_out(state_.on_fault(report.epoch, std::move(report.failure)));
+          case rank_report::kind::drained: return carry_out(state_.on_drained(report.epoch, report.failure));
+          case rank_report::kind::released: return carry_out(state_.on_released(report.epoch, report.failure));
+        }
+      },
+  };
+}
+
+void world_actor::on_exit() {
+  if (!left_) {
+    // Killed: what would have been done in order is done at once, without anyone left to report to.
+    const error why{.code = errc::abandoned, .text = "the world actor was killed"};
+    for (const auto& one : pipelines_) {
+      one->fail(why);
+      plan_.helpers->run("the abort of rank " + to_string(one->self()), plan_.deadlines.abort,
+                         [one] { one->abort(); }, [](const error&) {});
+    }
+    for (const auto& one : collectives_) this->send(one, leave{});
+    world_event last = state_.event();
+    last.phase = world_phase::stopped;
+    last.reason = why;
+    announce(last);
+  }
+  pipelines_.clear();
+  collectives_.clear();
+  listeners_.clear();
+}
+
+void world_actor::carry_out(world_effects effects) {
+  for (auto& effect : effects)
+    std::visit(overloaded{
+                   [this](world_effect::form) { form(); },
+                   [this](world_effect::adopt) { adopt(); },
+                   [this](const world_effect::announce& what) { announce(what.event); },
+                   [this](const world_effect::close_gates& what) {
+                     for (const auto& one : collectives_) this->send(one, close_gate{what.reason});
+                   },
+                   [this](const world_effect::fail& what) {
+                     for (const auto& one : pipelines_) one->fail(what.reason);
+                   },
+                   [this](world_effect::abort) {
+                     on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
+                                   [](rank_pipeline& one) { one.abort(); });
+                   },
+                   [this](world_effect::drain) {
+                     on_every_rank("the drain", plan_.deadlines.drain + plan_.deadlines.drain, rank_report::kind::drained,
+                                   [limit = plan_.deadlines.drain](rank_pipeline& one) {
+                                     if (!one.drain(limit))
+                                       throw exception{errc::deadline_exceeded, "work was still in flight when the "
+                                                                                "world's time to drain was over"};
+                                   });
+                   },
+                   [this](world_effect::release) {
+                     on_every_rank("the release", plan_.deadlines.release, rank_report::kind::released,
+                                   [](rank_pipeline& one) { one.close(); });
+                   },
+                   [this](world_effect::leave) {
+                     left_ = true;
+                     for (const auto& one : collectives_) this->send(one, leave{});
+                     quit();
+                   },
+               },
+               effect);
+}
+
+void world_actor::form() {
+  const epoch now = state_.current_epoch();
+  try {
+    const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
+    for (const local_rank& one : plan_.locals) {
+      std::shared_ptr<communicator> peers =
+          plan_.world_size > 1 ? plan_.backend->create(id, one.self, plan_.world_size, one.where)
+                               : std::make_shared<solo_communicator>(one.where);
+      const auto world = caf::actor_cast<world_inner_handle>(this);
+      pipelines_.push_back(rank_pipeline::create(plan_.services, std::move(peers), one.hand, now,
+                                                 [world, self = one.self, now](error why) {
+                                                   compat::post(world, rank_report{rank_report::kind::faulted, self, now,
+                                                                                   std::move(why)});
+                                                 }));
+    }
+  } catch (...) {
+    return carry_out(state_.on_formed(now, current_error()));
+  }
+  on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, [](rank_pipeline& one) { one.init(); });
+}
+
+void world_actor::adopt() {
+  for (std::size_t i = 0; i < collectives_.size(); ++i)
+    this->send(collectives_[i], adopt_pipeline{pipelines_[i], plan_.deadlines.operation});
+}
+
+void world_actor::announce(const world_event& event) {
+  for (const auto& one : listeners_) this->send(one, event);
+  plan_.board->publish(event);
+}
+
+void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, step work) {
+  const auto world = caf::actor_cast<world_inner_handle>(this);
+  // A rank whose pipeline could not even be made has nothing to do, and says so.
+  for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
+    this->send(world, rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
+  for (const auto& one : pipelines_)
+    plan_.helpers->run(std::string{doing} + " of rank " + to_string(one->self()), deadline,
+                       [one, work] { work(*one); },
+                       [world, report, self = one->self(), now = one->formed_in()](error failure) {
+                         if (failure && !failure.rank) failure.rank = self;
+                         compat::post(world, rank_report{report, self, now, std::move(failure)});
+                       });
+}
+
+void world_actor::accept(world_request asked, answer reply) {
+  const ticket name = state_.next_ticket();
+  if (error objection = objection_to(asked)) {
+    objection.ticket = name;
+    return reply.deliver(std::move(objection));
+  }
+  auto parts = split_answer(std::move(reply), name, collectives_.size());
+  for (std::size_t i = 0; i < collectives_.size(); ++i)
+    this->send(collectives_[i], posted_request{{std::move(asked.parts[i]), asked.epoch, asked.deadline},
+                                               std::make_shared<answer>(std::move(parts[i]))});
+}
+
+error world_actor::objection_to(const world_request& asked) const {
+  if (error objection = state_.objection_to(asked)) return objection;
+  // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
+  for (std::size_t i = 0; i < asked.parts.size(); ++i)
+    if (error objection = validate(asked.parts[i], *plan_.locals[i].where)) {
+      objection.rank = plan_.locals[i].self;
+      return objection;
+    }
+  return {};
+}
+
+spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
+  std::vector<collective_handle> collectives;
+  for (const local_rank& one : plan.locals) collectives.push_back(system.spawn<collective_actor>(one.self));
+  auto world = system.spawn<world_actor>(std::move(plan), collectives);
+  return {world, std::move(collectives)};
+}
+
+} // namespace troupe

@@ -1,0 +1,50 @@
+/// The actor that forms a world, orders requests to all of it, watches its ranks and ends it.
+#pragma once
+
+#include <troupe/actors/messages.hpp>
+#include <troupe/actors/world_plan.hpp>
+#include <troupe/actors/world_state.hpp>
+
+#include <functional>
+#include <vector>
+
+namespace troupe {
+
+/// Shell around world_state: carries out its effects. Everything that may block runs in helpers (BLK-1).
+class world_actor final : public world_inner_handle::base {
+public:
+  /// \p collectives are the local ranks' actors, in the order of \p plan's locals.
+  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives);
+
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  void carry_out(world_effects effects);
+  void form();
+  void adopt();
+  void announce(const world_event& event);
+  void accept(world_request asked, answer reply);
+  [[nodiscard]] error objection_to(const world_request& asked) const;
+
+  using step = std::function<void(rank_pipeline&)>;
+  /// Runs \p work on every local rank's pipeline in helpers, and reports each end to this actor.
+  void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, step work);
+
+  world_plan plan_;
+  world_state state_;
+  std::vector<collective_handle> collectives_;
+  std::vector<std::shared_ptr<rank_pipeline>> pipelines_;
+  std::vector<listener_handle> listeners_;
+  compat::watches watches_;
+  bool left_ = false;
+};
+
+/// Spawns a world and one collective actor per local rank. Its phases appear on \p plan's board.
+struct spawned_world {
+  world_inner_handle world;
+  std::vector<collective_handle> collectives;
+};
+[[nodiscard]] spawned_world spawn_world(caf::actor_system& system, world_plan plan);
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+#include <troupe/actors/world_board.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+void world_board::publish(world_event event) {
+  std::vector<listener> listeners;
+  {
+    const std::lock_guard lock{guard_};
+    latest_ = event;
+    listeners = listeners_;
+    changed_.notify_all();
+  }
+  for (const auto& heard : listeners) heard(event);
+}
+
+world_event world_board::latest() const {
+  const std::lock_guard lock{guard_};
+  return latest_;
+}
+
+bool world_board::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
+  std::unique_lock lock{guard_};
+  return changed_.wait_for(lock, at_most, [&] { return enough(latest_); });
+}
+
+void world_board::listen(listener heard) {
+  const std::lock_guard lock{guard_};
+  listeners_.push_back(std::move(heard));
+}
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+/// Where plain threads read and await what actors are told by message.
+#pragma once
+
+#include <troupe/actors/world_event.hpp>
+#include <troupe/completion/clock.hpp>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+namespace troupe {
+
+/// Threads: safe from any.
+class world_board {
+public:
+  using listener = std::function<void(const world_event&)>;
+
+  void publish(world_event event);
+  [[nodiscard]] world_event latest() const;
+  /// Waits until \p enough says yes to the latest event, at most \p at_most. Returns whether it did.
+  [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
+  /// Calls \p heard for every later event, on the world actor's thread: it must neither block nor throw.
+  void listen(listener heard);
+
+private:
+  mutable std::mutex guard_;
+  mutable std::condition_variable changed_;
+  world_event latest_;
+  std::vector<listener> listeners_;
+};
+
+} // namespace troupe

@@ -1,0 +1,36 @@
+/// What a world tells about itself.
+#pragma once
+
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+enum class world_phase : std::uint8_t {
+  forming,  ///< Ranks are meeting; requests are rejected.
+  ready,    ///< Requests are served.
+  failed,   ///< Closed after a fault; requests are rejected with its reason.
+  stopping, ///< No new requests; those in flight are finishing.
+  stopped,  ///< Everything has been given back.
+};
+
+[[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
+
+/// Sent to subscribers at every change of phase, in order.
+struct world_event {
+  world_phase phase = world_phase::forming;
+  troupe::epoch epoch;
+  int world_size = 0;
+  std::vector<rank> local_ranks; ///< Those of this process, ascending.
+  error reason;                  ///< Why it failed; errc::none otherwise.
+};
+
+/// One line for people.
+[[nodiscard]] std::string describe(const world_event& event);
+
+} // namespace troupe

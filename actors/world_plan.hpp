@@ -1,0 +1,45 @@
+/// What a world is made of: given to the world actor when it is spawned.
+#pragma once
+
+#include <troupe/actors/world_board.hpp>
+#include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/helper_crew.hpp>
+#include <troupe/collectives/launcher.hpp>
+#include <troupe/collectives/rank_pipeline.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+/// How long each phase of a world may take (TIM-1).
+struct world_deadlines {
+  nanoseconds form{std::chrono::seconds{60}};
+  nanoseconds operation{std::chrono::seconds{60}}; ///< Of a request that does not say.
+  nanoseconds drain{std::chrono::seconds{30}};
+  nanoseconds release{std::chrono::seconds{30}};
+  nanoseconds abort{std::chrono::seconds{30}};
+};
+
+/// A rank that lives in this process.
+struct local_rank {
+  rank self;
+  std::shared_ptr<device> where;
+  std::shared_ptr<launcher> hand;
+};
+
+struct world_plan {
+  int world_size = 0;
+  std::vector<local_rank> locals{}; ///< Ascending by rank.
+  /// Names the formation to all processes; made by the world itself when all ranks are local.
+  std::optional<unique_id> id{};
+  std::shared_ptr<troupe::backend> backend;
+  std::shared_ptr<helper_crew> helpers;
+  std::shared_ptr<world_board> board;
+  pipeline_services services{};
+  world_deadlines deadlines;
+};
+
+} // namespace troupe

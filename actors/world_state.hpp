@@ -1,0 +1,73 @@
+/// What a world decides, without CAF: phases, epoch, the order of requests, and what a fault leads to.
+#pragma once
+
+#include <troupe/actors/world_event.hpp>
+#include <troupe/collectives/request.hpp>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// What the shell must do, in the order given.
+namespace world_effect {
+struct form {};                   ///< Every local rank: meet the others, in a helper.
+struct adopt {};                  ///< Every collective actor: take your pipeline.
+struct announce { world_event event; };
+struct close_gates { error reason; };
+struct fail { error reason; };    ///< Every pipeline: set the mark. Comes before abort.
+struct abort {};                  ///< Every pipeline together, in helpers.
+struct drain {};                  ///< Every pipeline, in helpers.
+struct release {};                ///< Every pipeline: give the communicator back, in helpers.
+struct leave {};                  ///< Everything is given back: collective actors and the world end.
+} // namespace world_effect
+
+using world_effects =
+    std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
+                             world_effect::fail, world_effect::abort, world_effect::drain, world_effect::release,
+                             world_effect::leave>>;
+
+/// The states are those of world_phase. Reports about ranks come once per rank and step; those of another epoch are
+/// ignored (EPO-1).
+class world_state {
+public:
+  /// \p local_ranks ascending and not empty.
+  world_state(int world_size, std::vector<rank> local_ranks);
+
+  [[nodiscard]] world_effects begin();
+  [[nodiscard]] world_effects on_formed(epoch formed_in, const error& failure);
+  [[nodiscard]] world_effects on_fault(epoch formed_in, error failure);
+  [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
+  /// A communicator was given back, or its abort has ended, or that was given up.
+  [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
+  [[nodiscard]] world_effects on_stop();
+
+  /// errc::none if \p asked may be sent to the ranks, else why not.
+  [[nodiscard]] error objection_to(const world_request& asked) const;
+  /// The name of the next admitted request.
+  [[nodiscard]] ticket next_ticket() noexcept;
+
+  [[nodiscard]] world_event event() const;
+  [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
+
+private:
+  [[nodiscard]] world_effects fail(error reason);
+  [[nodiscard]] world_effects finish();
+  /// Counts one rank's report; true when it was the last.
+  [[nodiscard]] bool last_report() noexcept;
+  void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
+
+  int world_size_;
+  std::vector<rank> local_ranks_;
+  world_phase phase_ = world_phase::forming;
+  epoch epoch_{0};
+  error reason_;
+  std::size_t outstanding_ = 0;
+  bool releasing_ = false;      ///< Communicators are being given back or aborted.
+  bool released_ = false;       ///< They all have been.
+  bool stop_requested_ = false;
+  ticket next_{1};
+};
+
+} // namespace troupe

@@ -1,0 +1,16 @@
+# A layer is one top-level folder, one library and one include root. A layer's include root holds a link to its own
+# folder only, so a header of a layer that is not linked cannot be included: the direction holds by construction.
+function(troupe_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;NEEDS")
+  set(root ${PROJECT_BINARY_DIR}/include/${name})
+  file(MAKE_DIRECTORY ${root}/troupe)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${name} ${root}/troupe/${name} SYMBOLIC)
+
+  add_library(troupe_${name} STATIC ${arg_SOURCES})
+  add_library(troupe::${name} ALIAS troupe_${name})
+  target_compile_features(troupe_${name} PUBLIC cxx_std_20)
+  set_target_properties(troupe_${name} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${root}>)
+  target_link_libraries(troupe_${name} PUBLIC ${arg_NEEDS})
+  troupe_warnings(troupe_${name})
+endfunction()

@@ -1,0 +1,82 @@
+/// The seam between troupe and whatever moves data between ranks.
+#pragma once
+
+#include <troupe/collectives/operation.hpp>
+#include <troupe/device/device.hpp>
+#include <troupe/device/stream.hpp>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Names one formation of a world to all its ranks. It is a capability: never log or dump it (SEC-1).
+struct unique_id {
+  std::array<std::byte, 128> bytes{};
+};
+
+/// One rank's end of a communicator.
+///
+/// Life: constructed (cheap) → init() → launch()… → destroy() or abort().
+/// Threads: init(), abort(), destroy() on helper threads; launch() and check() on the device's launcher
+/// thread only (BLK-1). abort() may run while init() or launch() of the same object is stuck, and makes it return.
+class communicator {
+public:
+  communicator(rank self, int world_size, std::shared_ptr<device> where) noexcept
+    : self_{self}, world_size_{world_size}, device_{std::move(where)} {}
+  communicator(const communicator&) = delete;
+  communicator& operator=(const communicator&) = delete;
+  virtual ~communicator() = default;
+
+  /// Meets the other ranks; returns when all have come. May take long or for ever: abort() ends it.
+  virtual void init() = 0;
+
+  /// Enqueues a validated collective. Returns when it is in the stream.
+  /// Errors: thrown when it could not be enqueued; the communicator must then be considered failed.
+  virtual void launch(const operation& what, stream_ref stream) = 0;
+
+  /// Throws if an error has been seen asynchronously.
+  virtual void check() = 0;
+
+  /// Makes everything of this rank end: operations in flight leave the device, successful or not.
+  /// Their completion then means nothing. Idempotent.
+  virtual void abort() = 0;
+
+  /// Gives everything back after all work has finished and all ranks stopped launching. Idempotent; nothing after abort().
+  virtual void destroy() = 0;
+
+  [[nodiscard]] rank self() const noexcept { return self_; }
+  [[nodiscard]] int world_size() const noexcept { return world_size_; }
+  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
+
+private:
+  rank self_;
+  int world_size_;
+  std::shared_ptr<device> device_;
+};
+
+/// A kind of communicator: mock or nccl. Threads: safe from any.
+class backend {
+public:
+  backend() = default;
+  backend(const backend&) = delete;
+  backend& operator=(const backend&) = delete;
+  virtual ~backend() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Version and origin for people, e.g. "NCCL 2.28.9 from /usr/lib/libnccl.so.2".
+  [[nodiscard]] virtual std::string version() const = 0;
+
+  /// A fresh name for one formation. Made once and given to every rank.
+  [[nodiscard]] virtual unique_id make_unique_id() = 0;
+
+  /// Rank \p self's end of the communicator that \p id names; call init() on it.
+  /// Errors: invalid_argument (rank outside the world).
+  [[nodiscard]] virtual std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                             std::shared_ptr<device> where) = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,40 @@
+/// Threads for whatever may take long or for ever: forming, aborting, destroying. Each job has a deadline (TIM-1);
+/// one that outstays it is abandoned, and its owner is told.
+#pragma once
+
+#include <troupe/completion/clock.hpp>
+#include <troupe/device/error.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// Threads: run() from any.
+class helper_crew {
+public:
+  using work = std::function<void()>;
+  /// Gets errc::none, what the work threw, or errc::deadline_exceeded when it was abandoned. Called once.
+  using done = std::function<void(error)>;
+
+  helper_crew();
+  helper_crew(const helper_crew&) = delete;
+  helper_crew& operator=(const helper_crew&) = delete;
+  /// Waits for all jobs, each at most until its deadline.
+  ~helper_crew();
+
+  /// Runs \p task on a thread of its own. \p on_done is called on that thread, or on the crew's when abandoned; an
+  /// abandoned task goes on alone, so it must own what it uses.
+  void run(std::string name, nanoseconds deadline, work task, done on_done);
+
+  /// Jobs that outstayed their deadline and have not returned since.
+  [[nodiscard]] std::size_t abandoned_count() const noexcept;
+
+private:
+  struct roster;
+  std::shared_ptr<roster> roster_;
+};
+
+} // namespace troupe

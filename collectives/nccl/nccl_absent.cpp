@@ -1,0 +1,32 @@
+// Stands in for the other files of this folder where troupe is built without CUDA.
+#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/collectives/nccl/nccl_library.hpp>
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw exception{errc::missing, "this troupe was built without NCCL: build it with -DTROUPE_CUDA=ON, the CUDA toolkit "
+                                 "12.4 or newer and nccl.h, or use --backend mock"};
+}
+
+} // namespace
+
+std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::filesystem::path>&) {
+  refuse();
+}
+
+bool nccl_library::has(std::string_view) const {
+  return handle_ != nullptr && false; // never reached: nothing can be opened
+}
+
+std::string nccl_library::version_text(int number) {
+  return std::to_string(number);
+}
+
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>&) {
+  refuse();
+}
+
+} // namespace troupe

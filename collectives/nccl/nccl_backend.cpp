@@ -1,0 +1,54 @@
+#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/collectives/nccl/nccl_call.hpp>
+#include <troupe/collectives/nccl/nccl_communicator.hpp>
+#include <troupe/collectives/nccl/nccl_library.hpp>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class nccl_backend final : public backend {
+public:
+  explicit nccl_backend(std::shared_ptr<const nccl_library> library) : library_{std::move(library)} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
+
+  [[nodiscard]] std::string version() const override {
+    return "NCCL " + library_->version() + " from " + library_->path().string();
+  }
+
+  [[nodiscard]] unique_id make_unique_id() override {
+    ncclUniqueId native{};
+    nccl_call(library_->functions(), library_->functions().get_unique_id(&native), "ncclGetUniqueId");
+    unique_id id;
+    static_assert(sizeof native == sizeof id.bytes);
+    std::memcpy(id.bytes.data(), &native, sizeof native);
+    return id;
+  }
+
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    if (world_size < 1 || self.value() < 0 || self.value() >= world_size)
+      throw exception{errc::invalid_argument, "rank " + to_string(self) + " is outside a world of " +
+                                                  std::to_string(world_size) + " (ranks count from 0)"};
+    if (where == nullptr || where->api().name() != "cuda")
+      throw exception{errc::invalid_argument, "an NCCL communicator needs a CUDA device, and rank " + to_string(self) +
+                                                  " has none: use the mock backend with mock devices"};
+    return std::make_shared<nccl_communicator>(library_, id, self, world_size, std::move(where));
+  }
+
+private:
+  std::shared_ptr<const nccl_library> library_;
+};
+
+} // namespace
+
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>& library) {
+  return std::make_shared<nccl_backend>(nccl_library::open(library));
+}
+
+} // namespace troupe

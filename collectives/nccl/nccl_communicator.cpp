@@ -1,0 +1,236 @@
+#include <troupe/collectives/nccl/nccl_call.hpp>
+#include <troupe/collectives/nccl/nccl_communicator.hpp>
+#include <troupe/device/unreturned.hpp>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+/// How long abort() lets a call leave that is inside NCCL: a launch takes microseconds, so what stays is stuck.
+constexpr std::chrono::milliseconds time_to_leave{10};
+
+ncclDataType_t as_nccl(dtype type) {
+  switch (type) {
+    case dtype::u8: return ncclUint8;
+    case dtype::i32: return ncclInt32;
+    case dtype::i64: return ncclInt64;
+    case dtype::f32: return ncclFloat32;
+    case dtype::f64: return ncclFloat64;
+    case dtype::bf16: return ncclBfloat16;
+  }
+  throw exception{errc::invalid_argument, "a value that names no dtype"};
+}
+
+ncclRedOp_t as_nccl(reduction op) {
+  switch (op) {
+    case reduction::sum: return ncclSum;
+    case reduction::min: return ncclMin;
+    case reduction::max: return ncclMax;
+  }
+  throw exception{errc::invalid_argument, "a value that names no reduction"};
+}
+
+cudaStream_t as_cuda(stream_ref stream) noexcept {
+  return reinterpret_cast<cudaStream_t>(stream.native());
+}
+
+} // namespace
+
+/// One thread's stay inside NCCL. Refused unless the communicator is ready.
+class nccl_communicator::visit {
+public:
+  explicit visit(nccl_communicator& host) : host_{host} {
+    const std::lock_guard lock{host_.guard_};
+    if (host_.phase_ != phase::ready)
+      throw exception{error{.code = errc::communicator_failed,
+                            .text = host_.phase_ == phase::fresh || host_.phase_ == phase::forming
+                                        ? "the communicator has not been formed yet: call init() first"
+                                        : "the communicator has been aborted or destroyed: form a new world",
+                            .rank = host_.self()}};
+    handle_ = host_.handle_;
+    ++host_.inside_;
+  }
+  visit(const visit&) = delete;
+  visit& operator=(const visit&) = delete;
+  ~visit() {
+    const std::lock_guard lock{host_.guard_};
+    --host_.inside_;
+    host_.left_.notify_all();
+  }
+  [[nodiscard]] ncclComm_t handle() const noexcept { return handle_; }
+
+private:
+  nccl_communicator& host_;
+  ncclComm_t handle_ = nullptr;
+};
+
+nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self,
+                                     int world_size, std::shared_ptr<device> where) noexcept
+  : communicator{self, world_size, std::move(where)}, library_{std::move(library)}, nccl_{library_->functions()} {
+  std::memcpy(&id_, id.bytes.data(), sizeof id_);
+}
+
+nccl_communicator::~nccl_communicator() {
+  if (phase_ == phase::fresh || phase_ == phase::ended) return;
+  return_or_report("an NCCL communicator", [this] {
+    throw exception{error{.code = errc::internal,
+                          .text = "it was neither aborted nor destroyed, and is leaked: call abort() or destroy() "
+                                  "before dropping it",
+                          .rank = self()}};
+  });
+}
+
+error nccl_communicator::aborted(const char* during) const {
+  return error{.code = errc::communicator_failed,
+               .text = std::string{"the communicator was aborted during "} + during + ": form a new world",
+               .rank = self()};
+}
+
+/// NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; then results come later.
+ncclResult_t nccl_communicator::wait_out(ncclResult_t result) const {
+  while (result == ncclInProgress) {
+    std::this_thread::yield();
+    const std::lock_guard lock{guard_}; // so that abort() does not free the handle under this short call
+    if (phase_ == phase::ended) return ncclRemoteError;
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl_.comm_get_async_error(handle_, &state);
+    result = asked == ncclSuccess ? state : asked;
+  }
+  return result;
+}
+
+void nccl_communicator::init() {
+  where()->api().enter_thread(where()->id());
+  auto word = std::make_unique<nccl_barrier_word>(where());
+  {
+    const std::lock_guard lock{guard_};
+    if (phase_ == phase::ended) throw exception{aborted("init()")};
+    if (phase_ != phase::fresh)
+      throw exception{errc::invalid_argument, "init() is called once: create a new communicator"};
+    barrier_word_ = std::move(word);
+    form();
+    phase_ = phase::forming;
+    ++inside_;
+  }
+
+  const ncclResult_t result = wait_out(nccl_.group_end()); // meets the other ranks
+
+  const std::lock_guard lock{guard_};
+  --inside_;
+  left_.notify_all();
+  if (phase_ == phase::ended) throw exception{aborted("init()")};
+  phase_ = result == ncclSuccess ? phase::ready : phase::unusable;
+  nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
+}
+
+/// Obtains the handle and leaves the calling thread inside a group, whose end does the rest. Local, so short.
+void nccl_communicator::form() {
+  nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  const ncclResult_t result = nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), &config);
+  std::memset(&id_, 0, sizeof id_); // a capability (SEC-1), and no longer needed
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  handle_ = nullptr;
+  phase_ = phase::ended;
+  static_cast<void>(nccl_.group_end()); // the first failure is the one to tell
+  nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
+}
+
+void nccl_communicator::launch(const operation& what, stream_ref stream) {
+  const visit stay{*this};
+  std::visit([&](const auto& one) { enqueue(one, stream, stay.handle()); }, what);
+}
+
+void nccl_communicator::expect_launched(ncclResult_t result) const {
+  result = wait_out(result);
+  if (result == ncclSuccess) [[likely]]
+    return;
+  {
+    const std::lock_guard lock{guard_};
+    if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
+  }
+  nccl_call(nccl_, result, "ncclAllReduce", self(), effect::unknown_outcome);
+}
+
+void nccl_communicator::enqueue(const all_reduce& what, stream_ref stream, ncclComm_t handle) {
+  if (what.count == 0) return; // the same on every rank, by validation (ORD-2)
+  const ncclResult_t result = nccl_.all_reduce(what.send.memory.data(), what.recv.memory.data(), what.count,
+                                               as_nccl(what.type), as_nccl(what.op), handle, as_cuda(stream));
+  expect_launched(result);
+}
+
+void nccl_communicator::enqueue(const barrier&, stream_ref stream, ncclComm_t handle) {
+  void* const word = barrier_word_->address();
+  const ncclResult_t result = nccl_.all_reduce(word, word, 1, ncclInt32, ncclSum, handle, as_cuda(stream));
+  expect_launched(result);
+  barrier_word_->used_in(stream);
+}
+
+void nccl_communicator::enqueue(const copy&, stream_ref, ncclComm_t) {
+  throw exception{errc::internal, "a copy is local to its rank and never reaches a communicator"};
+}
+
+void nccl_communicator::check() {
+  const visit stay{*this};
+  ncclResult_t state = ncclSuccess;
+  nccl_call(nccl_, nccl_.comm_get_async_error(stay.handle(), &state), "ncclCommGetAsyncError", self());
+  if (state != ncclInProgress) nccl_call(nccl_, state, "ncclCommGetAsyncError", self(), effect::unknown_outcome);
+}
+
+void nccl_communicator::abort() {
+  ncclComm_t handle = nullptr;
+  {
+    std::unique_lock lock{guard_};
+    phase_ = phase::ended; // from here on nobody enters; an init() that has not begun will notice
+    handle = std::exchange(handle_, nullptr);
+    if (handle == nullptr) return;
+    left_.wait_for(lock, time_to_leave, [this] { return inside_ == 0; });
+  }
+  try {
+    where()->api().enter_thread(where()->id());
+  } catch (const exception&) { // a poisoned device refuses that too: the communicator must end none the less
+  }
+  nccl_call(nccl_, nccl_.comm_abort(handle), "ncclCommAbort", self());
+}
+
+void nccl_communicator::destroy() {
+  ncclComm_t handle = nullptr;
+  {
+    std::unique_lock lock{guard_};
+    if (phase_ == phase::ended || phase_ == phase::closing) return;
+    if (phase_ == phase::forming) throw exception{errc::invalid_argument, "destroy() during init(): call abort()"};
+    if (phase_ == phase::unusable) {
+      lock.unlock();
+      return abort();
+    }
+    handle = handle_;
+    phase_ = handle != nullptr ? phase::closing : phase::ended;
+    if (handle == nullptr) return;
+    ++inside_;
+  }
+
+  where()->api().enter_thread(where()->id());
+  const ncclResult_t finalized = wait_out(nccl_.comm_finalize(handle)); // flushes; waits for NCCL's own work
+
+  {
+    const std::lock_guard lock{guard_};
+    --inside_;
+    left_.notify_all();
+    if (phase_ == phase::ended) throw exception{aborted("destroy()")};
+    phase_ = phase::ended;
+    handle_ = nullptr;
+  }
+  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what finalizing could not
+  nccl_call(nccl_, finalized, "ncclCommFinalize", self());
+  nccl_call(nccl_, nccl_.comm_destroy(handle), "ncclCommDestroy", self());
+}
+
+} // namespace troupe

@@ -1,0 +1,48 @@
+/// The part of NCCL that troupe calls, as pointers found at run time. For collectives/nccl only: it needs nccl.h.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+
+namespace troupe {
+
+/// Newer functions are typed here, not by nccl.h: the header of the build may be older than the library.
+using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
+                                          int flags);
+using nccl_get_last_error = const char* (*)(ncclComm_t);
+
+/// Members down to group_end are never null; the later ones are null where the library lacks them.
+struct nccl_functions {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetErrorString) get_error_string = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  nccl_get_last_error get_last_error = nullptr;
+  nccl_comm_revoke comm_revoke = nullptr;
+  nccl_comm_shrink comm_shrink = nullptr;
+
+  /// Finds them in what dlopen() returned. Errors: unsupported, naming a required one that is absent.
+  [[nodiscard]] static nccl_functions find(void* library);
+};
+
+// The ABI we rely on: a header in which one of these has moved would make us call the library wrongly.
+static_assert(NCCL_UNIQUE_ID_BYTES == 128 && sizeof(ncclUniqueId) == 128);
+static_assert(sizeof(ncclComm_t) == sizeof(void*) && sizeof(ncclResult_t) == sizeof(int));
+static_assert(ncclSuccess == 0 && ncclUnhandledCudaError == 1 && ncclSystemError == 2 && ncclInternalError == 3);
+static_assert(ncclInvalidArgument == 4 && ncclInvalidUsage == 5 && ncclRemoteError == 6 && ncclInProgress == 7);
+static_assert(ncclUint8 == 1 && ncclInt32 == 2 && ncclInt64 == 4 && ncclFloat32 == 7 && ncclFloat64 == 8);
+static_assert(ncclBfloat16 == 9 && ncclSum == 0 && ncclMax == 2 && ncclMin == 3);
+static_assert(offsetof(ncclConfig_t, size) == 0 && offsetof(ncclConfig_t, magic) == 8);
+static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, blocking) == 16);
+
+} // namespace troupe

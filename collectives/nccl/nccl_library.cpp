@@ -1,0 +1,102 @@
+#include <troupe/collectives/nccl/nccl_functions.hpp>
+#include <troupe/collectives/nccl/nccl_library.hpp>
+#include <troupe/device/error.hpp>
+
+#include <dlfcn.h>
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+constexpr int oldest_version = 22700;
+constexpr const char* soname = "libnccl.so.2";
+
+constexpr const char* remedy =
+    "install NCCL 2.27 or newer (package libnccl2, or pip's nvidia-nccl-cu12 or -cu13, whose "
+    "library is in site-packages/nvidia/nccl/lib), or give its path in the configuration, "
+    "or use --backend mock";
+
+/// Where packages and images put the library without telling the dynamic linker.
+constexpr std::array usual_folders{
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib",
+    "/usr/local/cuda/lib64",     "/usr/local/nccl/lib"};
+
+struct attempt {
+  void* handle = nullptr;
+  std::string failure; ///< The dynamic linker's words.
+};
+
+attempt try_open(const std::string& name) {
+  // Local, so that its symbols do not reach other libraries of the program; now, so that a library that lacks
+  // something fails here and not in the middle of a collective.
+  attempt result{.handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL), .failure = {}};
+  if (result.handle == nullptr) {
+    const char* words = ::dlerror();
+    result.failure = words != nullptr ? words : name + ": unknown failure";
+  }
+  return result;
+}
+
+void* open_explicit(const std::filesystem::path& path) {
+  const attempt tried = try_open(path.string());
+  if (tried.handle == nullptr)
+    throw exception{errc::missing, "the NCCL library given by the configuration, " + path.string() +
+                                       ", cannot be opened (" + tried.failure +
+                                       "): correct the path or leave it out, and " + remedy};
+  return tried.handle;
+}
+
+void* open_found() {
+  std::string failures;
+  attempt tried = try_open(soname);
+  if (tried.handle != nullptr) return tried.handle;
+  failures = tried.failure;
+  for (const char* folder : usual_folders) {
+    tried = try_open(std::string{folder} + '/' + soname);
+    if (tried.handle != nullptr) return tried.handle;
+    failures += "; " + tried.failure;
+  }
+  throw exception{errc::missing, "no NCCL library found: " + std::string{remedy} + ". Tried: " + failures};
+}
+
+std::filesystem::path file_of(void* function) {
+  Dl_info found{};
+  if (::dladdr(function, &found) == 0 || found.dli_fname == nullptr) return soname;
+  return found.dli_fname;
+}
+
+} // namespace
+
+std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::filesystem::path>& explicit_path) {
+  void* const handle = explicit_path ? open_explicit(*explicit_path) : open_found();
+
+  // The version first: an old library lacks functions too, and its age is the better reason.
+  void* const version_function = ::dlsym(handle, "ncclGetVersion");
+  if (version_function == nullptr)
+    throw exception{errc::missing, "the library " + (explicit_path ? explicit_path->string() : std::string{soname}) +
+                                       " is not NCCL (it has no ncclGetVersion): " + remedy};
+  const std::filesystem::path path = file_of(version_function);
+  int number = 0;
+  if (reinterpret_cast<decltype(&ncclGetVersion)>(version_function)(&number) != ncclSuccess) number = 0;
+  if (number < oldest_version)
+    throw exception{errc::too_old, "NCCL " + version_text(number) + " from " + path.string() + " is too old, and " +
+                                       version_text(oldest_version) +
+                                       " is the oldest that troupe works with: " + remedy};
+  auto functions = std::make_shared<const nccl_functions>(nccl_functions::find(handle));
+  return std::make_shared<const nccl_library>(handle, path, number, std::move(functions));
+}
+
+bool nccl_library::has(std::string_view symbol) const {
+  return ::dlsym(handle_, std::string{symbol}.c_str()) != nullptr;
+}
+
+std::string nccl_library::version_text(int number) {
+  // NCCL's code was major·1000 + minor·100 + patch up to 2.8, and is major·10000 + minor·100 + patch since.
+  const int major = number < 10000 ? number / 1000 : number / 10000;
+  const int rest = number < 10000 ? number % 1000 : number % 10000;
+  return std::to_string(major) + '.' + std::to_string(rest / 100) + '.' + std::to_string(rest % 100);
+}
+
+} // namespace troupe

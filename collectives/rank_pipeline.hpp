@@ -1,0 +1,91 @@
+/// One rank's way to its GPU and back: request in, launch on the launcher's thread, completion seen by the poller,
+/// answer out. It owns the rank's stream and communicator for one epoch.
+#pragma once
+
+#include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/launcher.hpp>
+#include <troupe/collectives/request.hpp>
+#include <troupe/completion/completion_source.hpp>
+#include <troupe/completion/poller.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace troupe {
+
+/// What pipelines of one process share.
+struct pipeline_services {
+  std::shared_ptr<const clock> time;
+  std::shared_ptr<troupe::poller> poller;
+  std::shared_ptr<slot_table> slots{};
+  completion_strategy strategy = completion_strategy::flag;
+  track_limits limits{};
+};
+
+/// Life: create() → init() → submit()… → close(), or fail() and abort().
+/// Threads: submit() from one thread at a time (ORD-1: the order of its calls is the order of launches); init(),
+/// abort(), close() on helpers; the rest from any.
+class rank_pipeline final : public launcher_check, public std::enable_shared_from_this<rank_pipeline> {
+public:
+  /// Cheap: touches neither the device nor a peer. \p on_fault is called at most once, from any thread, with the first
+  /// fault seen.
+  [[nodiscard]] static std::shared_ptr<rank_pipeline> create(pipeline_services services,
+                                                             std::shared_ptr<communicator> peers,
+                                                             std::shared_ptr<launcher> hand, epoch formed_in,
+                                                             std::function<void(error)> on_fault);
+
+  rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers, std::shared_ptr<launcher> hand,
+                epoch formed_in, std::function<void(error)> on_fault);
+  ~rank_pipeline() override;
+
+  /// Makes the stream and meets the other ranks. Blocks.
+  void init();
+
+  /// Sends a validated operation on its way. Never blocks on the device or a peer.
+  void submit(ticket name, operation what, nanoseconds deadline, answer reply);
+
+  /// Declares the communicator failed: nothing more is launched, and whatever has no outcome gets \p why with unknown
+  /// outcome, or rejected if it certainly did not run. Returns whether this was the first failure.
+  bool fail(error why);
+  [[nodiscard]] bool failed() const noexcept { return mark_->failed(); }
+
+  /// Waits until nothing is in flight. False when \p at_most has passed first.
+  [[nodiscard]] bool drain(nanoseconds at_most);
+  /// After fail(): makes the device let go of everything, then releases the buffers. Blocks.
+  void abort();
+  /// After drain(): gives the communicator back. Blocks.
+  void close();
+
+  [[nodiscard]] std::size_t load() const noexcept { return track_->load(); }
+  [[nodiscard]] rank self() const noexcept { return peers_->self(); }
+  [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
+  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
+
+  [[nodiscard]] bool loaded() const noexcept override { return load() > 0 && !failed(); }
+  void check() noexcept override;
+
+private:
+  class call;
+
+  void launch(call& one);
+  /// Destroys the stream on the launcher's thread, behind any launch that is under way.
+  void let_stream_go();
+  void report(error why);
+  [[nodiscard]] error probe();
+
+  pipeline_services services_;
+  std::shared_ptr<communicator> peers_;
+  std::shared_ptr<launcher> launcher_;
+  epoch epoch_;
+  std::shared_ptr<stream> stream_; ///< Made by init(), let go by the launcher; guard_ is for the poller's look.
+  std::shared_ptr<fault_mark> mark_;
+  std::shared_ptr<track> track_;
+  std::uint64_t sequence_ = 0; ///< The launcher's own.
+
+  std::mutex guard_;
+  std::function<void(error)> on_fault_;
+  error found_; ///< What the launcher's check found, for the poller's probe.
+};
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+#include <troupe/completion/answer.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class promise_sink final : public answer_sink {
+public:
+  [[nodiscard]] std::future<completion> future() { return promise_.get_future(); }
+
+  void deliver(outcome result) noexcept override {
+    if (const error* failure = failure_of(result))
+      promise_.set_exception(std::make_exception_ptr(exception{*failure}));
+    else
+      promise_.set_value(std::get<completion>(result));
+  }
+
+private:
+  std::promise<completion> promise_;
+};
+
+} // namespace
+
+answer& answer::operator=(answer&& other) noexcept {
+  if (this != &other) {
+    abandon();
+    sink_ = std::move(other.sink_);
+  }
+  return *this;
+}
+
+void answer::deliver(outcome result) noexcept {
+  if (const auto sink = std::exchange(sink_, nullptr)) sink->deliver(std::move(result));
+}
+
+void answer::abandon() noexcept {
+  if (sink_ == nullptr) return;
+  // Whether the work ran is not known here, so the careful answer is given (ONE-2).
+  deliver(error{.code = errc::abandoned,
+                .effect = effect::unknown_outcome,
+                .text = "the request was dropped before it had an outcome: its actor has ended"});
+}
+
+std::pair<answer, std::future<completion>> make_future_answer() {
+  auto sink = std::make_unique<promise_sink>();
+  auto future = sink->future();
+  return {answer{std::move(sink)}, std::move(future)};
+}
+
+} // namespace troupe

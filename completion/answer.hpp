@@ -1,0 +1,45 @@
+/// The obligation to reply, as an object: whoever holds it last replies, by will or by destructor (ONE-1).
+#pragma once
+
+#include <troupe/completion/outcome.hpp>
+
+#include <future>
+#include <memory>
+
+namespace troupe {
+
+/// Where an outcome goes: an actor's mailbox, a future, a group. Threads: deliver() is called once, from any thread.
+class answer_sink {
+public:
+  answer_sink() = default;
+  answer_sink(const answer_sink&) = delete;
+  answer_sink& operator=(const answer_sink&) = delete;
+  virtual ~answer_sink() = default;
+
+  virtual void deliver(outcome result) noexcept = 0;
+};
+
+/// Delivers exactly one outcome. Move-only: there is one holder at any time. Dropped undelivered, it delivers
+/// errc::abandoned, with unknown outcome if the work may have been launched.
+class answer {
+public:
+  answer() noexcept = default;
+  explicit answer(std::unique_ptr<answer_sink> sink) noexcept : sink_{std::move(sink)} {}
+  answer(answer&& other) noexcept = default;
+  answer& operator=(answer&& other) noexcept;
+  ~answer() { abandon(); }
+
+  [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
+  /// Delivers; does nothing when an outcome has been delivered already.
+  void deliver(outcome result) noexcept;
+
+private:
+  void abandon() noexcept;
+
+  std::unique_ptr<answer_sink> sink_;
+};
+
+/// An answer that arrives in a future. The future throws troupe::exception on an error.
+[[nodiscard]] std::pair<answer, std::future<completion>> make_future_answer();
+
+} // namespace troupe

@@ -1,0 +1,84 @@
+#include <troupe/completion/answer_group.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class gathered {
+public:
+  gathered(answer whole, ticket name, std::size_t part_count)
+    : whole_{std::move(whole)}, ticket_{name}, missing_{part_count} {}
+
+  void add(outcome part) noexcept {
+    {
+      const std::lock_guard lock{guard_};
+      if (auto* failure = std::get_if<error>(&part))
+        take(std::move(*failure));
+      else
+        take(std::get<completion>(part));
+      if (--missing_ > 0) return;
+    }
+    whole_.deliver(conclusion());
+  }
+
+private:
+  void take(error&& failure) {
+    may_have_run_ = may_have_run_ || failure.effect == effect::unknown_outcome;
+    if (!failure_) failure_ = std::move(failure);
+  }
+
+  void take(const completion& part) {
+    may_have_run_ = true;
+    if (!latest_) {
+      latest_ = part;
+      return;
+    }
+    latest_->times.queued = std::min(latest_->times.queued, part.times.queued);
+    latest_->times.launched = std::max(latest_->times.launched, part.times.launched);
+    latest_->times.done = std::max(latest_->times.done, part.times.done);
+  }
+
+  [[nodiscard]] outcome conclusion() {
+    if (!failure_) {
+      latest_->ticket = ticket_;
+      return *latest_;
+    }
+    failure_->ticket = ticket_;
+    return may_have_run_ ? with_unknown_outcome(std::move(*failure_)) : std::move(*failure_);
+  }
+
+  answer whole_;
+  ticket ticket_;
+  std::mutex guard_;
+  std::size_t missing_;
+  bool may_have_run_ = false;
+  std::optional<error> failure_;
+  std::optional<completion> latest_;
+};
+
+class part_sink final : public answer_sink {
+public:
+  explicit part_sink(std::shared_ptr<gathered> group) : group_{std::move(group)} {}
+  void deliver(outcome result) noexcept override { group_->add(std::move(result)); }
+
+private:
+  std::shared_ptr<gathered> group_;
+};
+
+} // namespace
+
+std::vector<answer> split_answer(answer whole, ticket name, std::size_t part_count) {
+  const auto group = std::make_shared<gathered>(std::move(whole), name, part_count);
+  std::vector<answer> parts;
+  parts.reserve(part_count);
+  for (std::size_t i = 0; i < part_count; ++i) parts.emplace_back(std::make_unique<part_sink>(group));
+  return parts;
+}
+
+} // namespace troupe

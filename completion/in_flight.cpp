@@ -1,0 +1,41 @@
+#include <troupe/completion/in_flight.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+bool in_flight::begin_launch(time_point now) noexcept {
+  // Written before the exchange publishes it; nobody reads it while queued.
+  launch_began_ = now;
+  stage expected = stage::queued;
+  return stage_.compare_exchange_strong(expected, stage::launching, std::memory_order_acq_rel);
+}
+
+void in_flight::end_launch(std::uint64_t sequence, time_point now) noexcept {
+  sequence_ = sequence;
+  times_.launched = now;
+  stage_.store(stage::launched, std::memory_order_release);
+}
+
+void in_flight::refuse(error why) noexcept {
+  refusal_ = std::move(why);
+  stage_.store(stage::refused, std::memory_order_release);
+}
+
+bool in_flight::withdraw() noexcept {
+  stage expected = stage::queued;
+  return stage_.compare_exchange_strong(expected, stage::withdrawn, std::memory_order_acq_rel);
+}
+
+void in_flight::succeed(time_point now) noexcept {
+  times_.done = now;
+  reply_.deliver(completion{ticket_, epoch_, times_});
+}
+
+void in_flight::fail(error why) noexcept {
+  why.ticket = ticket_;
+  why.epoch = epoch_;
+  reply_.deliver(std::move(why));
+}
+
+} // namespace troupe

@@ -1,0 +1,70 @@
+/// One accepted request between its acceptance and its outcome, shared by the launcher and the poller.
+#pragma once
+
+#include <troupe/completion/answer.hpp>
+#include <troupe/completion/outcome.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+namespace troupe {
+
+/// Derived classes hold what must live until the outcome: descriptors, buffers, events (BUF-1).
+///
+/// Threads: the launcher moves it from queued through launching to launched or refused; the poller may withdraw it
+/// while it is still queued. Each field says who may touch it when.
+class in_flight {
+public:
+  enum class stage : std::uint8_t {
+    queued,    ///< The launcher has not taken it; it certainly has not run.
+    launching, ///< Inside the launch call.
+    launched,  ///< In the stream, with a completion armed behind it.
+    refused,   ///< The launch call failed; see refusal().
+    withdrawn, ///< Taken back while queued; the launcher skips it.
+  };
+
+  in_flight(ticket name, epoch formed_in, time_point deadline, answer reply) noexcept
+    : ticket_{name}, epoch_{formed_in}, deadline_{deadline}, reply_{std::move(reply)} {}
+  in_flight(const in_flight&) = delete;
+  in_flight& operator=(const in_flight&) = delete;
+  virtual ~in_flight() = default;
+
+  /// Whether the work it waits for on the device has been reached, so that it counts as started there.
+  [[nodiscard]] virtual bool inputs_ready() const = 0;
+
+  // Launcher ---------------------------------------------------------------------------------------------------------
+  /// Takes it for launching. False when it was withdrawn.
+  [[nodiscard]] bool begin_launch(time_point now) noexcept;
+  void end_launch(std::uint64_t sequence, time_point now) noexcept;
+  void refuse(error why) noexcept;
+
+  // Poller -----------------------------------------------------------------------------------------------------------
+  [[nodiscard]] stage at() const noexcept { return stage_.load(std::memory_order_acquire); }
+  /// Takes it back if it has not been taken for launching.
+  [[nodiscard]] bool withdraw() noexcept;
+  /// Position in the stream; valid once launched.
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
+  /// When the launch call began; valid from launching on.
+  [[nodiscard]] time_point launch_began() const noexcept { return launch_began_; }
+  [[nodiscard]] const error& refusal() const noexcept { return refusal_; }
+  [[nodiscard]] bool answered() const noexcept { return !reply_.pending(); }
+  void succeed(time_point now) noexcept;
+  void fail(error why) noexcept;
+
+  // Before it is shared ----------------------------------------------------------------------------------------------
+  void accepted_at(time_point now) noexcept { times_.queued = now; }
+
+private:
+  ticket ticket_;
+  epoch epoch_;
+  time_point deadline_;
+  answer reply_;
+  times times_{};
+  time_point launch_began_{};
+  std::uint64_t sequence_ = 0;
+  error refusal_;
+  std::atomic<stage> stage_{stage::queued};
+};
+
+} // namespace troupe

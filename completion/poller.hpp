@@ -1,0 +1,57 @@
+/// The one thread of a process that sees completions, deadlines and errors, and answers.
+#pragma once
+
+#include <troupe/completion/clock.hpp>
+#include <troupe/completion/track.hpp>
+#include <troupe/completion/wake_signal.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+/// Threads: every function from any thread, but step() from one at a time.
+class poller {
+public:
+  /// \p enter runs first on the poller's thread (the driver prepares it there).
+  poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter = {});
+  poller(const poller&) = delete;
+  poller& operator=(const poller&) = delete;
+  /// Stops the thread. What is still pending keeps its answer, which its holder then delivers.
+  ~poller();
+
+  /// Begins the thread. Without it, step() is called by hand.
+  void start();
+  void stop();
+
+  void attach(std::shared_ptr<track> watched);
+  /// No look at \p watched begins after this has returned; one that is under way ends by itself.
+  void detach(const track& watched);
+
+  /// Says that a track has new work.
+  void notify() noexcept { wake_.notify(); }
+
+  /// Looks once at every track. Returns whether anything was answered.
+  bool step();
+
+private:
+  void run();
+  using track_list = std::vector<std::shared_ptr<track>>;
+  [[nodiscard]] std::shared_ptr<const track_list> snapshot() const;
+
+  std::shared_ptr<const clock> time_;
+  wait_profile profile_;
+  std::function<void()> enter_;
+  wake_signal wake_;
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex guard_;
+  /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
+  std::shared_ptr<const track_list> tracks_ = std::make_shared<const track_list>();
+  std::thread thread_;
+};
+
+} // namespace troupe

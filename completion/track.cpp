@@ -1,0 +1,159 @@
+#include <troupe/completion/track.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::string in_milliseconds(nanoseconds span) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";
+}
+
+} // namespace
+
+track::track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark,
+             track_limits limits, track_hooks hooks)
+  : self_{self}, source_{std::move(source)}, mark_{std::move(mark)}, limits_{limits}, hooks_{std::move(hooks)} {}
+
+void track::push(std::shared_ptr<in_flight> accepted) {
+  load_.fetch_add(1, std::memory_order_acq_rel);
+  const std::lock_guard lock{inbox_guard_};
+  inbox_.push_back(std::move(accepted));
+  inbox_filled_.store(true, std::memory_order_release);
+}
+
+bool track::wait_idle(nanoseconds at_most) {
+  const auto until = std::chrono::steady_clock::now() + at_most;
+  for (;;) {
+    const auto seen = idle_.seen();
+    if (load() == 0) return true;
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left <= nanoseconds{0}) return false;
+    idle_.park(seen, left);
+  }
+}
+
+void track::forget(std::size_t count) noexcept {
+  if (count > 0 && load_.fetch_sub(count, std::memory_order_acq_rel) == count) idle_.notify();
+}
+
+bool track::poll(time_point now) {
+  if (load() == 0) return false;
+  take_inbox();
+  bool settled = false;
+  while (!pending_.empty() && settle_head(now)) settled = true;
+  if (mark_->failed()) {
+    fail_pending();
+  } else if (now >= next_check_) {
+    next_check_ = now + limits_.check_interval;
+    check_deadlines(now);
+    check_health(now);
+  }
+  return settled;
+}
+
+void track::take_inbox() {
+  if (!inbox_filled_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock{inbox_guard_};
+  pending_.insert(pending_.end(), std::make_move_iterator(inbox_.begin()), std::make_move_iterator(inbox_.end()));
+  inbox_.clear();
+  inbox_filled_.store(false, std::memory_order_relaxed);
+}
+
+bool track::settle_head(time_point now) {
+  in_flight& head = *pending_.front();
+  switch (head.at()) {
+    case in_flight::stage::refused:
+      head.fail(head.refusal());
+      break;
+    case in_flight::stage::launched: {
+      bool reached = false;
+      try {
+        reached = source_->reached(head.sequence());
+      } catch (...) {
+        raise(current_error());
+      }
+      // The mark is looked at after the sign: an abort sets the mark first, then makes signs fire.
+      if (!reached || mark_->failed()) return false;
+      head.succeed(now);
+      break;
+    }
+    default: return false;
+  }
+  pending_.pop_front();
+  head_started_.reset();
+  forget(1);
+  return true;
+}
+
+void track::fail_pending() {
+  const error why = mark_->why();
+  for (auto& one : pending_) {
+    if (one->withdraw()) {
+      error certain = why;
+      certain.effect = effect::rejected;
+      one->fail(std::move(certain));
+      forget(1);
+      continue;
+    }
+    if (one->at() == in_flight::stage::refused)
+      one->fail(one->refusal());
+    else
+      one->fail(with_unknown_outcome(why));
+    quarantine_.push_back(std::move(one));
+  }
+  pending_.clear();
+  if (!release_.load(std::memory_order_acquire)) return;
+  forget(quarantine_.size());
+  quarantine_.clear();
+}
+
+void track::check_deadlines(time_point now) {
+  for (const auto& one : pending_) {
+    if (one->answered() || now < one->deadline()) continue;
+    // Not withdrawn even if still queued: peers may have launched theirs, and leaving it out would break ORD-1.
+    one->fail(error{.code = errc::deadline_exceeded,
+                    .effect = effect::unknown_outcome,
+                    .text = "no outcome before the request's deadline; it stays in its place in the stream",
+                    .rank = self_});
+  }
+}
+
+void track::check_health(time_point now) {
+  if (fault_raised_) return;
+  if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
+  if (!hooks_.probe) return;
+  if (error found = hooks_.probe()) raise(std::move(found));
+}
+
+std::optional<error> track::verdict_on_head(time_point now) {
+  if (pending_.empty()) return std::nullopt;
+  const in_flight& head = *pending_.front();
+  const auto at = head.at();
+  if (at == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
+    return error{.code = errc::deadline_exceeded,
+                 .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
+                 .rank = self_};
+  if (at != in_flight::stage::launched) return std::nullopt;
+  // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
+  if (!head_started_) {
+    if (head.inputs_ready()) head_started_ = now;
+    return std::nullopt;
+  }
+  if (now - *head_started_ <= limits_.hang) return std::nullopt;
+  return error{.code = errc::deadline_exceeded,
+               .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +
+                       ": a peer never came, or the device hangs",
+               .rank = self_};
+}
+
+void track::raise(error why) {
+  if (std::exchange(fault_raised_, true)) return;
+  if (!why.rank) why.rank = self_;
+  if (hooks_.on_fault) hooks_.on_fault(std::move(why));
+}
+
+} // namespace troupe

@@ -1,0 +1,86 @@
+/// One stream's operations in flight, first in first out, and the judgement over each: done, late, hung, failed.
+#pragma once
+
+#include <troupe/completion/clock.hpp>
+#include <troupe/completion/completion_source.hpp>
+#include <troupe/completion/fault_mark.hpp>
+#include <troupe/completion/in_flight.hpp>
+#include <troupe/completion/wake_signal.hpp>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+/// When a track loses patience (TIM-1).
+struct track_limits {
+  nanoseconds launch{std::chrono::seconds{10}};              ///< A launch call that takes longer is stuck.
+  nanoseconds hang{std::chrono::seconds{30}};                ///< An operation running longer on the device is hung.
+  nanoseconds check_interval{std::chrono::milliseconds{1}};  ///< Between looks at deadlines and errors.
+};
+
+/// What a track asks of the layers above.
+struct track_hooks {
+  /// An error that no completion will ever report: of the stream, of the communicator. errc::none when all is well.
+  std::function<error()> probe;
+  /// Called once, with the first fault. It decides what happens; the track goes on until its mark is set.
+  std::function<void(error)> on_fault;
+};
+
+/// Threads: push() from one thread at a time (the rank's actor); everything under "Poller" from the poller;
+/// the rest from any.
+class track {
+public:
+  track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,
+        track_hooks hooks);
+
+  void push(std::shared_ptr<in_flight> accepted);
+  /// Operations without outcome, and failed ones whose buffers are still held.
+  [[nodiscard]] std::size_t load() const noexcept { return load_.load(std::memory_order_acquire); }
+  [[nodiscard]] completion_source& source() noexcept { return *source_; }
+  /// Waits until the load is 0. False when \p at_most has passed first. One thread at a time.
+  [[nodiscard]] bool wait_idle(nanoseconds at_most);
+  /// After an abort has returned: the buffers of failed operations may go.
+  void release_quarantine() noexcept { release_.store(true, std::memory_order_release); }
+
+  // Poller -----------------------------------------------------------------------------------------------------------
+  /// Answers whatever can be answered. Returns whether there was anything.
+  bool poll(time_point now);
+
+private:
+  void take_inbox();
+  bool settle_head(time_point now);
+  void fail_pending();
+  void check_deadlines(time_point now);
+  void check_health(time_point now);
+  [[nodiscard]] std::optional<error> verdict_on_head(time_point now);
+  void raise(error why);
+  void forget(std::size_t count) noexcept;
+
+  rank self_;
+  std::unique_ptr<completion_source> source_;
+  std::shared_ptr<fault_mark> mark_;
+  track_limits limits_;
+  track_hooks hooks_;
+
+  std::mutex inbox_guard_;
+  std::vector<std::shared_ptr<in_flight>> inbox_;
+  std::atomic<bool> inbox_filled_{false};
+  std::atomic<std::size_t> load_{0};
+  std::atomic<bool> release_{false};
+  wake_signal idle_;
+
+  // Touched by the poller alone.
+  std::deque<std::shared_ptr<in_flight>> pending_;
+  std::vector<std::shared_ptr<in_flight>> quarantine_;
+  time_point next_check_{};
+  std::optional<time_point> head_started_;
+  bool fault_raised_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,11 @@
+// Stands in for cuda_driver.cpp where troupe is built without CUDA.
+#include <troupe/device/cuda/cuda_driver.hpp>
+
+namespace troupe {
+
+std::shared_ptr<driver> make_cuda_driver() {
+  throw exception{errc::missing, "this troupe was built without CUDA: build it with -DTROUPE_CUDA=ON and the CUDA "
+                                 "toolkit 12.4 or newer, or use --backend mock"};
+}
+
+} // namespace troupe

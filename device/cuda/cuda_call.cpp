@@ -1,0 +1,86 @@
+#include <troupe/device/cuda/cuda_call.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::string advice(errc code) {
+  switch (code) {
+    case errc::invalid_argument: return "CUDA refused an argument";
+    case errc::out_of_memory: return "the memory ran out: free something or ask for less";
+    case errc::unsupported: return "the device or its driver cannot do this";
+    case errc::missing: return "there is no usable CUDA device";
+    case errc::too_old: return "the CUDA driver is too old for this program: upgrade it";
+    case errc::process_poisoned:
+      return "a sticky device error, which cannot be undone in this process: replace the process";
+    default: return "the device reported an error";
+  }
+}
+
+std::string words_of(cudaError_t result) {
+  return std::string{cudaGetErrorName(result)} + ": " + cudaGetErrorString(result);
+}
+
+} // namespace
+
+errc meaning_of(cudaError_t result) noexcept {
+  switch (static_cast<int>(result)) {
+    case cudaSuccess: return errc::none;
+    case cudaErrorInvalidValue: return errc::invalid_argument;
+    case cudaErrorMemoryAllocation: return errc::out_of_memory;
+    case cudaErrorNotSupported: return errc::unsupported;
+
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorStubLibrary:
+    case cudaErrorSystemNotReady: return errc::missing;
+
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice: return errc::too_old;
+
+    // Each of these is documented to leave the process in an inconsistent state until it ends.
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorMpsClientTerminated:
+    // By number, as toolkits we support do not name them all: contained, tensor memory leak, external device.
+    case 226:
+    case 721:
+    case 911:
+    // Outside of opening a device it is what a poisoned process gets after a cudaDeviceReset().
+    case cudaErrorDevicesUnavailable: return errc::process_poisoned;
+
+    default: return errc::device_failed;
+  }
+}
+
+void forget_cuda_error(cudaError_t result) noexcept {
+  if (cudaPeekAtLastError() == result) static_cast<void>(cudaGetLastError());
+}
+
+void throw_cuda_error(errc code, cudaError_t result, const char* call, std::string text) {
+  forget_cuda_error(result);
+  throw exception{error{.code = code,
+                        .text = std::move(text),
+                        .call = call,
+                        .native_code = static_cast<int>(result),
+                        .native_text = words_of(result)}};
+}
+
+void throw_cuda_error(cudaError_t result, const char* call, std::string text) {
+  const errc code = meaning_of(result);
+  throw_cuda_error(code, result, call, text.empty() ? advice(code) : std::move(text));
+}
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+#include <troupe/device/device.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+std::string_view to_string(memory_kind kind) noexcept {
+  switch (kind) {
+    case memory_kind::device: return "device";
+    case memory_kind::pinned: return "pinned";
+    case memory_kind::pageable: return "pageable";
+  }
+  return "unknown";
+}
+
+std::shared_ptr<device> device::open(std::shared_ptr<driver> api, device_id id) {
+  const int count = api->device_count();
+  if (id.value() < 0 || id.value() >= count)
+    throw exception{errc::missing, "there is no device " + to_string(id) + ": the " + std::string{api->name()} +
+                                       " driver has " + std::to_string(count) + " (numbered from 0)"};
+  api->open(id);
+  return std::make_shared<device>(std::move(api), id);
+}
+
+device::device(std::shared_ptr<driver> api, device_id id) : api_{std::move(api)}, id_{id} {}
+
+device_epoch device::current_epoch() const noexcept {
+  return device_epoch{epoch_.load(std::memory_order_acquire)};
+}
+
+void device::declare_memory_lost() noexcept {
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+/// One GPU, or a pretend one, as everything above the driver sees it.
+#pragma once
+
+#include <troupe/device/driver.hpp>
+
+#include <atomic>
+#include <memory>
+
+namespace troupe {
+
+/// A device that has been opened. Shared by all that lives on it: streams, events, buffers.
+/// Threads: safe from any.
+class device {
+public:
+  /// Opens device \p id of \p api. Errors: missing, device_occupied, too_old.
+  [[nodiscard]] static std::shared_ptr<device> open(std::shared_ptr<driver> api, device_id id);
+
+  device(std::shared_ptr<driver> api, device_id id);
+
+  [[nodiscard]] driver& api() const noexcept { return *api_; }
+  [[nodiscard]] const std::shared_ptr<driver>& shared_api() const noexcept { return api_; }
+  [[nodiscard]] device_id id() const noexcept { return id_; }
+
+  /// The device's present life. Buffers of an earlier one are stale (BUF-2).
+  [[nodiscard]] device_epoch current_epoch() const noexcept;
+  /// Declares all memory on the device lost: every buffer made so far becomes stale.
+  void declare_memory_lost() noexcept;
+
+private:
+  std::shared_ptr<driver> api_;
+  device_id id_;
+  std::atomic<std::uint32_t> epoch_{1};
+};
+
+} // namespace troupe

@@ -1,0 +1,128 @@
+/// The seam between troupe and a GPU: everything that differs between a real GPU and the mock.
+/// Two implementations: `device/cuda` and `device/mock`. Everything above speaks only to this.
+#pragma once
+
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// A driver's own stream; with CUDA this *is* the `cudaStream_t`.
+using native_stream = struct opaque_stream*;
+/// A driver's own event; with CUDA this *is* the `cudaEvent_t`.
+using native_event = struct opaque_event*;
+/// A driver's own memory pool; with CUDA this *is* the `cudaMemPool_t`.
+using native_pool = struct opaque_pool*;
+
+/// What a device is.
+struct device_description {
+  std::string name;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  int compute_major = 0; ///< Compute capability; 0 for a pretend device.
+  int compute_minor = 0;
+  std::string pci_bus_id;
+};
+
+/// Where an address lives.
+enum class memory_kind : std::uint8_t {
+  device,   ///< On a device; the device reads and writes it at full speed.
+  pinned,   ///< Page-locked host memory that devices reach.
+  pageable, ///< Ordinary host memory.
+};
+
+[[nodiscard]] std::string_view to_string(memory_kind kind) noexcept;
+
+/// Where an address lives, and on which device.
+struct pointer_description {
+  memory_kind kind = memory_kind::pageable;
+  std::optional<device_id> device;
+};
+
+/// How far a stream or an event has come.
+enum class progress : std::uint8_t { pending, reached };
+
+/// Operations of one family of devices.
+///
+/// Errors: every function that is not noexcept throws troupe::exception. A device error that
+/// arrives late is thrown by whichever later call on that device notices it.
+/// Threads: all functions may be called from any thread at once; calls on one stream must be
+/// ordered by the caller.
+class driver {
+public:
+  driver() = default;
+  driver(const driver&) = delete;
+  driver& operator=(const driver&) = delete;
+  virtual ~driver() = default;
+
+  /// "cuda" or "mock".
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Versions of driver and runtime, for people, e.g. "driver 580.159, CUDA 13.0".
+  [[nodiscard]] virtual std::string version() const = 0;
+  [[nodiscard]] virtual int device_count() = 0;
+  [[nodiscard]] virtual device_description describe(device_id id) = 0;
+
+  /// Creates what using \p id needs (its context).
+  /// Errors: missing (no such device), device_occupied, too_old.
+  virtual void open(device_id id) = 0;
+
+  /// Prepares the calling thread: it never breaks a stream capture that a user has begun, and
+  /// \p id (if any) is its current device.
+  virtual void enter_thread(std::optional<device_id> id) = 0;
+
+  [[nodiscard]] virtual native_stream create_stream(device_id id) = 0;
+  /// Order: returns without waiting; work already in the stream still runs.
+  virtual void destroy_stream(device_id id, native_stream stream) = 0;
+  /// Whether all work in \p stream has finished. Throws the device's error if there is one.
+  [[nodiscard]] virtual progress query(device_id id, native_stream stream) = 0;
+  /// Blocks the calling thread until all work in \p stream has finished. Never called by an actor (BLK-1).
+  virtual void synchronize(device_id id, native_stream stream) = 0;
+
+  /// An untimed event.
+  [[nodiscard]] virtual native_event create_event(device_id id) = 0;
+  virtual void destroy_event(device_id id, native_event event) = 0;
+  /// Records \p event behind the work now in \p stream; both belong to \p id.
+  virtual void record(device_id id, native_event event, native_stream stream) = 0;
+  /// Later work in \p stream waits, on the device, for the last record of \p event (of any device).
+  virtual void wait(device_id id, native_stream stream, native_event event) = 0;
+  /// Whether the last record of \p event has been reached; an event never recorded counts as reached.
+  [[nodiscard]] virtual progress query(native_event event) = 0;
+
+  /// A pool of \p id's memory whose allocations every device of this driver may access.
+  [[nodiscard]] virtual native_pool create_pool(device_id id) = 0;
+  virtual void destroy_pool(device_id id, native_pool pool) = 0;
+  /// \p size_bytes > 0, aligned to 256 bytes at least. Errors: out_of_memory.
+  /// Order: usable by work ordered behind the present end of \p stream.
+  [[nodiscard]] virtual void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) = 0;
+  /// Order: the memory may be reused by allocations ordered behind the present end of \p stream.
+  virtual void free(device_id id, native_pool pool, void* address, native_stream stream) = 0;
+
+  /// Page-locked host memory, 256-byte aligned, that every device reaches under the same address.
+  [[nodiscard]] virtual void* allocate_pinned(std::size_t size_bytes) = 0;
+  virtual void free_pinned(void* address) = 0;
+
+  [[nodiscard]] virtual pointer_description describe(const void* address) = 0;
+
+  /// Copies between any two of device, pinned and (blocking the stream, not the caller) pageable memory.
+  virtual void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) = 0;
+  virtual void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) = 0;
+
+  /// Writes \p value to a word in pinned memory, in stream order, behind a full memory fence.
+  virtual void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) = 0;
+  /// Holds \p stream until the word in pinned memory is at least \p value (cyclic comparison).
+  /// It is the gate that makes "not done yet" deterministic in tests.
+  virtual void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) = 0;
+
+  using host_function = void (*)(void* argument);
+  /// Calls \p function on a thread of the driver, in stream order. It must not call the driver.
+  virtual void call(device_id id, native_stream stream, host_function function, void* argument) = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,72 @@
+#include <troupe/device/error.hpp>
+
+#include <new>
+#include <utility>
+
+namespace troupe {
+
+std::string_view to_string(errc code) noexcept {
+  switch (code) {
+    case errc::none: return "none";
+    case errc::invalid_argument: return "invalid_argument";
+    case errc::unsupported: return "unsupported";
+    case errc::mismatch: return "mismatch";
+    case errc::wrong_device: return "wrong_device";
+    case errc::stale_buffer: return "stale_buffer";
+    case errc::stale_epoch: return "stale_epoch";
+    case errc::out_of_memory: return "out_of_memory";
+    case errc::missing: return "missing";
+    case errc::too_old: return "too_old";
+    case errc::device_occupied: return "device_occupied";
+    case errc::stopping: return "stopping";
+    case errc::world_failed: return "world_failed";
+    case errc::deadline_exceeded: return "deadline_exceeded";
+    case errc::communicator_failed: return "communicator_failed";
+    case errc::device_failed: return "device_failed";
+    case errc::process_poisoned: return "process_poisoned";
+    case errc::abandoned: return "abandoned";
+    case errc::internal: return "internal";
+  }
+  return "unknown";
+}
+
+std::string to_string(const error& failure) {
+  std::string line{to_string(failure.code)};
+  if (!failure.text.empty()) line += ": " + failure.text;
+  if (!failure.call.empty()) {
+    line += " [" + failure.call + " returned " + std::to_string(failure.native_code);
+    if (!failure.native_text.empty()) line += ", " + failure.native_text;
+    line += ']';
+  }
+  if (failure.rank) line += " (rank " + to_string(*failure.rank) + ")";
+  if (failure.ticket) line += " (ticket " + to_string(*failure.ticket) + ")";
+  if (failure.epoch) line += " (epoch " + to_string(*failure.epoch) + ")";
+  if (failure.effect == effect::unknown_outcome)
+    line += "; the work may have run: the contents of its output buffers are undefined";
+  return line;
+}
+
+error with_unknown_outcome(error failure) {
+  failure.effect = effect::unknown_outcome;
+  return failure;
+}
+
+exception::exception(error why) : why_{std::move(why)}, text_{to_string(why_)} {}
+
+exception::exception(errc code, std::string text) : exception{error{.code = code, .text = std::move(text)}} {}
+
+error current_error() noexcept {
+  try {
+    throw;
+  } catch (const exception& known) {
+    return known.why();
+  } catch (const std::bad_alloc&) {
+    return error{.code = errc::out_of_memory, .text = "host memory ran out"};
+  } catch (const std::exception& other) {
+    return error{.code = errc::internal, .text = other.what()};
+  } catch (...) {
+    return error{.code = errc::internal, .text = "an exception that is no std::exception"};
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,55 @@
+/// Identities that must never be mixed up: a rank is not a device, an epoch is not a ticket.
+/// They live in the lowest layer because every error names them.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace troupe {
+
+/// A number with a meaning. Different tags do not convert into each other.
+template <class Tag, class Rep>
+class strong_number {
+public:
+  using value_type = Rep;
+
+  constexpr strong_number() noexcept = default;
+  constexpr explicit strong_number(Rep value) noexcept : value_{value} {}
+
+  [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
+  [[nodiscard]] constexpr strong_number next() const noexcept {
+    return strong_number{static_cast<Rep>(value_ + 1)};
+  }
+  friend constexpr auto operator<=>(strong_number, strong_number) noexcept = default;
+
+private:
+  Rep value_{};
+};
+
+template <class Tag, class Rep>
+[[nodiscard]] std::string to_string(strong_number<Tag, Rep> number) {
+  return std::to_string(number.value());
+}
+
+/// Ordinal of a GPU (or pretend GPU) in this process, from 0.
+using device_id = strong_number<struct device_id_tag, int>;
+/// Counts the lives of one device: raised when its memory is lost, so that older buffers are stale.
+using device_epoch = strong_number<struct device_epoch_tag, std::uint32_t>;
+/// Position in a world, from 0 to size − 1.
+using rank = strong_number<struct rank_tag, int>;
+/// Counts the formations of one world, from 1 (EPO-1).
+using epoch = strong_number<struct epoch_tag, std::uint64_t>;
+/// Names one accepted request at the actor that accepted it.
+using ticket = strong_number<struct ticket_tag, std::uint64_t>;
+
+} // namespace troupe
+
+template <class Tag, class Rep>
+struct std::hash<troupe::strong_number<Tag, Rep>> {
+  std::size_t operator()(troupe::strong_number<Tag, Rep> number) const noexcept {
+    return std::hash<Rep>{}(number.value());
+  }
+};

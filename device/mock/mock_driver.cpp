@@ -1,0 +1,262 @@
+#include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/mock/mock_handle.hpp>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Work that never has to wait.
+template <class Work>
+class work_task final : public mock_task {
+public:
+  explicit work_task(Work work) : work_{std::move(work)} {}
+  progress step() override {
+    work_();
+    return progress::reached;
+  }
+
+private:
+  Work work_;
+};
+
+template <class Work>
+std::unique_ptr<mock_task> work(Work what) {
+  return std::make_unique<work_task<Work>>(std::move(what));
+}
+
+class record_task final : public mock_task {
+public:
+  explicit record_task(std::shared_ptr<std::atomic<bool>> mark) : mark_{std::move(mark)} {}
+  progress step() override {
+    mark_->store(true, std::memory_order_release);
+    return progress::reached;
+  }
+  [[nodiscard]] bool is_work() const noexcept override { return false; }
+
+private:
+  std::shared_ptr<std::atomic<bool>> mark_;
+};
+
+class event_wait_task final : public mock_task {
+public:
+  explicit event_wait_task(std::shared_ptr<const std::atomic<bool>> mark) : mark_{std::move(mark)} {}
+  progress step() override {
+    return mark_->load(std::memory_order_acquire) ? progress::reached : progress::pending;
+  }
+  [[nodiscard]] bool is_work() const noexcept override { return false; }
+
+private:
+  std::shared_ptr<const std::atomic<bool>> mark_;
+};
+
+class gate_task final : public mock_task {
+public:
+  gate_task(std::uint32_t* word, std::uint32_t value) : word_{word}, value_{value} {}
+  progress step() override {
+    const std::uint32_t seen = std::atomic_ref{*word_}.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(seen - value_) >= 0 ? progress::reached : progress::pending;
+  }
+  [[nodiscard]] bool is_work() const noexcept override { return false; }
+  [[nodiscard]] bool polls() const noexcept override { return true; }
+
+private:
+  std::uint32_t* word_;
+  std::uint32_t value_;
+};
+
+/// Gives memory back when it is run; also when it is dropped, since the device then touches nothing any more.
+class free_task final : public mock_task {
+public:
+  explicit free_task(std::shared_ptr<void> memory) : memory_{std::move(memory)} {}
+  progress step() override {
+    memory_.reset();
+    return progress::reached;
+  }
+  [[nodiscard]] bool is_work() const noexcept override { return false; }
+
+private:
+  std::shared_ptr<void> memory_;
+};
+
+void require_address(const void* address, const char* what) {
+  if (address == nullptr) throw exception{errc::invalid_argument, std::string{what} + " needs an address, not null"};
+}
+
+} // namespace
+
+std::shared_ptr<mock_driver> make_mock_driver(mock_options options) {
+  return std::make_shared<mock_driver>(options);
+}
+
+mock_driver::mock_driver(mock_options options)
+  : options_{options}, memory_{options.device_count < 0 ? 0 : options.device_count, options.memory_bytes},
+    engine_{options.device_count, options.mode} {}
+
+std::string mock_driver::version() const {
+  return options_.mode == engine_mode::manual ? "mock, run by hand" : "mock, run by a thread";
+}
+
+device_description mock_driver::describe(device_id id) {
+  engine_.throw_if_failed(id);
+  return {.name = "mock GPU",
+          .total_bytes = memory_.limit_bytes(id),
+          .free_bytes = memory_.free_bytes(id),
+          .pci_bus_id = "mock:" + to_string(id)};
+}
+
+void mock_driver::open(device_id id) {
+  engine_.throw_if_failed(id);
+}
+
+void mock_driver::enter_thread(std::optional<device_id> id) {
+  if (id) engine_.require(*id);
+}
+
+native_stream mock_driver::create_stream(device_id id) {
+  return engine_.create_stream(id);
+}
+
+void mock_driver::destroy_stream(device_id id, native_stream stream) {
+  engine_.destroy_stream(id, stream);
+}
+
+progress mock_driver::query(device_id id, native_stream stream) {
+  return engine_.query(id, stream);
+}
+
+void mock_driver::synchronize(device_id id, native_stream stream) {
+  engine_.synchronize(id, stream);
+}
+
+mock_driver::event_entry& mock_driver::find_event(native_event event) {
+  const auto found = events_.find(event);
+  if (found == events_.end())
+    throw exception{errc::invalid_argument, "no such event: it was destroyed, or another driver made it"};
+  return found->second;
+}
+
+native_event mock_driver::create_event(device_id id) {
+  engine_.throw_if_failed(id);
+  const std::lock_guard lock{events_guard_};
+  const auto event = to_native<native_event>(next_mock_handle());
+  events_.emplace(event, event_entry{id, nullptr});
+  return event;
+}
+
+void mock_driver::destroy_event(device_id, native_event event) {
+  const std::lock_guard lock{events_guard_};
+  static_cast<void>(find_event(event));
+  events_.erase(event);
+}
+
+void mock_driver::record(device_id id, native_event event, native_stream stream) {
+  auto mark = std::make_shared<std::atomic<bool>>(false);
+  const std::lock_guard lock{events_guard_};
+  event_entry& entry = find_event(event);
+  if (entry.device != id)
+    throw exception{errc::invalid_argument, "the event belongs to device " + to_string(entry.device) +
+                                                ", not to device " + to_string(id)};
+  engine_.enqueue(id, stream, std::make_unique<record_task>(mark));
+  entry.last = std::move(mark);
+}
+
+void mock_driver::wait(device_id id, native_stream stream, native_event event) {
+  record_mark last;
+  {
+    const std::lock_guard lock{events_guard_};
+    last = find_event(event).last; // a later record does not move this wait
+  }
+  if (last)
+    engine_.enqueue(id, stream, std::make_unique<event_wait_task>(std::move(last)));
+  else
+    engine_.throw_if_failed(id);
+}
+
+progress mock_driver::query(native_event event) {
+  event_entry seen;
+  {
+    const std::lock_guard lock{events_guard_};
+    seen = find_event(event);
+  }
+  engine_.throw_if_failed(seen.device);
+  return !seen.last || seen.last->load(std::memory_order_acquire) ? progress::reached : progress::pending;
+}
+
+native_pool mock_driver::create_pool(device_id id) {
+  engine_.throw_if_failed(id);
+  return memory_.create_pool(id);
+}
+
+void mock_driver::destroy_pool(device_id id, native_pool pool) {
+  memory_.destroy_pool(id, pool);
+}
+
+void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
+  static_cast<void>(engine_.query(id, stream)); // whether there is such a stream, and no error
+  return memory_.allocate(id, pool, size_bytes, stream);
+}
+
+void mock_driver::free(device_id id, native_pool pool, void* address, native_stream stream) {
+  engine_.enqueue_give_back(id, stream,
+                            std::make_unique<free_task>(memory_.begin_free(id, pool, address, stream)));
+}
+
+void* mock_driver::allocate_pinned(std::size_t size_bytes) {
+  engine_.throw_if_poisoned();
+  return memory_.allocate_pinned(size_bytes);
+}
+
+void mock_driver::free_pinned(void* address) {
+  memory_.free_pinned(address);
+}
+
+pointer_description mock_driver::describe(const void* address) {
+  return memory_.describe(address);
+}
+
+void mock_driver::copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
+  if (size_bytes > 0) {
+    require_address(to, "a copy");
+    require_address(from, "a copy");
+  }
+  enqueue(id, stream, work([=] {
+            if (size_bytes > 0) std::memmove(to, from, size_bytes);
+          }));
+}
+
+void mock_driver::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
+  if (size_bytes > 0) require_address(to, "a fill");
+  enqueue(id, stream, work([=] {
+            if (size_bytes > 0) std::memset(to, value, size_bytes);
+          }));
+}
+
+void mock_driver::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+  require_address(word, "a word to write");
+  enqueue(id, stream, work([=] { std::atomic_ref{*word}.store(value, std::memory_order_release); }));
+}
+
+void mock_driver::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+  require_address(word, "a word to wait for");
+  enqueue(id, stream, std::make_unique<gate_task>(word, value));
+}
+
+void mock_driver::call(device_id id, native_stream stream, host_function function, void* argument) {
+  if (function == nullptr) throw exception{errc::invalid_argument, "a host function must not be null"};
+  enqueue(id, stream, work([=] { function(argument); }));
+}
+
+void mock_driver::exhaust_after(device_id id, std::size_t size_bytes) {
+  engine_.require(id);
+  memory_.exhaust_after(id, size_bytes);
+}
+
+void mock_driver::enqueue(device_id id, native_stream stream, std::unique_ptr<mock_task> task) {
+  engine_.enqueue(id, stream, std::move(task));
+}
+
+} // namespace troupe

@@ -1,0 +1,304 @@
+#include <troupe/device/mock/mock_engine.hpp>
+#include <troupe/device/mock/mock_handle.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// A gate's word is written by a plain store that nobody announces, so gates are looked at again: soon at first, since
+// tests open them at once, then rarely, so that a forgotten gate costs no processor.
+constexpr auto first_poll = 50us;
+constexpr auto slowest_poll = 1000us;
+
+} // namespace
+
+void mock_waker::wake() noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    rung_ = true;
+  }
+  rung_changed_.notify_one();
+}
+
+void mock_waker::expect() noexcept {
+  const std::lock_guard lock{guard_};
+  rung_ = false;
+}
+
+void mock_waker::park(std::optional<std::chrono::microseconds> at_most) {
+  std::unique_lock lock{guard_};
+  const auto rung = [this] { return rung_; };
+  if (at_most)
+    rung_changed_.wait_for(lock, *at_most, rung);
+  else
+    rung_changed_.wait(lock, rung);
+}
+
+/// The right to run tasks. A task that would wait for it waits for itself, and is refused instead.
+class mock_engine::running_role {
+public:
+  explicit running_role(mock_engine& engine) : engine_{engine} {
+    engine.runner_guard_.lock();
+    engine.runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+  running_role(const running_role&) = delete;
+  running_role& operator=(const running_role&) = delete;
+  ~running_role() {
+    engine_.runner_.store({}, std::memory_order_relaxed);
+    engine_.runner_guard_.unlock();
+  }
+
+  static void refuse_inside(const mock_engine& engine) {
+    if (engine.runner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+      throw exception{errc::invalid_argument, "a host function must not wait for the device that runs it"};
+  }
+
+private:
+  mock_engine& engine_;
+};
+
+mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
+  if (device_count < 0)
+    throw exception{errc::invalid_argument, "a mock cannot have " + std::to_string(device_count) + " devices"};
+  devices_.resize(static_cast<std::size_t>(device_count));
+  if (mode_ == engine_mode::threaded) thread_ = std::thread{[this] { run(); }};
+}
+
+mock_engine::~mock_engine() {
+  {
+    const std::lock_guard lock{guard_};
+    stopping_ = true;
+  }
+  waker_->wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void mock_engine::require(device_id id) const {
+  if (id.value() < 0 || static_cast<std::size_t>(id.value()) >= devices_.size())
+    throw exception{errc::missing, "there is no device " + to_string(id) + ": the mock driver has " +
+                                       std::to_string(devices_.size()) + " (numbered from 0)"};
+}
+
+mock_engine::device_state& mock_engine::state_of(device_id id) {
+  require(id);
+  return devices_[static_cast<std::size_t>(id.value())];
+}
+
+std::shared_ptr<mock_engine::queue> mock_engine::find(device_id id, native_stream handle) const {
+  require(id);
+  const auto found = streams_.find(number_of(handle));
+  if (found == streams_.end())
+    throw exception{errc::invalid_argument, "no such stream: it was destroyed, or another driver made it"};
+  if (found->second->device != id)
+    throw exception{errc::invalid_argument, "the stream belongs to device " + to_string(found->second->device) +
+                                                ", not to device " + to_string(id)};
+  return found->second;
+}
+
+native_stream mock_engine::create_stream(device_id id) {
+  const std::lock_guard lock{guard_};
+  throw_if_failed_locked(id);
+  const std::uint64_t number = next_mock_handle();
+  streams_.emplace(number, std::make_shared<queue>(queue{.number = number, .device = id, .tasks = {}}));
+  return to_native<native_stream>(number);
+}
+
+void mock_engine::destroy_stream(device_id id, native_stream handle) {
+  const std::lock_guard lock{guard_};
+  streams_.erase(find(id, handle)->number); // busy_ keeps one that has tasks
+}
+
+void mock_engine::push(queue& line, std::unique_ptr<mock_task> task) {
+  line.tasks.push_back(std::move(task));
+  ++line.enqueued;
+}
+
+void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
+  {
+    const std::lock_guard lock{guard_};
+    throw_if_failed_locked(id);
+    const std::shared_ptr<queue> line = find(id, handle);
+    busy_.emplace(line->number, line);
+    push(*line, std::move(task));
+  }
+  waker_->wake();
+}
+
+void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
+  {
+    const std::lock_guard lock{guard_};
+    const std::shared_ptr<queue> line = find(id, handle);
+    if (!poison_) {
+      busy_.emplace(line->number, line);
+      push(*line, std::move(task));
+    }
+  }
+  waker_->wake();
+}
+
+progress mock_engine::query(device_id id, native_stream handle) {
+  const std::lock_guard lock{guard_};
+  throw_if_failed_locked(id);
+  return find(id, handle)->tasks.empty() ? progress::reached : progress::pending;
+}
+
+void mock_engine::synchronize(device_id id, native_stream handle) {
+  running_role::refuse_inside(*this);
+  std::unique_lock lock{guard_};
+  throw_if_failed_locked(id);
+  const std::shared_ptr<queue> line = find(id, handle);
+  const std::uint64_t target = line->enqueued;
+  if (mode_ == engine_mode::manual)
+    drain_manually(lock, *line, target);
+  else
+    finished_changed_.wait(lock, [&] { return line->finished >= target; });
+  throw_if_failed_locked(id);
+}
+
+void mock_engine::drain_manually(lock_type& lock, queue& line, std::uint64_t target) {
+  lock.unlock(); // the role comes before the guard
+  {
+    const running_role role{*this};
+    lock.lock();
+    while (line.finished < target && step_head(lock, line).moved) {}
+    lock.unlock();
+  }
+  lock.lock();
+  if (line.finished >= target) return;
+  lock.unlock();
+  run_until_blocked();
+  lock.lock();
+  if (line.finished < target)
+    throw exception{errc::invalid_argument, "waiting for this stream would never end: in manual mode nothing but the "
+                                            "waiting thread could open what it waits for"};
+}
+
+void mock_engine::run_until_blocked() {
+  running_role::refuse_inside(*this);
+  if (mode_ != engine_mode::manual)
+    throw exception{errc::invalid_argument, "run_until_blocked() is for manual mode: here a thread runs the streams"};
+  run_rounds();
+}
+
+void mock_engine::run() {
+  auto patience = first_poll;
+  while (true) {
+    waker_->expect(); // before looking, so that what changes from here on is not slept through
+    const round_outcome seen = run_rounds();
+    {
+      const std::lock_guard lock{guard_};
+      if (stopping_) return;
+    }
+    patience = seen.moved ? first_poll : std::min(2 * patience, slowest_poll);
+    waker_->park(seen.polls ? std::optional{patience} : std::nullopt);
+  }
+}
+
+/// Rounds until none moves anything. Returns whether any did, and what the last one left.
+mock_engine::round_outcome mock_engine::run_rounds() {
+  const running_role role{*this};
+  lock_type lock{guard_};
+  round_outcome all;
+  for (bool moved = true; moved && !stopping_;) {
+    moved = false;
+    all.polls = false;
+    for (auto at = busy_.begin(); at != busy_.end() && !stopping_;) {
+      const std::shared_ptr<queue> line = at->second;
+      const round_outcome one = step_head(lock, *line);
+      moved |= one.moved;
+      all.polls |= one.polls;
+      at = busy_.upper_bound(line->number); // the map may have changed meanwhile
+    }
+    all.moved |= moved;
+  }
+  return all;
+}
+
+/// Runs the first task of \p line, outside the lock: it may take long, and so may the end of what it holds.
+mock_engine::round_outcome mock_engine::step_head(lock_type& lock, queue& line) {
+  std::unique_ptr<mock_task> task = std::move(line.tasks.front());
+  std::optional<error> failure;
+  if (task->is_work()) failure.swap(state_of(line.device).armed);
+  lock.unlock();
+
+  progress result = progress::reached;
+  if (!failure) {
+    try {
+      result = task->step();
+    } catch (...) {
+      failure = current_error();
+    }
+  }
+  const bool polls = !failure && result == progress::pending && task->polls();
+  if (failure || result == progress::reached) task.reset();
+
+  lock.lock();
+  if (failure) {
+    fail(lock, line, std::move(*failure));
+    return {.moved = true};
+  }
+  if (result == progress::pending) {
+    line.tasks.front() = std::move(task);
+    return {.polls = polls};
+  }
+  line.tasks.pop_front();
+  ++line.finished;
+  if (line.tasks.empty()) busy_.erase(line.number);
+  finished_changed_.notify_all();
+  return {.moved = true};
+}
+
+void mock_engine::fail(lock_type& lock, const queue& line, error why) {
+  const bool sticky = why.code == errc::process_poisoned;
+  const device_id failed = line.device;
+  if (sticky)
+    poison_ = std::move(why);
+  else if (device_state& state = state_of(failed); !state.failure)
+    state.failure = std::move(why); // the first one is the cause
+
+  std::vector<std::deque<std::unique_ptr<mock_task>>> dropped;
+  std::erase_if(busy_, [&](const auto& entry) {
+    queue& hit = *entry.second;
+    if (!sticky && hit.device != failed) return false;
+    hit.finished += hit.tasks.size();
+    dropped.push_back(std::exchange(hit.tasks, {}));
+    return true;
+  });
+  finished_changed_.notify_all();
+  lock.unlock();
+  dropped.clear();
+  lock.lock();
+}
+
+void mock_engine::throw_if_failed(device_id id) {
+  const std::lock_guard lock{guard_};
+  throw_if_failed_locked(id);
+}
+
+void mock_engine::throw_if_poisoned() {
+  const std::lock_guard lock{guard_};
+  if (poison_) throw exception{*poison_};
+}
+
+void mock_engine::throw_if_failed_locked(device_id id) {
+  device_state& state = state_of(id);
+  if (poison_) throw exception{*poison_};
+  if (!state.failure) return;
+  error why = std::move(*state.failure);
+  state.failure.reset();
+  throw exception{std::move(why)};
+}
+
+void mock_engine::fail_next(device_id id, error why) {
+  if (!why) throw exception{errc::invalid_argument, "fail_next() needs a failure, and errc::none is none"};
+  const std::lock_guard lock{guard_};
+  state_of(id).armed = std::move(why);
+}
+
+} // namespace troupe

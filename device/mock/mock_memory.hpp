@@ -1,0 +1,78 @@
+/// The memory of the pretend devices: host memory that can run out, with an account that says whose it is.
+#pragma once
+
+#include <troupe/device/driver.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// Device and pinned memory, and the pools that device memory comes from.
+/// Fresh memory holds 0xA5 in every byte, so that reading what nobody wrote shows. Returned memory goes back to the
+/// host's heap at once (pinned memory too, where CUDA would wait), so that an address sanitizer sees uses after free.
+/// Threads: safe from any.
+class mock_memory {
+public:
+  mock_memory(int device_count, std::size_t limit_bytes);
+  mock_memory(const mock_memory&) = delete;
+  mock_memory& operator=(const mock_memory&) = delete;
+  ~mock_memory() = default;
+
+  [[nodiscard]] native_pool create_pool(device_id id);
+  /// What was allocated from it stays until it is freed.
+  void destroy_pool(device_id id, native_pool pool);
+
+  /// Memory that \p stream has been told to free counts as free for allocations of the same stream, which are
+  /// ordered behind it, and for others once the stream has come there.
+  [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream);
+  /// Begins a free in \p stream: the memory goes back when the result, which must not outlive this, is let go.
+  [[nodiscard]] std::shared_ptr<void> begin_free(device_id id, native_pool pool, void* address, native_stream stream);
+
+  [[nodiscard]] void* allocate_pinned(std::size_t size_bytes);
+  void free_pinned(void* address);
+
+  [[nodiscard]] pointer_description describe(const void* address) const;
+  [[nodiscard]] std::size_t limit_bytes(device_id id) const;
+  [[nodiscard]] std::size_t free_bytes(device_id id) const;
+
+  /// Allows \p size_bytes more to be allocated than now is, whatever the limit was.
+  void exhaust_after(device_id id, std::size_t size_bytes);
+
+private:
+  struct aligned_delete {
+    void operator()(std::byte* address) const noexcept;
+  };
+  struct range {
+    std::unique_ptr<std::byte, aligned_delete> storage;
+    std::size_t size_bytes = 0;
+    std::optional<device_id> device; ///< None for pinned memory.
+    native_stream freed_in = nullptr;
+  };
+  struct account {
+    std::size_t limit_bytes = 0;
+    std::size_t used_bytes = 0;
+    std::unordered_map<native_stream, std::size_t> being_freed;
+  };
+
+  void* add(std::size_t size_bytes, std::optional<device_id> device);
+  void release(void* address) noexcept;
+  void require_pool(device_id id, native_pool pool) const;
+  [[nodiscard]] account& account_of(device_id id) { return accounts_.at(static_cast<std::size_t>(id.value())); }
+  [[nodiscard]] const account& account_of(device_id id) const {
+    return accounts_.at(static_cast<std::size_t>(id.value()));
+  }
+
+  mutable std::mutex guard_;
+  std::vector<account> accounts_;
+  std::unordered_map<native_pool, device_id> pools_;
+  std::map<std::uintptr_t, range> ranges_; ///< By first byte.
+};
+
+} // namespace troupe

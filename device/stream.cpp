@@ -1,0 +1,46 @@
+#include <troupe/device/event.hpp>
+#include <troupe/device/stream.hpp>
+#include <troupe/device/unreturned.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+void stream_ref::copy(void* to, const void* from, std::size_t size_bytes) const {
+  if (size_bytes > 0) device_->api().copy(device_->id(), native_, to, from, size_bytes);
+}
+
+void stream_ref::fill(void* to, std::uint8_t value, std::size_t size_bytes) const {
+  if (size_bytes > 0) device_->api().fill(device_->id(), native_, to, value, size_bytes);
+}
+
+void stream_ref::wait(const event& awaited) const {
+  device_->api().wait(device_->id(), native_, awaited.native());
+}
+
+bool stream_ref::idle() const {
+  return device_->api().query(device_->id(), native_) == progress::reached;
+}
+
+void stream_ref::synchronize() const {
+  device_->api().synchronize(device_->id(), native_);
+}
+
+stream::stream(std::shared_ptr<device> where)
+  : device_{std::move(where)}, native_{device_->api().create_stream(device_->id())} {}
+
+stream::stream(stream&& other) noexcept
+  : device_{std::move(other.device_)}, native_{std::exchange(other.native_, nullptr)} {}
+
+stream& stream::operator=(stream&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(native_, other.native_);
+  return *this;
+}
+
+stream::~stream() {
+  if (native_ == nullptr) return;
+  return_or_report("a stream", [this] { device_->api().destroy_stream(device_->id(), native_); });
+}
+
+} // namespace troupe

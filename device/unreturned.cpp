@@ -1,0 +1,44 @@
+#include <troupe/device/unreturned.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+struct sink {
+  std::atomic<std::size_t> count{0};
+  std::mutex guard;
+  std::function<void(const error&)> handler;
+};
+
+// Never destroyed: static destructors of a program may still report.
+sink& the_sink() noexcept {
+  static auto* const instance = new sink;
+  return *instance;
+}
+
+} // namespace
+
+void report_unreturned(const error& why) noexcept {
+  sink& target = the_sink();
+  target.count.fetch_add(1, std::memory_order_relaxed);
+  try {
+    const std::lock_guard lock{target.guard};
+    if (target.handler) target.handler(why);
+  } catch (...) { // a handler's failure must not end a destructor
+  }
+}
+
+std::size_t unreturned_count() noexcept {
+  return the_sink().count.load(std::memory_order_relaxed);
+}
+
+void on_unreturned(std::function<void(const error&)> handler) {
+  const std::lock_guard lock{the_sink().guard};
+  the_sink().handler = std::move(handler);
+}
+
+} // namespace troupe

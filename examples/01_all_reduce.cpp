@@ -1,0 +1,40 @@
+/// The smallest use of troupe: one world, one all_reduce, verified. Runs on GPUs where there are some, else on the mock.
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+int main() try {
+  troupe::runtime runtime;
+  troupe::world world = runtime.form_world();
+
+  // Every rank contributes 1024 floats with the value rank + 1.
+  constexpr std::size_t count = 1024;
+  const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
+  std::vector<troupe::buffer> values;
+  for (const troupe::rank self : world.local_ranks()) {
+    std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
+    values.push_back(world.allocate(self, host.size_bytes()));
+    world.copy(self, host, values.back()).get();
+  }
+
+  // One message asks all ranks; the reply comes once, when the last GPU is done.
+  const troupe::completion reply =
+      world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum).get();
+
+  const auto expected = static_cast<float>(world.size() * (world.size() + 1) / 2);
+  bool right = true;
+  for (const troupe::rank self : world.local_ranks()) {
+    world.copy(self, values[static_cast<std::size_t>(self.value())], host).get();
+    right = right && std::ranges::all_of(host.host_span<float>(), [&](float sum) { return sum == expected; });
+  }
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(reply.times.done - reply.times.queued);
+  std::printf("%d ranks, epoch %s: every sum is %.0f: %s (%lld us)\n", world.size(), to_string(reply.epoch).c_str(),
+              expected, right ? "right" : "WRONG", static_cast<long long>(took.count()));
+  return right ? 0 : 1;
+} catch (const troupe::exception& failure) {
+  std::fprintf(stderr, "%s\n", failure.what());
+  return 1;
+}

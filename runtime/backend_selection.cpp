@@ -1,0 +1,41 @@
+#include <troupe/collectives/mock/mock_backend.hpp>
+#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/device/cuda/cuda_driver.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/runtime/backend_selection.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+selected_backend select_mock(const configuration& settings, std::string why) {
+  return {make_mock_driver({.device_count = settings.mock_devices,
+                            .memory_bytes = settings.mock_memory_bytes}),
+          make_mock_backend(), std::move(why)};
+}
+
+selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {
+  return {std::move(api), make_nccl_backend(settings.nccl_library), std::move(why)};
+}
+
+} // namespace
+
+selected_backend select_backend(const configuration& settings) {
+  switch (settings.backend) {
+    case backend_choice::mock: return select_mock(settings, "the mock was asked for");
+    case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
+    case backend_choice::automatic: break;
+  }
+  std::shared_ptr<driver> api;
+  try {
+    api = make_cuda_driver();
+  } catch (const exception& absent) {
+    if (absent.why().code != errc::missing) throw;
+    return select_mock(settings, "no GPU, so the mock: " + absent.why().text);
+  }
+  return select_nccl(settings, std::move(api), "there are GPUs");
+}
+
+} // namespace troupe

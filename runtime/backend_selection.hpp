@@ -1,0 +1,23 @@
+/// Turns the configured backend into a driver and a communicator backend.
+#pragma once
+
+#include <troupe/collectives/communicator.hpp>
+#include <troupe/device/driver.hpp>
+#include <troupe/runtime/configuration.hpp>
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+struct selected_backend {
+  std::shared_ptr<driver> api;
+  std::shared_ptr<backend> collectives;
+  std::string why; ///< One line for the log.
+};
+
+/// Errors: those of the chosen driver and library. automatic falls to the mock where there is no GPU, but not where
+/// there is one that cannot be used: a broken installation must not look like a test.
+[[nodiscard]] selected_backend select_backend(const configuration& settings);
+
+} // namespace troupe

@@ -1,0 +1,77 @@
+/// How a runtime is set up, and the checks that a setting makes sense.
+#pragma once
+
+#include <troupe/actors/world_plan.hpp>
+#include <troupe/completion/completion_source.hpp>
+#include <troupe/completion/wake_signal.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// What moves the data.
+enum class backend_choice : std::uint8_t {
+  automatic, ///< NCCL where there are GPUs, else the mock, and the log says which.
+  mock,      ///< Pretend devices in host memory; real arithmetic.
+  nccl,      ///< NVIDIA GPUs.
+};
+
+/// How long troupe's threads spin before they park: latency against idle cost.
+enum class latency_profile : std::uint8_t {
+  latency,  ///< Never park. Takes a core for each GPU and one for the poller.
+  balanced, ///< Spin for a while after the last work, then park.
+  frugal,   ///< Park at once.
+};
+
+[[nodiscard]] std::string_view to_string(backend_choice choice) noexcept;
+[[nodiscard]] std::string_view to_string(latency_profile profile) noexcept;
+/// Errors: invalid_argument, naming the choices.
+[[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
+[[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
+
+/// This process among those that form a world together.
+struct process_position {
+  int rank = 0;       ///< RANK
+  int world_size = 1; ///< WORLD_SIZE
+  int local_rank = 0; ///< LOCAL_RANK: also the device.
+};
+
+struct configuration {
+  backend_choice backend = backend_choice::automatic;
+  latency_profile profile = latency_profile::balanced;
+  completion_strategy strategy = completion_strategy::flag;
+  /// Ranks of a world that lives in this process alone; 0 means one for each device.
+  int ranks = 0;
+  /// Set when a launcher (torchrun, Slurm…) has given this process one rank of a larger world.
+  std::optional<process_position> position;
+  /// The NCCL library to open; else the dynamic linker's.
+  std::optional<std::filesystem::path> nccl_library;
+  int mock_devices = 4;
+  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
+  std::size_t pool_reserve_bytes = 0;                   ///< Grown on each device before the world is ready.
+  std::size_t scheduler_threads = 0;                    ///< Of the actor system; 0 leaves it to CAF.
+  world_deadlines deadlines;
+  track_limits limits;
+  std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
+
+  /// The defaults, changed by TROUPE_BACKEND, TROUPE_PROFILE, TROUPE_STRATEGY, TROUPE_RANKS, TROUPE_NCCL_LIBRARY,
+  /// TROUPE_LOG and by RANK, WORLD_SIZE, LOCAL_RANK.
+  /// Errors: invalid_argument, naming the variable, its value and what it may be.
+  [[nodiscard]] static configuration from_environment();
+};
+
+/// Throws invalid_argument for the first setting that makes no sense, naming value, limit and remedy.
+void check(const configuration& settings);
+
+/// The waiting of \p profile where \p spinners threads would spin on \p cores: falls to frugal where they do not fit.
+struct chosen_wait {
+  wait_profile wait;
+  latency_profile used;
+};
+[[nodiscard]] chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept;
+
+} // namespace troupe

@@ -1,0 +1,15 @@
+/// troupe's own log: a named spdlog logger on standard error.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Makes the logger "troupe" if there is none, and sets its level. Register one of that name first to use your own.
+void open_log(const std::string& level);
+
+void log_info(std::string_view line);
+void log_warning(std::string_view line);
+
+} // namespace troupe

@@ -1,0 +1,19 @@
+/// The subcommands of the program `troupe`. Each registers its options and what to run when it is chosen.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace troupe::program {
+
+/// Set by the chosen subcommand; returns the exit status.
+using action = std::function<int()>;
+
+void add_demo(CLI::App& program, action& chosen);
+void add_doctor(CLI::App& program, action& chosen);
+void add_bench(CLI::App& program, action& chosen);
+
+} // namespace troupe::program

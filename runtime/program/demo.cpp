@@ -1,0 +1,100 @@
+/// `troupe demo`: many clients, actors and threads, ask one world; every result is verified and every request counted.
+
+#include "commands.hpp"
+#include "demo_clients.hpp"
+#include "runtime_options.hpp"
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <latch>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct demo_options {
+  runtime_options runtime;
+  std::size_t clients = 8;
+  std::size_t requests = 10'000;
+  std::size_t batch = 16;
+  std::size_t count = 1'024;
+};
+
+/// Runs the tasks at the same time: those at even positions by actors, those at odd ones by threads.
+void run_clients(runtime& rt, world& where, const std::vector<client_task>& tasks, demo_ledger& books) {
+  std::latch actors_ended{static_cast<std::ptrdiff_t>((tasks.size() + 1) / 2)};
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (i % 2 == 0)
+      spawn_actor_client(rt.system(), where, tasks[i], books, actors_ended);
+    else
+      threads.emplace_back([&, i] { run_thread_client(where, tasks[i], books); });
+  }
+  actors_ended.wait();
+}
+
+int run(const demo_options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  runtime rt{options.runtime.settings()};
+  world where = rt.form_world();
+  std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
+
+  demo_ledger books;
+  const auto rounds_for = [&](std::size_t requests, std::size_t clients) {
+    const std::size_t in_a_round = clients * options.batch;
+    return (requests + in_a_round - 1) / in_a_round;
+  };
+  const client_task task{.rounds = rounds_for(options.requests, options.clients),
+                         .requests = options.batch,
+                         .count = options.count};
+
+  // First everybody asks the whole world, which orders them. Then every rank is asked by a client of its own (SPMD);
+  // not at the same time, since there the clients promise the order.
+  std::vector<client_task> to_world(options.clients, task);
+  for (std::size_t i = 0; i < to_world.size(); ++i) {
+    to_world[i].ranks = where.local_ranks();
+    to_world[i].seed = i + 1;
+  }
+  run_clients(rt, where, to_world, books);
+
+  std::vector<client_task> to_ranks(where.local_ranks().size(), task);
+  for (std::size_t i = 0; i < to_ranks.size(); ++i) {
+    to_ranks[i].ranks = {where.local_ranks()[i]};
+    to_ranks[i].rounds = rounds_for(options.requests / 10, 1);
+    to_ranks[i].seed = 77;
+  }
+  if (where.size() > 1) run_clients(rt, where, to_ranks, books);
+
+  where.stop();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::printf("%zu clients to the world, then one to each of %d ranks; %.1f s\n", to_world.size(), where.size(),
+              took.count());
+  books.print();
+  return books.clean() ? 0 : 1;
+}
+
+} // namespace
+
+void add_demo(CLI::App& program, action& chosen) {
+  auto options = std::make_shared<demo_options>();
+  CLI::App* command = program.add_subcommand("demo", "run a world under many clients and verify every result");
+  options->runtime.add_to(*command);
+  command->add_option("--clients", options->clients, "concurrent clients, half actors, half threads")
+      ->capture_default_str()->check(CLI::Range(1, 1'000));
+  command->add_option("--requests", options->requests, "all_reduces asked of the world, at least")
+      ->capture_default_str()->check(CLI::Range(1, 100'000'000));
+  command->add_option("--batch", options->batch, "requests that a client has in flight")
+      ->capture_default_str()->check(CLI::Range(1, 64));
+  command->add_option("--count", options->count, "largest number of elements")
+      ->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

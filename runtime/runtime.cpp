@@ -1,0 +1,189 @@
+#include <troupe/actors/world_actor.hpp>
+#include <troupe/device/memory_pool.hpp>
+#include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/backend_selection.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/world_core.hpp>
+
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t slots_per_device = 256;
+
+std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings) {
+  auto made = std::make_unique<caf::actor_system_config>();
+  if (settings.scheduler_threads > 0) compat::set_worker_count(*made, settings.scheduler_threads);
+  return made;
+}
+
+} // namespace
+
+/// Members are destroyed in reverse order, which is the stop order of DESIGN §5.
+class runtime::parts {
+public:
+  explicit parts(configuration wanted)
+    : settings{std::move(wanted)}, system_settings{make_system_settings(settings)}, system{*system_settings},
+      selected{select_backend(settings)}, helpers{std::make_shared<helper_crew>()} {
+    const std::size_t spinners = static_cast<std::size_t>(rank_count()) + 1;
+    wait = choose_wait(settings.profile, spinners, std::thread::hardware_concurrency());
+    if (wait.used != settings.profile)
+      log_info(std::to_string(spinners) + " spinning threads do not fit this machine's cores: profile frugal instead of " +
+               std::string{to_string(settings.profile)});
+    services = {.time = std::make_shared<monotonic_clock>(),
+                .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
+                                                   [api = selected.api] { api->enter_thread(std::nullopt); }),
+                .strategy = settings.strategy,
+                .limits = settings.limits};
+    services.poller->start();
+  }
+
+  ~parts() {
+    for (const auto& one : worlds) {
+      return_or_report("a world", [&] { world{one}.stop(); });
+      // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
+      one->actors = {};
+    }
+    launchers.clear();
+    services.poller->stop();
+    helpers.reset();
+  }
+
+  [[nodiscard]] int rank_count() const {
+    if (settings.position && settings.position->world_size > 1) return 1;
+    return settings.ranks > 0 ? settings.ranks : selected.api->device_count();
+  }
+
+  /// Opens what rank \p self needs on first use.
+  [[nodiscard]] local_rank make_local(rank self, device_id where) {
+    auto& opened = devices[where];
+    if (!opened) opened = device::open(selected.api, where);
+    auto& pool = pools[where];
+    if (!pool) {
+      pool = memory_pool::create(opened);
+      if (settings.pool_reserve_bytes > 0) pool->reserve(settings.pool_reserve_bytes);
+    }
+    if (!services.slots)
+      services.slots = std::make_shared<slot_table>(
+          opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));
+    auto& hand = launchers[where];
+    if (!hand) hand = std::make_shared<launcher>(opened, wait.wait, settings.limits.check_interval);
+    return {self, opened, hand};
+  }
+
+  configuration settings;
+  std::unique_ptr<caf::actor_system_config> system_settings;
+  caf::actor_system system;
+  selected_backend selected;
+  std::shared_ptr<helper_crew> helpers;
+  chosen_wait wait{};
+  pipeline_services services;
+  std::mutex guard;
+  std::map<device_id, std::shared_ptr<device>> devices;
+  std::map<device_id, std::shared_ptr<memory_pool>> pools;
+  std::map<device_id, std::shared_ptr<launcher>> launchers;
+  std::vector<std::shared_ptr<world::core>> worlds; ///< Held: a world ends by stop(), not by losing its handles.
+};
+
+runtime::runtime(configuration settings) {
+  check(settings);
+  open_log(settings.log_level);
+  on_unreturned([](const error& why) { log_warning(to_string(why)); });
+  parts_ = std::make_unique<parts>(std::move(settings));
+  log_info(describe() + " (" + parts_->selected.why + ")");
+}
+
+runtime::~runtime() = default;
+
+world runtime::form_world(std::optional<unique_id> id) {
+  parts& p = *parts_;
+  const auto& position = p.settings.position;
+  const bool spans_processes = position && position->world_size > 1;
+  if (spans_processes && !id)
+    throw exception{errc::invalid_argument,
+                    "WORLD_SIZE is " + std::to_string(position->world_size) +
+                        ": a world over several processes needs one unique id for all of them; make it in rank 0 with "
+                        "runtime::make_unique_id(), hand it to the others over a channel of your own, and pass it to "
+                        "form_world(); or unset WORLD_SIZE for a world in this process alone"};
+  const int count = p.rank_count();
+  const int devices = p.selected.api->device_count();
+  if (!spans_processes && count > devices)
+    throw exception{errc::invalid_argument, "ranks is " + std::to_string(count) + ", but the " +
+                                                std::string{p.selected.api->name()} + " driver has " +
+                                                std::to_string(devices) + " devices: one rank needs one device"};
+
+  world_plan plan{.world_size = spans_processes ? position->world_size : count,
+                  .id = id,
+                  .backend = p.selected.collectives,
+                  .helpers = p.helpers,
+                  .board = std::make_shared<world_board>(),
+                  .deadlines = p.settings.deadlines};
+  auto shared = std::make_shared<world::core>();
+  {
+    const std::lock_guard lock{p.guard};
+    for (int i = 0; i < count; ++i) {
+      const rank self{spans_processes ? position->rank : i};
+      const device_id where{spans_processes ? position->local_rank : i};
+      plan.locals.push_back(p.make_local(self, where));
+      shared->local_ranks.push_back(self);
+      shared->pools.push_back(p.pools[where]);
+    }
+    plan.services = p.services;
+    std::erase_if(p.worlds, [](const auto& one) { return one->board->latest().phase == world_phase::stopped; });
+    p.worlds.push_back(shared);
+  }
+  shared->world_size = plan.world_size;
+  shared->board = plan.board;
+  shared->deadlines = plan.deadlines;
+  plan.board->listen([](const world_event& event) {
+    event.reason ? log_warning(troupe::describe(event)) : log_info(troupe::describe(event));
+  });
+  shared->actors = spawn_world(p.system, plan);
+
+  const auto settled = [](const world_event& event) {
+    return event.phase != world_phase::forming;
+  };
+  // The world's own deadline ends the forming; this one is only a backstop.
+  static_cast<void>(plan.board->wait(settled, 2 * p.settings.deadlines.form));
+  const world_event now = plan.board->latest();
+  if (now.phase == world_phase::ready) return world{std::move(shared)};
+  error why = now.reason ? now.reason
+                         : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
+  return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
+  throw exception{std::move(why)};
+}
+
+unique_id runtime::make_unique_id() {
+  return parts_->selected.collectives->make_unique_id();
+}
+
+caf::actor_system& runtime::system() noexcept {
+  return parts_->system;
+}
+
+const configuration& runtime::settings() const noexcept {
+  return parts_->settings;
+}
+
+driver& runtime::api() noexcept {
+  return *parts_->selected.api;
+}
+
+backend& runtime::collectives() noexcept {
+  return *parts_->selected.collectives;
+}
+
+std::string runtime::describe() const {
+  const parts& p = *parts_;
+  return std::string{p.selected.collectives->version()} + ", " + p.selected.api->version() + ", profile " +
+         std::string{to_string(p.wait.used)} + ", completion by " + std::string{to_string(p.settings.strategy)};
+}
+
+} // namespace troupe

@@ -1,0 +1,72 @@
+/// What a user holds of a world: to ask it from plain threads, and to find its actors.
+#pragma once
+
+#include <troupe/actors/messages.hpp>
+#include <troupe/actors/world_board.hpp>
+#include <troupe/collectives/request.hpp>
+#include <troupe/device/buffer.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// A counted handle to a world. Asking never blocks; the future that it returns is answered once, when the GPU is
+/// done, and throws troupe::exception on an error (ONE-1).
+///
+/// Lifetime: the world ends when stop() is called or its runtime ends.
+/// Threads: safe from any.
+class world {
+public:
+  class core;
+  explicit world(std::shared_ptr<core> shared) noexcept;
+
+  /// Ranks of the whole world.
+  [[nodiscard]] int size() const;
+  /// Those that live in this process, ascending.
+  [[nodiscard]] const std::vector<rank>& local_ranks() const;
+  [[nodiscard]] troupe::epoch epoch() const;
+  [[nodiscard]] world_event status() const;
+  /// Calls \p heard at every later change of phase; it must neither block nor throw.
+  void on_event(std::function<void(const world_event&)> heard);
+
+  /// Device memory of \p where's device. Units: bytes. Contents: undefined. Errors: out_of_memory, invalid_argument.
+  [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
+  /// Page-locked host memory that every local rank reaches.
+  [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
+  [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
+
+  /// Asks all ranks with one message: parts[i] is for the i-th rank. Needs all ranks in this process.
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(world_request asked);
+  /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
+  [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
+
+  /// One all_reduce for all ranks: rank i reduces send[i] into recv[i], \p count elements of \p type.
+  [[nodiscard]] std::future<completion> all_reduce(std::span<const buffer> send, std::span<const buffer> recv,
+                                                   std::size_t count, dtype type, reduction op);
+  /// Answered when every rank's stream has reached it.
+  [[nodiscard]] std::future<completion> barrier();
+  /// Copies on \p whom's stream, between pinned memory and its device's.
+  [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to);
+
+  /// For actors: the world, and one rank's collective actor.
+  [[nodiscard]] world_handle actor() const;
+  [[nodiscard]] const collective_handle& collective(rank whom) const;
+
+  /// Lets requests in flight finish, gives everything back and returns when that has ended. Idempotent.
+  /// Errors: deadline_exceeded when it took longer than all its phases may.
+  void stop();
+
+private:
+  [[nodiscard]] std::size_t index_of(rank whom) const;
+
+  std::shared_ptr<core> core_;
+};
+
+} // namespace troupe

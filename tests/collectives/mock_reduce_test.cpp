@@ -1,0 +1,84 @@
+// The corners of the mock's arithmetic; the sweep over shapes is in mock_backend_test.cpp.
+#include <troupe/collectives/mock/mock_reduce.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+/// Combines single elements, one of each rank.
+template <class T>
+T combine(dtype type, reduction op, std::vector<T> of_ranks) {
+  T result{};
+  std::vector<reduce_part> parts;
+  for (T& one : of_ranks)
+    parts.push_back({reinterpret_cast<const std::byte*>(&one), reinterpret_cast<std::byte*>(&result)});
+  reduce_parts(parts, 1, type, op);
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("integer sums wrap", "[collectives][mock]") {
+  CHECK(combine<std::uint8_t>(dtype::u8, reduction::sum, {200, 100}) == 44);
+  constexpr auto most32 = std::numeric_limits<std::int32_t>::max();
+  constexpr auto most64 = std::numeric_limits<std::int64_t>::max();
+  CHECK(combine<std::int32_t>(dtype::i32, reduction::sum, {most32, 1}) == std::numeric_limits<std::int32_t>::min());
+  CHECK(combine<std::int64_t>(dtype::i64, reduction::sum, {most64, most64, 3}) == 1);
+}
+
+TEST_CASE("minimum and maximum give NaN wherever a rank has one", "[collectives][mock]") {
+  constexpr float none = std::numeric_limits<float>::quiet_NaN();
+  for (const reduction op : {reduction::min, reduction::max}) {
+    CHECK(std::isnan(combine<float>(dtype::f32, op, {none, 1, 2})));
+    CHECK(std::isnan(combine<float>(dtype::f32, op, {1, none, 2})));
+    CHECK(std::isnan(combine<double>(dtype::f64, op, {1, 2, std::numeric_limits<double>::quiet_NaN()})));
+    CHECK(std::isnan(from_bf16(combine<std::uint16_t>(dtype::bf16, op, {to_bf16(1), to_bf16(none)}))));
+  }
+  CHECK_FALSE(std::signbit(combine<float>(dtype::f32, reduction::min, {0.0F, -0.0F})));
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  CHECK(combine<float>(dtype::f32, reduction::min, {infinite, -infinite, 0}) == -infinite);
+}
+
+TEST_CASE("bf16 rounds to nearest even and keeps infinities and NaNs", "[collectives][mock]") {
+  CHECK(to_bf16(1.0F) == 0x3F80);
+  CHECK(to_bf16(std::bit_cast<float>(0x3F808000U)) == 0x3F80); // half-way: to the even one below
+  CHECK(to_bf16(std::bit_cast<float>(0x3F818000U)) == 0x3F82); // half-way: to the even one above
+  CHECK(to_bf16(std::bit_cast<float>(0x3F808001U)) == 0x3F81);
+  CHECK(to_bf16(std::numeric_limits<float>::infinity()) == 0x7F80);
+  CHECK(to_bf16(std::numeric_limits<float>::max()) == 0x7F80);
+  CHECK(std::isnan(from_bf16(to_bf16(std::bit_cast<float>(0x7F800001U))))); // whose payload is in the lower half
+  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const auto value = static_cast<std::uint16_t>(bits);
+    if (!std::isnan(from_bf16(value))) REQUIRE(to_bf16(from_bf16(value)) == value);
+  }
+}
+
+TEST_CASE("bf16 sums are rounded once, at the end", "[collectives][mock]") {
+  // Rounded after each step, 256 + 1 would stay 256 for ever.
+  std::vector<std::uint16_t> of_ranks{to_bf16(256)};
+  for (int i = 0; i < 4; ++i) of_ranks.push_back(to_bf16(1));
+  CHECK(from_bf16(combine(dtype::bf16, reduction::sum, of_ranks)) == 260);
+}
+
+TEST_CASE("elements may begin at any byte", "[collectives][mock]") {
+  std::vector<std::byte> memory(64);
+  const double left = 1.5;
+  const double right = 2.25;
+  std::memcpy(&memory[1], &left, sizeof left);
+  std::memcpy(&memory[11], &right, sizeof right);
+  const reduce_part parts[] = {{&memory[1], &memory[21]}, {&memory[11], &memory[11]}};
+  reduce_parts(parts, 1, dtype::f64, reduction::sum);
+  for (const std::size_t at : {21U, 11U}) {
+    double result = 0;
+    std::memcpy(&result, &memory[at], sizeof result);
+    CHECK(result == 3.75);
+  }
+}

@@ -1,0 +1,32 @@
+/// Which driver a test runs on: the mock anywhere, CUDA where there are GPUs, one body for both.
+#pragma once
+
+#include <troupe/device/driver.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <memory>
+
+namespace troupe::tests {
+
+/// CUDA's driver if it has at least \p count devices. Otherwise SKIPs the test with the reason, or FAILs it where the
+/// environment says TROUPE_REQUIRE_GPU=1, so that a GPU machine cannot pass by skipping.
+[[nodiscard]] std::shared_ptr<driver> gpus(int count);
+
+} // namespace troupe::tests
+
+#define TROUPE_TEST_JOIN_(left, right) left##right
+#define TROUPE_TEST_JOIN(left, right) TROUPE_TEST_JOIN_(left, right)
+
+/// One body, two test cases: "mock: name", and "cuda: name" tagged [gpu]. The body sees `api`, a driver that has
+/// at least \p count devices, and must hold for both.
+#define TROUPE_DRIVER_TEST(count, name, tags)                                                                       \
+  static void TROUPE_TEST_JOIN(driver_test_, __LINE__)(const std::shared_ptr<troupe::driver>& api);                 \
+  TEST_CASE("mock: " name, tags) {                                                                                  \
+    TROUPE_TEST_JOIN(driver_test_, __LINE__)(troupe::make_mock_driver({.device_count = count}));                    \
+  }                                                                                                                 \
+  TEST_CASE("cuda: " name, tags "[gpu]") {                                                                          \
+    TROUPE_TEST_JOIN(driver_test_, __LINE__)(troupe::tests::gpus(count));                                           \
+  }                                                                                                                 \
+  static void TROUPE_TEST_JOIN(driver_test_, __LINE__)([[maybe_unused]] const std::shared_ptr<troupe::driver>& api)

@@ -1,0 +1,48 @@
+from fixture import TreeTest
+
+
+class CheckLayers(TreeTest):
+    def test_a_clean_tree_passes(self):
+        self.assert_passes("check-layers")
+
+    def test_an_upward_include_is_caught_with_its_place_and_what_is_allowed(self):
+        self.plant("completion/track.cpp", "\n#include <troupe/actors/world_actor.hpp>\n")
+        self.assert_catches("check-layers", "completion/track.cpp:2:", "higher layer actors", "device, completion")
+
+    def test_an_upward_include_by_relative_path_is_caught(self):
+        self.plant("device/device.cpp", '#include "../completion/slot.hpp"\n')
+        self.assert_catches("check-layers", "device/device.cpp:1:", "higher layer completion")
+
+    def test_a_lower_layer_including_the_test_kit_is_caught(self):
+        self.plant("actors/host.cpp", "#include <troupe/testing/world.hpp>\n")
+        self.assert_catches("check-layers", "higher layer runtime")
+
+    def test_a_layer_that_does_not_exist_is_caught(self):
+        self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
+        self.assert_catches("check-layers", "utils is no layer")
+
+    def test_caf_outside_actors_and_runtime_is_caught_in_either_spelling(self):
+        for include in ("<caf/actor.hpp>", '"caf/all.hpp"'):
+            with self.subTest(include):
+                self.plant("device/event.hpp", f"# include {include}\n")
+                self.assert_catches("check-layers", "device/event.hpp:1:", "CAF", "allowed in actors, runtime")
+
+    def test_cuda_outside_its_folders_is_caught(self):
+        for header in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_bf16.h", "cudaTypedefs.h"):
+            with self.subTest(header):
+                self.plant("device/memory_pool.cpp", f"#include <{header}>\n")
+                self.assert_catches("check-layers", "CUDA", "device/cuda")
+
+    def test_nccl_outside_its_folder_is_caught(self):
+        self.plant("collectives/launcher.cpp", "#include <nccl.h>\n")
+        self.assert_catches("check-layers", "NCCL", "collectives/nccl")
+
+    def test_libraries_of_the_runtime_are_caught_below_it(self):
+        for header in ("spdlog/spdlog.h", "CLI/CLI.hpp", "nlohmann/json.hpp"):
+            with self.subTest(header):
+                self.plant("actors/supervisor.cpp", f"#include <{header}>\n")
+                self.assert_catches("check-layers", "actors/supervisor.cpp:1:", "allowed in runtime")
+
+    def test_an_include_in_a_comment_is_none(self):
+        self.plant("device/event.hpp", "// #include <caf/actor.hpp>\n")
+        self.assert_passes("check-layers")

@@ -1,0 +1,47 @@
+"""What the tests of the scripts share: a small tree to plant faults in, and a way to run a script."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run(script, *arguments):
+    """Runs tools/SCRIPT; its output is what it said on both streams."""
+    return subprocess.run([sys.executable, str(TOOLS / script), *map(str, arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+
+
+class TreeTest(unittest.TestCase):
+    """A clean tree of five layers and one test; plant() puts a file into it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.plant("device/stream.hpp", "/// A stream (ONE-1), in UTF-8.\n#include <vector>\n")
+        self.plant("device/cuda/cuda_driver.cpp", "#include <cuda_runtime_api.h>\n#include <cuda.h>\n")
+        self.plant("completion/poller.cpp", '#include <troupe/device/stream.hpp>\n#include "slot.hpp"\n')
+        self.plant("completion/slot.hpp", "")
+        self.plant("collectives/nccl/nccl_library.cpp", "#include <cuda_runtime_api.h>\n#include <nccl.h>\n")
+        self.plant("actors/world_actor.cpp", "#include <caf/actor.hpp>\n#include <troupe/collectives/request.hpp>\n")
+        self.plant("runtime/main.cpp", "#include <CLI/CLI.hpp>\n#include <spdlog/spdlog.h>\n"
+                                       "#include <nlohmann/json.hpp>\n#include <troupe/testing/world.hpp>\n")
+        self.plant("tests/stream_test.cpp", 'TEST_CASE("a stream answers once", "[ONE-1]") {}\n')
+
+    def plant(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def assert_passes(self, script, *arguments):
+        result = run(script, "--root", self.root, *arguments)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def assert_catches(self, script, *said):
+        result = run(script, "--root", self.root)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        for words in said:
+            self.assertIn(words, result.stdout)
