@@ -91,6 +91,13 @@ inline void set_worker_count(caf::actor_system_config& settings, std::size_t cou
 #endif
 }
 
+/// Workers look for work without ever sleeping, where CAF can do that: each takes a core.
+inline void let_workers_spin([[maybe_unused]] caf::actor_system_config& settings) {
+#if TROUPE_CAF_0_17
+  settings.set("work-stealing.aggressive-poll-attempts", std::size_t{1'000'000'000});
+#endif
+}
+
 [[nodiscard]] inline bool failed(const caf::error& what) {
 #if TROUPE_CAF_0_17
   return static_cast<bool>(what);

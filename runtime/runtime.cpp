@@ -21,6 +21,7 @@ constexpr std::size_t slots_per_device = 256;
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings) {
   auto made = std::make_unique<caf::actor_system_config>();
   if (settings.scheduler_threads > 0) compat::set_worker_count(*made, settings.scheduler_threads);
+  if (settings.profile == latency_profile::latency) compat::let_workers_spin(*made);
   return made;
 }
 
@@ -102,16 +103,16 @@ runtime::runtime(configuration settings) {
 
 runtime::~runtime() = default;
 
-world runtime::form_world(std::optional<unique_id> id) {
+world runtime::form_world(const world_options& options) {
   parts& p = *parts_;
   const auto& position = p.settings.position;
   const bool spans_processes = position && position->world_size > 1;
-  if (spans_processes && !id)
+  if (spans_processes && !options.id)
     throw exception{errc::invalid_argument,
                     "WORLD_SIZE is " + std::to_string(position->world_size) +
                         ": a world over several processes needs one unique id for all of them; make it in rank 0 with "
                         "runtime::make_unique_id(), hand it to the others over a channel of your own, and pass it to "
-                        "form_world(); or unset WORLD_SIZE for a world in this process alone"};
+                        "form_world() as world_options::id; or unset WORLD_SIZE for a world in this process alone"};
   const int count = p.rank_count();
   const int devices = p.selected.api->device_count();
   if (!spans_processes && count > devices)
@@ -120,7 +121,7 @@ world runtime::form_world(std::optional<unique_id> id) {
                                                 std::to_string(devices) + " devices: one rank needs one device"};
 
   world_plan plan{.world_size = spans_processes ? position->world_size : count,
-                  .id = id,
+                  .id = options.id,
                   .backend = p.selected.collectives,
                   .helpers = p.helpers,
                   .board = std::make_shared<world_board>(),
@@ -136,6 +137,7 @@ world runtime::form_world(std::optional<unique_id> id) {
       shared->pools.push_back(p.pools[where]);
     }
     plan.services = p.services;
+    plan.services.strategy = options.strategy.value_or(p.settings.strategy);
     std::erase_if(p.worlds, [](const auto& one) { return one->board->latest().phase == world_phase::stopped; });
     p.worlds.push_back(shared);
   }

@@ -15,6 +15,14 @@ class actor_system;
 
 namespace troupe {
 
+/// What one world of a runtime has of its own.
+struct world_options {
+  /// Names the formation where the world spans processes: rank 0 makes it, every process passes it.
+  std::optional<unique_id> id{};
+  /// Instead of the runtime's.
+  std::optional<completion_strategy> strategy{};
+};
+
 /// Owns everything that is not a world: driver, devices, pools, launchers, poller, helpers, actor system.
 /// Destroyed, it stops its worlds and then, in this order, launchers, poller, helpers and the actor system.
 /// Actors that you have spawned in its system must have ended by then.
@@ -27,10 +35,9 @@ public:
   ~runtime();
 
   /// Forms a world over the ranks that the configuration names, and returns when it is ready.
-  /// \p id names the formation where the world spans processes: rank 0 makes it, every process passes it.
   /// Errors: invalid_argument (more ranks than devices, a missing id), device_occupied, communicator_failed,
   /// deadline_exceeded.
-  [[nodiscard]] world form_world(std::optional<unique_id> id = std::nullopt);
+  [[nodiscard]] world form_world(const world_options& options = {});
 
   /// A name for a world that spans processes. It is a capability: pass it on in private, never log it (SEC-1).
   [[nodiscard]] unique_id make_unique_id();

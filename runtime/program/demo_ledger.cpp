@@ -1,20 +1,10 @@
 #include "demo_ledger.hpp"
 
-#include <algorithm>
+#include "statistics.hpp"
+
 #include <cstdio>
 
 namespace troupe::program {
-
-namespace {
-
-double percentile(std::vector<double> values, double fraction) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<std::size_t>(fraction * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
-
-} // namespace
 
 std::size_t demo_ledger::ask(const std::string& kind) {
   const std::lock_guard lock{guard_};

@@ -121,6 +121,7 @@ TEST_CASE("a sticky error poisons all devices for ever, and giving back still wo
     rig.api->fail_next(first, sticky_error());
     rig.work.ref().fill(memory.data(), 1, 1024);
     rig.api->run_until_blocked();
+    CHECK(rig.flag.get() == 0); // the other device's work is gone too
     for (int again = 0; again < 3; ++again)
       for (const device_id id : {first, second}) {
         CHECK(error_of([&] { rig.api->open(id); }).code == errc::process_poisoned);

@@ -1,0 +1,131 @@
+#include "bench_raw.hpp"
+
+#include <troupe/collectives/solo_communicator.hpp>
+#include <troupe/completion/flag_source.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+} // namespace
+
+/// What releases the threads and brings them together again.
+class raw_ranks::pacing {
+public:
+  std::atomic<std::uint64_t> round{0};
+  std::atomic<std::size_t> finished{0};
+  std::atomic<bool> ending{false};
+  const std::vector<operation>* parts = nullptr; ///< Published by round.
+  std::size_t depth = 0;
+};
+
+class raw_ranks::worker {
+public:
+  worker(pacing& pace, std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index)
+    : pace_{pace}, peers_{std::move(peers)}, stream_{peers_->where()}, flag_{slots}, index_{index},
+      thread_{[this] { run(); }} {}
+
+  /// After `ending` was released.
+  void join() { thread_.join(); }
+  [[nodiscard]] time_point done_at() const noexcept { return done_at_; }
+  [[nodiscard]] const std::exception_ptr& failure() const noexcept { return failure_; }
+
+private:
+  void run() {
+    try {
+      peers_->where()->api().enter_thread(peers_->where()->id());
+      peers_->init();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    pace_.finished.fetch_add(1, std::memory_order_release);
+    for (std::uint64_t seen = 0;;) {
+      while (pace_.round.load(std::memory_order_acquire) == seen) spin_pause();
+      ++seen;
+      if (pace_.ending.load(std::memory_order_relaxed)) break;
+      work();
+      pace_.finished.fetch_add(1, std::memory_order_release);
+    }
+    flag_.drained();
+    peers_->destroy();
+  }
+
+  void work() {
+    const operation& what = (*pace_.parts)[index_];
+    try {
+      for (std::size_t i = 0; i < pace_.depth; ++i) peers_->launch(what, stream_);
+      flag_.arm(stream_, ++sequence_);
+      while (!flag_.reached(sequence_)) spin_pause();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    done_at_ = steady::now();
+  }
+
+  pacing& pace_;
+  std::shared_ptr<communicator> peers_;
+  stream stream_;
+  flag_source flag_;
+  std::size_t index_;
+  std::uint64_t sequence_ = 0;
+  time_point done_at_{};
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+raw_ranks::raw_ranks(runtime& rt, const world& where)
+  : slots_{std::make_shared<slot_table>(where.device_of(where.local_ranks().front()), where.local_ranks().size())},
+    pacing_{std::make_unique<pacing>()} {
+  const int size = where.size();
+  const unique_id id = size > 1 ? rt.make_unique_id() : unique_id{};
+  for (const rank self : where.local_ranks()) {
+    const auto& on = where.device_of(self);
+    std::shared_ptr<communicator> peers =
+        size > 1 ? rt.collectives().create(id, self, size, on) : std::make_shared<solo_communicator>(on);
+    workers_.push_back(std::make_unique<worker>(*pacing_, std::move(peers), slots_, workers_.size()));
+  }
+  while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
+  for (const auto& one : workers_)
+    if (one->failure()) std::rethrow_exception(one->failure());
+}
+
+raw_ranks::~raw_ranks() {
+  pacing_->ending.store(true, std::memory_order_relaxed);
+  pacing_->round.fetch_add(1, std::memory_order_release);
+  for (const auto& one : workers_) one->join();
+}
+
+series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, std::size_t depth) {
+  series result;
+  for (std::size_t done = 0; done < total; done += depth) {
+    const nanoseconds took = release(parts, std::min(depth, total - done));
+    result.all += took;
+    result.each.push_back(took);
+  }
+  return result;
+}
+
+nanoseconds raw_ranks::release(const std::vector<operation>& parts, std::size_t depth) {
+  pacing_->finished.store(0, std::memory_order_relaxed);
+  pacing_->parts = &parts;
+  pacing_->depth = depth;
+  const time_point began = steady::now();
+  pacing_->round.fetch_add(1, std::memory_order_release);
+  while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
+  time_point last = began;
+  for (const auto& one : workers_) {
+    if (one->failure()) std::rethrow_exception(one->failure());
+    last = std::max(last, one->done_at());
+  }
+  return last - began;
+}
+
+} // namespace troupe::program
