@@ -91,10 +91,10 @@ inline void set_worker_count(caf::actor_system_config& settings, std::size_t cou
 #endif
 }
 
-/// Workers look for work without ever sleeping, where CAF can do that: each takes a core.
-inline void let_workers_spin([[maybe_unused]] caf::actor_system_config& settings) {
+/// How often a worker looks for work before it sleeps, where CAF can be told (some 50 ns a look).
+inline void set_worker_looks([[maybe_unused]] caf::actor_system_config& settings, [[maybe_unused]] std::size_t looks) {
 #if TROUPE_CAF_0_17
-  settings.set("work-stealing.aggressive-poll-attempts", std::size_t{1'000'000'000});
+  settings.set("work-stealing.aggressive-poll-attempts", looks);
 #endif
 }
 

@@ -27,6 +27,13 @@ std::string describe(const operation& what) {
   return std::visit(describer{}, what);
 }
 
+bool agree(const operation& one, const operation& other) noexcept {
+  if (one.index() != other.index()) return false;
+  const auto* mine = std::get_if<all_reduce>(&one);
+  const auto* theirs = std::get_if<all_reduce>(&other);
+  return mine == nullptr || (mine->count == theirs->count && mine->type == theirs->type && mine->op == theirs->op);
+}
+
 bool is_collective(const operation& what) noexcept {
   return !std::holds_alternative<copy>(what);
 }

@@ -52,6 +52,9 @@ using operation = std::variant<all_reduce, barrier, copy>;
 /// One line for people and for comparison between ranks: "all_reduce of 1024 f32, sum".
 [[nodiscard]] std::string describe(const operation& what);
 
+/// Whether two ranks' parts describe the same operation: kind, dtype, reduction and count.
+[[nodiscard]] bool agree(const operation& one, const operation& other) noexcept;
+
 /// Whether peers take part, so that it must be launched on every rank.
 [[nodiscard]] bool is_collective(const operation& what) noexcept;
 

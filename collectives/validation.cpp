@@ -116,14 +116,11 @@ error validate(const operation& what, const device& where) {
 
 error check_agreement(std::span<const operation> parts) {
   if (parts.empty()) return refuse(errc::invalid_argument, "a request to a world needs one part for each rank, and has none");
-  const std::string first = describe(parts.front());
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    if (!is_collective(parts[i]) && parts[i].index() == parts.front().index()) continue;
-    const std::string other = describe(parts[i]);
-    if (other != first)
-      return refuse(errc::mismatch, "the ranks disagree: rank 0 asks for " + first + ", rank " + std::to_string(i) +
-                                        " for " + other + ": give every rank the same operation");
-  }
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    if (!agree(parts.front(), parts[i]))
+      return refuse(errc::mismatch, "the ranks disagree: rank 0 asks for " + describe(parts.front()) + ", rank " +
+                                        std::to_string(i) + " for " + describe(parts[i]) +
+                                        ": give every rank the same operation");
   return {};
 }
 

@@ -53,7 +53,7 @@ struct configuration {
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
   std::size_t pool_reserve_bytes = 0;                   ///< Grown on each device before the world is ready.
-  std::size_t scheduler_threads = 0;                    ///< Of the actor system; 0 leaves it to CAF.
+  std::size_t scheduler_threads = 0;                    ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
   world_deadlines deadlines;
   track_limits limits;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.

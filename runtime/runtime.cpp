@@ -6,6 +6,7 @@
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_core.hpp>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -18,26 +19,37 @@ namespace {
 
 constexpr std::size_t slots_per_device = 256;
 
-std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings) {
+std::size_t worker_count(const configuration& settings) {
+  if (settings.scheduler_threads > 0) return settings.scheduler_threads;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 8);
+}
+
+/// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few and,
+/// outside frugal, spin for a while like troupe's own threads.
+std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used) {
   auto made = std::make_unique<caf::actor_system_config>();
-  if (settings.scheduler_threads > 0) compat::set_worker_count(*made, settings.scheduler_threads);
-  if (settings.profile == latency_profile::latency) compat::let_workers_spin(*made);
+  compat::set_worker_count(*made, worker_count(settings));
+  switch (used) {
+    case latency_profile::latency: compat::set_worker_looks(*made, 1'000'000'000); break;
+    case latency_profile::balanced: compat::set_worker_looks(*made, 200'000); break;
+    case latency_profile::frugal: break;
+  }
   return made;
 }
 
 } // namespace
 
-/// Members are destroyed in reverse order, which is the stop order of DESIGN §5.
+/// Ended in the order of DESIGN §5: clients' gate and actors (a world's stop), launchers, poller, helpers, system.
 class runtime::parts {
 public:
   explicit parts(configuration wanted)
-    : settings{std::move(wanted)}, system_settings{make_system_settings(settings)}, system{*system_settings},
-      selected{select_backend(settings)}, helpers{std::make_shared<helper_crew>()} {
-    const std::size_t spinners = static_cast<std::size_t>(rank_count()) + 1;
-    wait = choose_wait(settings.profile, spinners, std::thread::hardware_concurrency());
+    : settings{std::move(wanted)}, selected{select_backend(settings)},
+      wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
+      system_settings{make_system_settings(settings, wait.used)}, system{*system_settings},
+      helpers{std::make_shared<helper_crew>()} {
     if (wait.used != settings.profile)
-      log_info(std::to_string(spinners) + " spinning threads do not fit this machine's cores: profile frugal instead of " +
-               std::string{to_string(settings.profile)});
+      log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
+               "instead of " + std::string{to_string(settings.profile)});
     services = {.time = std::make_shared<monotonic_clock>(),
                 .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
                                                    [api = selected.api] { api->enter_thread(std::nullopt); }),
@@ -62,6 +74,11 @@ public:
     return settings.ranks > 0 ? settings.ranks : selected.api->device_count();
   }
 
+  /// A launcher for each rank, the poller, and the actor system's workers.
+  [[nodiscard]] std::size_t spinner_count() const {
+    return static_cast<std::size_t>(rank_count()) + 1 + worker_count(settings);
+  }
+
   /// Opens what rank \p self needs on first use.
   [[nodiscard]] local_rank make_local(rank self, device_id where) {
     auto& opened = devices[where];
@@ -80,11 +97,11 @@ public:
   }
 
   configuration settings;
+  selected_backend selected;
+  chosen_wait wait;
   std::unique_ptr<caf::actor_system_config> system_settings;
   caf::actor_system system;
-  selected_backend selected;
   std::shared_ptr<helper_crew> helpers;
-  chosen_wait wait{};
   pipeline_services services;
   std::mutex guard;
   std::map<device_id, std::shared_ptr<device>> devices;

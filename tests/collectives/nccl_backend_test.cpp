@@ -90,7 +90,7 @@ struct one_rank {
 
 /// Two ranks on two GPUs, not formed yet.
 std::vector<one_rank> two_ranks() {
-  const auto devices = gpus(2);
+  const auto devices = troupe::tests::open_gpus(2);
   const auto nccl = make_nccl_backend();
   INFO(nccl->version());
   const unique_id id = nccl->make_unique_id();

@@ -33,4 +33,11 @@ std::shared_ptr<driver> gpus(int count) {
   return api;
 }
 
+std::vector<std::shared_ptr<device>> open_gpus(int count) {
+  const auto api = gpus(count);
+  std::vector<std::shared_ptr<device>> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(device::open(api, device_id{i}));
+  return devices;
+}
+
 } // namespace troupe::tests

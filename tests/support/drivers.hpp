@@ -1,18 +1,22 @@
 /// Which driver a test runs on: the mock anywhere, CUDA where there are GPUs, one body for both.
 #pragma once
 
-#include <troupe/device/driver.hpp>
+#include <troupe/device/device.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <memory>
+#include <vector>
 
 namespace troupe::tests {
 
 /// CUDA's driver if it has at least \p count devices. Otherwise SKIPs the test with the reason, or FAILs it where the
 /// environment says TROUPE_REQUIRE_GPU=1, so that a GPU machine cannot pass by skipping.
 [[nodiscard]] std::shared_ptr<driver> gpus(int count);
+
+/// The first \p count of gpus(count), opened.
+[[nodiscard]] std::vector<std::shared_ptr<device>> open_gpus(int count);
 
 } // namespace troupe::tests
 
