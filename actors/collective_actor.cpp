@@ -16,7 +16,10 @@ collective_actor::behavior_type collective_actor::make_behavior() {
       },
       [this](posted_request& posted) { state_.accept(std::move(posted.what), std::move(*posted.reply)); },
       [this](adopt_pipeline& given) { state_.adopt(std::move(given.pipeline), given.default_deadline); },
-      [this](close_gate& order) { state_.close(std::move(order.reason)); },
+      [this](close_gate& order) {
+        state_.close(std::move(order.reason));
+        order.closed();
+      },
       [this](leave) { quit(); },
   };
 }

@@ -7,6 +7,7 @@
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/answer.hpp>
 
+#include <functional>
 #include <memory>
 
 namespace troupe {
@@ -29,9 +30,11 @@ struct adopt_pipeline {
   nanoseconds default_deadline{0};
 };
 
-/// World → collective: reject everything from now on, for this reason.
+/// World → collective: reject everything from now on, for this reason, and then call \p closed: what was sent before
+/// has been submitted by then.
 struct close_gate {
   error reason;
+  std::function<void()> closed;
 };
 
 /// World → collective: the pipeline has been given back; end.
@@ -45,7 +48,7 @@ struct stop_world {};
 
 /// To the world, from helpers and pipelines: what happened to one rank of one epoch (EPO-1).
 struct rank_report {
-  enum class kind : std::uint8_t { formed, faulted, drained, released };
+  enum class kind : std::uint8_t { formed, faulted, closed, drained, released };
   kind what = kind::formed;
   troupe::rank rank;
   troupe::epoch epoch;

@@ -56,6 +56,7 @@ world_actor::behavior_type world_actor::make_behavior() {
         switch (report.what) {
           case rank_report::kind::formed: return carry_out(state_.on_formed(report.epoch, report.failure));
           case rank_report::kind::faulted: return carry_out(state_.on_fault(report.epoch, std::move(report.failure)));
+          case rank_report::kind::closed: return carry_out(state_.on_closed(report.epoch));
           case rank_report::kind::drained: return carry_out(state_.on_drained(report.epoch, report.failure));
           case rank_report::kind::released: return carry_out(state_.on_released(report.epoch, report.failure));
         }
@@ -89,9 +90,7 @@ void world_actor::carry_out(world_effects effects) {
                    [this](world_effect::form) { form(); },
                    [this](world_effect::adopt) { adopt(); },
                    [this](const world_effect::announce& what) { announce(what.event); },
-                   [this](const world_effect::close_gates& what) {
-                     for (const auto& one : collectives_) this->send(one, close_gate{what.reason});
-                   },
+                   [this](const world_effect::close_gates& what) { close_gates(what.reason); },
                    [this](const world_effect::fail& what) {
                      for (const auto& one : pipelines_) one->fail(what.reason);
                    },
@@ -100,7 +99,7 @@ void world_actor::carry_out(world_effects effects) {
                                    [](rank_pipeline& one) { one.abort(); });
                    },
                    [this](world_effect::drain) {
-                     on_every_rank("the drain", plan_.deadlines.drain + plan_.deadlines.drain, rank_report::kind::drained,
+                     on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
                                    [limit = plan_.deadlines.drain](rank_pipeline& one) {
                                      if (!one.drain(limit))
                                        throw exception{errc::deadline_exceeded, "work was still in flight when the "
@@ -144,6 +143,15 @@ void world_actor::form() {
 void world_actor::adopt() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
     this->send(collectives_[i], adopt_pipeline{pipelines_[i], plan_.deadlines.operation});
+}
+
+void world_actor::close_gates(const error& reason) {
+  const auto world = caf::actor_cast<world_inner_handle>(this);
+  for (std::size_t i = 0; i < collectives_.size(); ++i)
+    this->send(collectives_[i],
+               close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
+                            compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
+                          }});
 }
 
 void world_actor::announce(const world_event& event) {

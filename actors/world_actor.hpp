@@ -23,6 +23,7 @@ private:
   void carry_out(world_effects effects);
   void form();
   void adopt();
+  void close_gates(const error& reason);
   void announce(const world_event& event);
   void accept(world_request asked, answer reply);
   [[nodiscard]] error objection_to(const world_request& asked) const;

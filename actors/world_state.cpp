@@ -35,8 +35,15 @@ world_effects world_state::on_fault(epoch formed_in, error failure) {
   return fail(std::move(failure));
 }
 
+world_effects world_state::on_closed(epoch formed_in) {
+  if (formed_in != epoch_ || phase_ != world_phase::stopping || draining_ || !last_report()) return {};
+  draining_ = true;
+  expect_reports();
+  return {world_effect::drain{}};
+}
+
 world_effects world_state::on_drained(epoch formed_in, const error& failure) {
-  if (formed_in != epoch_ || phase_ != world_phase::stopping || releasing_) return {};
+  if (formed_in != epoch_ || phase_ != world_phase::stopping || !draining_ || releasing_) return {};
   if (failure) return fail(failure);
   if (!last_report()) return {};
   releasing_ = true;
@@ -60,7 +67,7 @@ world_effects world_state::on_stop() {
   }
   phase_ = world_phase::stopping;
   expect_reports();
-  return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}, world_effect::drain{}};
+  return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}};
 }
 
 world_effects world_state::fail(error reason) {

@@ -38,6 +38,8 @@ public:
   [[nodiscard]] world_effects begin();
   [[nodiscard]] world_effects on_formed(epoch formed_in, const error& failure);
   [[nodiscard]] world_effects on_fault(epoch formed_in, error failure);
+  /// A collective actor rejects requests from now on, and has submitted those that came before.
+  [[nodiscard]] world_effects on_closed(epoch formed_in);
   [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
   /// A communicator was given back, or its abort has ended, or that was given up.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
@@ -64,6 +66,7 @@ private:
   epoch epoch_{0};
   error reason_;
   std::size_t outstanding_ = 0;
+  bool draining_ = false;       ///< All gates are closed, and pipelines are waited for.
   bool releasing_ = false;      ///< Communicators are being given back or aborted.
   bool released_ = false;       ///< They all have been.
   bool stop_requested_ = false;

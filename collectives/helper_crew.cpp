@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,7 +44,7 @@ struct helper_crew::roster {
         abandoned.fetch_sub(1);
         return;
       }
-      report = std::move(found->second.on_done);
+      report = std::exchange(found->second.on_done, nullptr);
     }
     report(std::move(result));
     report = nullptr;
@@ -118,18 +119,24 @@ void helper_crew::run(std::string name, nanoseconds deadline, work task, done on
   const std::uint64_t key = roster_->next_key++;
   job& entry = roster_->running[key];
   entry.name = std::move(name);
-  entry.deadline = std::chrono::steady_clock::now() + deadline;
+  entry.deadline = later(std::chrono::steady_clock::now(), deadline);
   entry.on_done = std::move(on_done);
-  entry.thread = std::thread{[crew = roster_, key, task = std::move(task)]() mutable {
-    error result;
-    try {
-      task();
-    } catch (...) {
-      result = current_error();
-    }
-    task = nullptr;
-    crew->finish(key, std::move(result));
-  }};
+  try {
+    entry.thread = std::thread{[crew = roster_, key, task = std::move(task)]() mutable {
+      error result;
+      try {
+        task();
+      } catch (...) {
+        result = current_error();
+      }
+      task = nullptr;
+      crew->finish(key, std::move(result));
+    }};
+  } catch (const std::system_error& none) {
+    const std::string title = std::move(entry.name);
+    roster_->running.erase(key);
+    throw exception{errc::out_of_memory, "no thread could be started for " + title + ": " + none.what()};
+  }
   roster_->changed.notify_all();
 }
 

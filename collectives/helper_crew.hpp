@@ -26,7 +26,8 @@ public:
   ~helper_crew();
 
   /// Runs \p task on a thread of its own. \p on_done is called on that thread, or on the crew's when abandoned; an
-  /// abandoned task goes on alone, so it must own what it uses.
+  /// abandoned task goes on alone, so it must own what it uses. Errors: out_of_memory (no thread to be had); \p
+  /// on_done is then not called.
   void run(std::string name, nanoseconds deadline, work task, done on_done);
 
   /// Jobs that outstayed their deadline and have not returned since.

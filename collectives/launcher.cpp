@@ -11,7 +11,6 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
-constexpr nanoseconds stop_deadline{std::chrono::seconds{5}};
 
 } // namespace
 
@@ -69,9 +68,9 @@ public:
     wake_.notify();
   }
 
-  /// Whether run() has ended, waiting for it at most until the deadline.
-  [[nodiscard]] bool wait_ended() {
-    const auto until = std::chrono::steady_clock::now() + stop_deadline;
+  /// Whether run() has ended, waiting for it at most this long.
+  [[nodiscard]] bool wait_ended(nanoseconds at_most) {
+    const auto until = later(std::chrono::steady_clock::now(), at_most);
     for (;;) {
       const auto seen = end_.seen();
       if (ended_.load(std::memory_order_acquire)) return true;
@@ -124,14 +123,16 @@ private:
   std::vector<job> running_; ///< The thread's own, kept for its capacity.
 };
 
-launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval)
-  : hand_{std::make_shared<hand>(std::move(where), profile, check_interval)}, thread_{[own = hand_] { own->run(); }} {}
+launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
+                   nanoseconds stop_deadline)
+  : stop_deadline_{stop_deadline}, hand_{std::make_shared<hand>(std::move(where), profile, check_interval)},
+    thread_{[own = hand_] { own->run(); }} {}
 
 launcher::~launcher() {
   hand_->stop();
   // The last holder of a launcher may be a job on its own thread.
   const bool on_own_thread = thread_.get_id() == std::this_thread::get_id();
-  if (!on_own_thread && hand_->wait_ended()) {
+  if (!on_own_thread && hand_->wait_ended(stop_deadline_)) {
     thread_.join();
     return;
   }

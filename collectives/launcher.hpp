@@ -30,7 +30,9 @@ class launcher {
 public:
   using job = std::function<void()>;
 
-  launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval);
+  /// \p stop_deadline is how long the destructor waits for the thread's last call (TIM-1).
+  launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
+           nanoseconds stop_deadline = std::chrono::seconds{5});
   launcher(const launcher&) = delete;
   launcher& operator=(const launcher&) = delete;
   /// Runs what has been posted, then ends the thread. A launch that never returns is left behind after a deadline, and
@@ -47,6 +49,7 @@ public:
 private:
   class hand;
 
+  nanoseconds stop_deadline_;
   std::shared_ptr<hand> hand_; ///< Shared with the thread, which may outlive the launcher when it is stuck.
   std::thread thread_;
 };

@@ -1,11 +1,15 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 
 #include <array>
+#include <future>
 #include <utility>
 
 namespace troupe {
 
 namespace {
+
+/// How long close() lets the poller see what the device has finished.
+constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 
 /// The ready events an operation waits for; null where it waits for nothing.
 std::array<const event*, 2> ready_events(const operation& what) {
@@ -58,12 +62,17 @@ rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communi
     mark_{std::make_shared<fault_mark>()}, on_fault_{std::move(on_fault)} {}
 
 rank_pipeline::~rank_pipeline() {
-  services_.poller->detach(*track_);
+  if (track_) services_.poller->detach(*track_); // none where create() found no completion slot
 }
 
 void rank_pipeline::init() {
   where()->api().enter_thread(where()->id());
-  stream_ = std::make_shared<stream>(where());
+  {
+    auto made = std::make_shared<stream>(where());
+    const std::lock_guard lock{guard_};
+    stream_ = std::move(made);
+  }
+  track_->source().prepare(where());
   peers_->init();
   services_.poller->attach(track_);
   launcher_->watch(weak_from_this());
@@ -71,7 +80,7 @@ void rank_pipeline::init() {
 
 void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, answer reply) {
   const time_point now = services_.time->now();
-  auto accepted = std::make_shared<call>(name, epoch_, now + deadline, std::move(reply), std::move(what));
+  auto accepted = std::make_shared<call>(name, epoch_, later(now, deadline), std::move(reply), std::move(what));
   accepted->accepted_at(now);
   track_->push(accepted);
   launcher_->post([self = shared_from_this(), accepted = std::move(accepted)] { self->launch(*accepted); });
@@ -79,7 +88,7 @@ void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, an
 }
 
 void rank_pipeline::launch(call& one) {
-  if (mark_->failed() || !one.begin_launch(services_.time->now())) return;
+  if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
   try {
     for (const event* ready : ready_events(one.what()))
       if (ready != nullptr) stream_->ref().wait(*ready);
@@ -109,31 +118,48 @@ bool rank_pipeline::drain(nanoseconds at_most) {
 }
 
 void rank_pipeline::abort() {
+  fail(error{.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = self()});
   where()->api().enter_thread(where()->id());
   peers_->abort();
   // Nothing may be released while the device can still touch it; a device in error touches nothing any more.
   try {
-    if (stream_) stream_->ref().synchronize();
+    if (const auto last = take_stream()) last->ref().synchronize();
+    track_->source().drained();
   } catch (const exception&) { // The fault that led here has been reported.
   }
-  let_stream_go();
-  track_->release_quarantine();
-  services_.poller->notify();
+  release_buffers();
 }
 
 void rank_pipeline::close() {
   where()->api().enter_thread(where()->id());
-  stream_->ref().synchronize();
+  try {
+    if (const auto last = take_stream()) last->ref().synchronize();
+  } catch (...) {
+    fail(current_error());
+    peers_->abort();
+    release_buffers();
+    throw;
+  }
   track_->source().drained();
-  let_stream_go();
+  // Whatever was launched is done by now and gets its answer; only what came too late to be launched is rejected.
+  static_cast<void>(drain(time_to_answer));
+  fail(error{.code = errc::stopping, .text = "the rank's communicator has been closed", .rank = self()});
+  release_buffers();
   peers_->destroy();
 }
 
-void rank_pipeline::let_stream_go() {
-  launcher_->post([self = shared_from_this()] {
+std::shared_ptr<stream> rank_pipeline::take_stream() {
+  const auto taken = std::make_shared<std::promise<std::shared_ptr<stream>>>();
+  launcher_->post([self = shared_from_this(), taken] {
     const std::lock_guard lock{self->guard_};
-    self->stream_ = nullptr;
+    taken->set_value(std::exchange(self->stream_, nullptr));
   });
+  return taken->get_future().get();
+}
+
+void rank_pipeline::release_buffers() {
+  track_->release_quarantine();
+  services_.poller->notify();
 }
 
 void rank_pipeline::check() noexcept {
@@ -162,6 +188,7 @@ error rank_pipeline::probe() {
 }
 
 void rank_pipeline::report(error why) {
+  fail(why);
   std::function<void(error)> hook;
   {
     const std::lock_guard lock{guard_};

@@ -53,8 +53,10 @@ public:
   /// Waits until nothing is in flight. False when \p at_most has passed first.
   [[nodiscard]] bool drain(nanoseconds at_most);
   /// After fail(): makes the device let go of everything, then releases the buffers. Blocks.
+  /// Order: waits for a launch that is under way, since it may still enqueue work on the buffers (BUF-1).
   void abort();
-  /// After drain(): gives the communicator back. Blocks.
+  /// After drain(): gives the communicator back; later requests are rejected. Blocks.
+  /// Errors: the device's, if it has failed meanwhile; the communicator is then aborted.
   void close();
 
   [[nodiscard]] std::size_t load() const noexcept { return track_->load(); }
@@ -69,8 +71,11 @@ private:
   class call;
 
   void launch(call& one);
-  /// Destroys the stream on the launcher's thread, behind any launch that is under way.
-  void let_stream_go();
+  /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
+  [[nodiscard]] std::shared_ptr<stream> take_stream();
+  void release_buffers();
+  /// Declares the communicator failed at once, since launching on would break step with the peers (ORD-1), and tells
+  /// the owner.
   void report(error why);
   [[nodiscard]] error probe();
 
@@ -78,7 +83,7 @@ private:
   std::shared_ptr<communicator> peers_;
   std::shared_ptr<launcher> launcher_;
   epoch epoch_;
-  std::shared_ptr<stream> stream_; ///< Made by init(), let go by the launcher; guard_ is for the poller's look.
+  std::shared_ptr<stream> stream_; ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::uint64_t sequence_ = 0; ///< The launcher's own.

@@ -32,6 +32,8 @@ public:
   completion_source& operator=(const completion_source&) = delete;
   virtual ~completion_source() = default;
 
+  /// Makes what it needs on the device, before the first arm(); on a thread that may block.
+  virtual void prepare(const std::shared_ptr<device>& where) = 0;
   /// Enqueues the sign that operation \p sequence is done. Sequences are armed in order, without gaps.
   virtual void arm(stream_ref stream, std::uint64_t sequence) = 0;
   /// Whether \p sequence is done. Throws the device's error if there is one.

@@ -15,6 +15,7 @@ class event_source final : public completion_source {
 public:
   explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}
 
+  void prepare(const std::shared_ptr<device>&) override {}
   void arm(stream_ref stream, std::uint64_t sequence) override;
   [[nodiscard]] bool reached(std::uint64_t sequence) override;
   void drained() noexcept override {}

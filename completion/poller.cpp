@@ -44,7 +44,8 @@ void poller::detach(const track& watched) {
 
 bool poller::step() {
   bool answered = false;
-  for (const auto& one : *snapshot()) answered = one->poll(time_->now()) || answered;
+  const auto held = snapshot(); // a temporary in the loop's head would not live through the loop
+  for (const auto& one : *held) answered = one->poll(time_->now()) || answered;
   return answered;
 }
 

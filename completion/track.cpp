@@ -26,7 +26,7 @@ void track::push(std::shared_ptr<in_flight> accepted) {
 }
 
 bool track::wait_idle(nanoseconds at_most) {
-  const auto until = std::chrono::steady_clock::now() + at_most;
+  const auto until = later(std::chrono::steady_clock::now(), at_most);
   for (;;) {
     const auto seen = idle_.seen();
     if (load() == 0) return true;
@@ -68,7 +68,11 @@ bool track::settle_head(time_point now) {
   switch (head.at()) {
     case in_flight::stage::refused:
       head.fail(head.refusal());
-      break;
+      // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
+      quarantine_.push_back(std::move(pending_.front()));
+      pending_.pop_front();
+      head_started_.reset();
+      return true;
     case in_flight::stage::launched: {
       bool reached = false;
       try {
@@ -96,6 +100,7 @@ void track::fail_pending() {
       error certain = why;
       certain.effect = effect::rejected;
       one->fail(std::move(certain));
+      one = nullptr;
       forget(1);
       continue;
     }
@@ -107,8 +112,9 @@ void track::fail_pending() {
   }
   pending_.clear();
   if (!release_.load(std::memory_order_acquire)) return;
-  forget(quarantine_.size());
-  quarantine_.clear();
+  const std::size_t held = quarantine_.size();
+  quarantine_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
+  forget(held);
 }
 
 void track::check_deadlines(time_point now) {
@@ -124,9 +130,13 @@ void track::check_deadlines(time_point now) {
 
 void track::check_health(time_point now) {
   if (fault_raised_) return;
-  if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
-  if (!hooks_.probe) return;
-  if (error found = hooks_.probe()) raise(std::move(found));
+  try {
+    if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
+    if (!hooks_.probe) return;
+    if (error found = hooks_.probe()) raise(std::move(found));
+  } catch (...) { // asking a failed device whether inputs are ready
+    raise(current_error());
+  }
 }
 
 std::optional<error> track::verdict_on_head(time_point now) {

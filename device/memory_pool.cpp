@@ -87,11 +87,16 @@ void memory_pool::reserve(std::size_t size_bytes) {
 }
 
 void memory_pool::release_finished() {
-  std::erase_if(retired_->waiting, [this](const retired_blocks::entry& entry) {
-    if (!std::ranges::all_of(entry.uses, &event::reached)) return false;
-    device_->api().free(device_->id(), pool_, entry.address, order_.ref().native());
-    return true;
-  });
+  auto& waiting = retired_->waiting;
+  // All are judged before one is freed, because reached() throws on a failed device; and each leaves the list before
+  // its memory goes, so that nothing is freed twice.
+  const auto finished = std::ranges::partition(
+      waiting, [](const auto& entry) { return !std::ranges::all_of(entry.uses, &event::reached); });
+  for (auto left = finished.size(); left > 0; --left) {
+    const retired_blocks::entry gone = std::move(waiting.back());
+    waiting.pop_back();
+    device_->api().free(device_->id(), pool_, gone.address, order_.ref().native());
+  }
 }
 
 } // namespace troupe

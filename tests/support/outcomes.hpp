@@ -1,0 +1,63 @@
+/// How tests see what a request, or a call, ended in.
+#pragma once
+
+#include <troupe/completion/answer.hpp>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe::tests {
+
+/// What \p call threw; errc::none if nothing.
+template <class Call>
+error error_of(Call&& call) {
+  try {
+    call();
+  } catch (const exception& thrown) {
+    return thrown.why();
+  }
+  return {};
+}
+
+/// Sees every outcome that its answers deliver. Threads: any.
+class outcome_log {
+public:
+  [[nodiscard]] answer make_answer() const { return answer{std::make_unique<sink>(seen_)}; }
+  [[nodiscard]] std::size_t count() const { return all().size(); }
+  [[nodiscard]] std::vector<outcome> all() const {
+    const std::lock_guard lock{seen_->guard};
+    return seen_->outcomes;
+  }
+  /// The first one's error; errc::none if it succeeded, errc::internal if there is none.
+  [[nodiscard]] error failure() const {
+    const auto seen = all();
+    if (seen.empty()) return {.code = errc::internal, .text = "no outcome yet"};
+    const error* found = failure_of(seen.front());
+    return found != nullptr ? *found : error{};
+  }
+  /// The first one, which succeeded.
+  [[nodiscard]] completion success() const { return std::get<completion>(all().at(0)); }
+
+private:
+  struct record {
+    std::mutex guard;
+    std::vector<outcome> outcomes;
+  };
+  class sink final : public answer_sink {
+  public:
+    explicit sink(std::shared_ptr<record> target) : target_{std::move(target)} {}
+    void deliver(outcome result) noexcept override {
+      const std::lock_guard lock{target_->guard};
+      target_->outcomes.push_back(std::move(result));
+    }
+
+  private:
+    std::shared_ptr<record> target_;
+  };
+
+  std::shared_ptr<record> seen_ = std::make_shared<record>();
+};
+
+} // namespace troupe::tests

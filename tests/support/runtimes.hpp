@@ -1,0 +1,104 @@
+/// Runtimes as tests want them, quiet and small, on the mock or on GPUs with one body.
+#pragma once
+
+#include "drivers.hpp"
+#include "gate.hpp"
+
+#include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <vector>
+
+namespace troupe::tests {
+
+using namespace std::chrono_literals;
+
+[[nodiscard]] inline configuration mock_settings(int ranks) {
+  configuration settings;
+  settings.backend = backend_choice::mock;
+  settings.mock_devices = ranks;
+  settings.mock_memory_bytes = 16U << 20U;
+  settings.profile = latency_profile::frugal;
+  settings.log_level = "off";
+  return settings;
+}
+
+/// SKIPs or FAILs where there are fewer GPUs, as gpus() does.
+[[nodiscard]] inline configuration gpu_settings(int ranks) {
+  static_cast<void>(gpus(ranks));
+  configuration settings;
+  settings.backend = backend_choice::nccl;
+  settings.ranks = ranks;
+  settings.log_level = "off";
+  return settings;
+}
+
+[[nodiscard]] inline mock_driver& mock_of(runtime& rt) {
+  return dynamic_cast<mock_driver&>(rt.api());
+}
+
+/// The outcome as a value. A reply that never comes ends at the test's time limit.
+[[nodiscard]] inline outcome outcome_of(std::future<completion> reply) {
+  try {
+    return reply.get();
+  } catch (const exception& failure) {
+    return failure.why();
+  }
+}
+
+[[nodiscard]] inline error failure_of(std::future<completion> reply) {
+  const outcome result = outcome_of(std::move(reply));
+  const error* failure = troupe::failure_of(result);
+  return failure != nullptr ? *failure : error{};
+}
+
+/// One buffer of \p count floats for each rank, all set to rank + 1.
+[[nodiscard]] inline std::vector<buffer> ranked_values(world& where, std::size_t count) {
+  const buffer host = where.allocate_pinned(count * sizeof(float));
+  std::vector<buffer> values;
+  for (const rank self : where.local_ranks()) {
+    std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
+    values.push_back(where.allocate(self, host.size_bytes()));
+    where.copy(self, host, values.back()).get();
+  }
+  return values;
+}
+
+[[nodiscard]] inline std::vector<float> read_back(world& where, rank self, const buffer& from) {
+  const buffer host = where.allocate_pinned(from.size_bytes());
+  where.copy(self, from, host).get();
+  const auto seen = host.host_span<float>();
+  return {seen.begin(), seen.end()};
+}
+
+/// Work of a client's own that does not finish before open(): operands that are ready behind it are not ready.
+class held_client {
+public:
+  explicit held_client(std::shared_ptr<device> where) : stream_{where}, gate_{where} {
+    gate_.hold(stream_);
+    ready_ = record_event(where, stream_);
+  }
+  [[nodiscard]] operand after(buffer memory) const { return {std::move(memory), ready_}; }
+  void open() const noexcept { gate_.open(); }
+
+private:
+  stream stream_;
+  gate gate_;
+  shared_event ready_;
+};
+
+} // namespace troupe::tests
+
+/// One body, two test cases: "mock: name", and "nccl: name" tagged [gpu]. The body sees `settings` for \p ranks ranks.
+#define TROUPE_WORLD_TEST(ranks, name, tags)                                                                          \
+  static void TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::configuration settings);                                \
+  TEST_CASE("mock: " name, tags) {                                                                                    \
+    TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::tests::mock_settings(ranks));                                     \
+  }                                                                                                                   \
+  TEST_CASE("nccl: " name, tags "[gpu]") {                                                                            \
+    TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::tests::gpu_settings(ranks));                                      \
+  }                                                                                                                   \
+  static void TROUPE_TEST_JOIN(world_test_, __LINE__)([[maybe_unused]] troupe::configuration settings)
