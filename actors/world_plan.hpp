@@ -27,7 +27,7 @@ struct world_deadlines {
 struct local_rank {
   rank self;
   std::shared_ptr<device> where;
-  std::shared_ptr<launcher> hand;
+  std::weak_ptr<launcher> hand; ///< The runtime's.
 };
 
 struct world_plan {

@@ -39,7 +39,7 @@ private:
 };
 
 std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services, std::shared_ptr<communicator> peers,
-                                                     std::shared_ptr<launcher> hand, epoch formed_in,
+                                                     std::weak_ptr<launcher> hand, epoch formed_in,
                                                      std::function<void(error)> on_fault) {
   auto made = std::make_shared<rank_pipeline>(std::move(services), std::move(peers), std::move(hand), formed_in,
                                               std::move(on_fault));
@@ -57,7 +57,7 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
 }
 
 rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers,
-                             std::shared_ptr<launcher> hand, epoch formed_in, std::function<void(error)> on_fault)
+                             std::weak_ptr<launcher> hand, epoch formed_in, std::function<void(error)> on_fault)
   : services_{std::move(services)}, peers_{std::move(peers)}, launcher_{std::move(hand)}, epoch_{formed_in},
     mark_{std::make_shared<fault_mark>()}, on_fault_{std::move(on_fault)} {}
 
@@ -75,7 +75,7 @@ void rank_pipeline::init() {
   track_->source().prepare(where());
   peers_->init();
   services_.poller->attach(track_);
-  launcher_->watch(weak_from_this());
+  if (const auto hand = launcher_.lock()) hand->watch(weak_from_this());
 }
 
 void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, answer reply) {
@@ -83,8 +83,15 @@ void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, an
   auto accepted = std::make_shared<call>(name, epoch_, later(now, deadline), std::move(reply), std::move(what));
   accepted->accepted_at(now);
   track_->push(accepted);
-  launcher_->post([self = shared_from_this(), accepted = std::move(accepted)] { self->launch(*accepted); });
+  if (!post([self = shared_from_this(), accepted] { self->launch(*accepted); }))
+    accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
   services_.poller->notify();
+}
+
+bool rank_pipeline::post(launcher::job work) {
+  const auto hand = launcher_.lock();
+  if (hand) hand->post(std::move(work));
+  return hand != nullptr;
 }
 
 void rank_pipeline::launch(call& one) {
@@ -150,10 +157,11 @@ void rank_pipeline::close() {
 
 std::shared_ptr<stream> rank_pipeline::take_stream() {
   const auto taken = std::make_shared<std::promise<std::shared_ptr<stream>>>();
-  launcher_->post([self = shared_from_this(), taken] {
+  const auto take = [self = shared_from_this(), taken] {
     const std::lock_guard lock{self->guard_};
     taken->set_value(std::exchange(self->stream_, nullptr));
-  });
+  };
+  if (!post(take)) take();
   return taken->get_future().get();
 }
 

@@ -32,10 +32,10 @@ public:
   /// fault seen.
   [[nodiscard]] static std::shared_ptr<rank_pipeline> create(pipeline_services services,
                                                              std::shared_ptr<communicator> peers,
-                                                             std::shared_ptr<launcher> hand, epoch formed_in,
+                                                             std::weak_ptr<launcher> hand, epoch formed_in,
                                                              std::function<void(error)> on_fault);
 
-  rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers, std::shared_ptr<launcher> hand,
+  rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers, std::weak_ptr<launcher> hand,
                 epoch formed_in, std::function<void(error)> on_fault);
   ~rank_pipeline() override;
 
@@ -71,6 +71,8 @@ private:
   class call;
 
   void launch(call& one);
+  /// False when the launcher has ended.
+  bool post(launcher::job work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
   void release_buffers();
@@ -81,7 +83,8 @@ private:
 
   pipeline_services services_;
   std::shared_ptr<communicator> peers_;
-  std::shared_ptr<launcher> launcher_;
+  /// Weak, because a launcher's last holder must not be a job on its own thread.
+  std::weak_ptr<launcher> launcher_;
   epoch epoch_;
   std::shared_ptr<stream> stream_; ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
   std::shared_ptr<fault_mark> mark_;

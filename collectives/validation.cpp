@@ -100,7 +100,8 @@ public:
                                                 " bytes do not fit the destination's " +
                                                 std::to_string(what.to.memory.size_bytes()) + ": slice the source");
     if (overlap(what.from.memory.data(), what.to.memory.data(), length))
-      return refuse(errc::invalid_argument, "the source and destination of a copy overlap within " + std::to_string(length) +
+      return refuse(errc::invalid_argument, "the source and destination of a copy overlap within " +
+                                                std::to_string(length) +
                                                 " bytes: copy between ranges that do not touch");
     return {};
   }

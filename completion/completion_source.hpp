@@ -38,7 +38,8 @@ public:
   virtual void arm(stream_ref stream, std::uint64_t sequence) = 0;
   /// Whether \p sequence is done. Throws the device's error if there is one.
   [[nodiscard]] virtual bool reached(std::uint64_t sequence) = 0;
-  /// Says that the stream has drained and nothing armed can still fire: what the source uses may be reused.
+  /// Says that the stream has drained and is armed no more: what the source uses may be reused. On a thread that may
+  /// block.
   virtual void drained() noexcept = 0;
 };
 

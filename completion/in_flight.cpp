@@ -1,5 +1,6 @@
 #include <troupe/completion/in_flight.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -28,7 +29,7 @@ bool in_flight::withdraw() noexcept {
 }
 
 void in_flight::succeed(time_point now) noexcept {
-  times_.done = now;
+  times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
   reply_.deliver(completion{ticket_, epoch_, times_});
 }
 

@@ -42,9 +42,10 @@ void track::forget(std::size_t count) noexcept {
 
 bool track::poll(time_point now) {
   if (load() == 0) return false;
+  if (pending_.empty()) next_probe_ = now + limits_.quiet;
   take_inbox();
-  bool settled = false;
-  while (!pending_.empty() && settle_head(now)) settled = true;
+  bool any = false;
+  while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
     fail_pending();
   } else if (now >= next_check_) {
@@ -52,7 +53,7 @@ bool track::poll(time_point now) {
     check_deadlines(now);
     check_health(now);
   }
-  return settled;
+  return any;
 }
 
 void track::take_inbox() {
@@ -70,8 +71,7 @@ bool track::settle_head(time_point now) {
       head.fail(head.refusal());
       // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
       quarantine_.push_back(std::move(pending_.front()));
-      pending_.pop_front();
-      head_started_.reset();
+      settled(now);
       return true;
     case in_flight::stage::launched: {
       bool reached = false;
@@ -87,10 +87,15 @@ bool track::settle_head(time_point now) {
     }
     default: return false;
   }
-  pending_.pop_front();
-  head_started_.reset();
+  settled(now);
   forget(1);
   return true;
+}
+
+void track::settled(time_point now) noexcept {
+  pending_.pop_front();
+  head_started_.reset();
+  next_probe_ = now + limits_.quiet;
 }
 
 void track::fail_pending() {
@@ -132,7 +137,8 @@ void track::check_health(time_point now) {
   if (fault_raised_) return;
   try {
     if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
-    if (!hooks_.probe) return;
+    if (!hooks_.probe || now < next_probe_) return;
+    next_probe_ = now + limits_.quiet;
     if (error found = hooks_.probe()) raise(std::move(found));
   } catch (...) { // asking a failed device whether inputs are ready
     raise(current_error());

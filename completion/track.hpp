@@ -21,7 +21,10 @@ namespace troupe {
 struct track_limits {
   nanoseconds launch{std::chrono::seconds{10}};              ///< A launch call that takes longer is stuck.
   nanoseconds hang{std::chrono::seconds{30}};                ///< An operation running longer on the device is hung.
-  nanoseconds check_interval{std::chrono::milliseconds{1}};  ///< Between looks at deadlines and errors.
+  nanoseconds check_interval{std::chrono::milliseconds{1}};  ///< Between looks at deadlines.
+  /// A probe is made when nothing has finished for this long, and then again after the same time: asking a stream how
+  /// it is costs the work in it some microseconds.
+  nanoseconds quiet{std::chrono::milliseconds{20}};
 };
 
 /// What a track asks of the layers above.
@@ -58,6 +61,7 @@ private:
   void fail_pending();
   void check_deadlines(time_point now);
   void check_health(time_point now);
+  void settled(time_point now) noexcept;
   [[nodiscard]] std::optional<error> verdict_on_head(time_point now);
   void raise(error why);
   void forget(std::size_t count) noexcept;
@@ -79,6 +83,7 @@ private:
   std::deque<std::shared_ptr<in_flight>> pending_;
   std::vector<std::shared_ptr<in_flight>> quarantine_;
   time_point next_check_{};
+  time_point next_probe_{};
   std::optional<time_point> head_started_;
   bool fault_raised_ = false;
 };

@@ -15,7 +15,7 @@ void wake_signal::notify() noexcept {
 void wake_signal::park(std::uint32_t seen, nanoseconds at_most) {
   std::unique_lock lock{guard_};
   parked_.store(true);
-  wake_.wait_for(lock, at_most, [&] { return count_.load() != seen; });
+  wake_.wait_until(lock, later(std::chrono::steady_clock::now(), at_most), [&] { return count_.load() != seen; });
   parked_.store(false);
 }
 

@@ -128,6 +128,7 @@ void check(const configuration& settings) {
   require_positive(settings.limits.launch, "limits.launch");
   require_positive(settings.limits.hang, "limits.hang");
   require_positive(settings.limits.check_interval, "limits.check_interval");
+  require_positive(settings.limits.quiet, "limits.quiet");
   constexpr std::array levels{"trace", "debug", "info", "warn", "error", "off"};
   bool known = false;
   for (const char* level : levels) known = known || settings.log_level == level;

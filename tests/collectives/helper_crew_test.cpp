@@ -42,7 +42,8 @@ TEST_CASE("a job that returns reports no error, on its own thread", "[collective
   std::thread::id ran_on;
   {
     helper_crew crew;
-    crew.run("a job", 1h, [&] { ran_on = std::this_thread::get_id(); }, seen.taker());
+    crew.run(
+        "a job", 1h, [&] { ran_on = std::this_thread::get_id(); }, seen.taker());
     CHECK_FALSE(seen.wait());
     CHECK(crew.abandoned_count() == 0);
   }
@@ -54,12 +55,18 @@ TEST_CASE("a job that returns reports no error, on its own thread", "[collective
 TEST_CASE("a job that throws reports what it threw", "[collectives]") {
   helper_crew crew;
   report known;
-  crew.run("a job", 1h, [] { throw exception{errc::too_old, "the library"}; }, known.taker());
+  crew.run(
+      "a job", 1h,
+      [] {
+        throw exception{errc::too_old, "the library"};
+      },
+      known.taker());
   const error why = known.wait();
   CHECK(why.code == errc::too_old);
   CHECK(why.text == "the library");
   report strange;
-  crew.run("a job", 1h, [] { throw std::runtime_error{"something else"}; }, strange.taker());
+  crew.run(
+      "a job", 1h, [] { throw std::runtime_error{"something else"}; }, strange.taker());
   CHECK(strange.wait().code == errc::internal);
 }
 
@@ -67,7 +74,9 @@ TEST_CASE("jobs run beside each other", "[collectives]") {
   helper_crew crew;
   std::latch together{3};
   report seen[3];
-  for (report& one : seen) crew.run("a job", 1h, [&] { together.arrive_and_wait(); }, one.taker());
+  for (report& one : seen)
+    crew.run(
+        "a job", 1h, [&] { together.arrive_and_wait(); }, one.taker());
   for (report& one : seen) CHECK_FALSE(one.wait());
 }
 
@@ -76,7 +85,8 @@ TEST_CASE("a job past its deadline is abandoned with a report that names it", "[
   std::latch stuck{1};
   {
     helper_crew crew;
-    crew.run("the abort of rank 3", 1ms, [&] { stuck.wait(); }, seen.taker());
+    crew.run(
+        "the abort of rank 3", 1ms, [&] { stuck.wait(); }, seen.taker());
     const error why = seen.wait();
     CHECK(why.code == errc::deadline_exceeded);
     CHECK(why.effect == effect::unknown_outcome);
@@ -94,9 +104,12 @@ TEST_CASE("an abandoned job does not hold up the others, nor their deadlines", "
   report later_on;
   report quick;
   helper_crew crew;
-  crew.run("forever", nanoseconds::max(), [&] { stuck.wait(); }, late.taker());
-  crew.run("short", 2ms, [&] { stuck.wait(); }, later_on.taker());
-  crew.run("quick", 1h, [] {}, quick.taker());
+  crew.run(
+      "forever", nanoseconds::max(), [&] { stuck.wait(); }, late.taker());
+  crew.run(
+      "short", 2ms, [&] { stuck.wait(); }, later_on.taker());
+  crew.run(
+      "quick", 1h, [] {}, quick.taker());
   CHECK_FALSE(quick.wait());
   CHECK(later_on.wait().code == errc::deadline_exceeded);
   CHECK(late.count == 0); // a deadline at the end of time has not passed
@@ -111,7 +124,8 @@ TEST_CASE("the end of a crew waits for its jobs and their reports", "[collective
   {
     helper_crew crew;
     for (int i = 0; i < 20; ++i)
-      crew.run("a job", 1h, [&] { go.wait(); }, [&](const error&) { reports.fetch_add(1); });
+      crew.run(
+          "a job", 1h, [&] { go.wait(); }, [&](const error&) { reports.fetch_add(1); });
     CHECK(reports == 0);
     go.count_down();
   }
@@ -125,7 +139,8 @@ TEST_CASE("the end of a crew waits for a job no longer than until its deadline, 
   report seen;
   {
     helper_crew crew;
-    crew.run("a job", 5ms, [stuck] { stuck->wait(); }, seen.taker());
+    crew.run(
+        "a job", 5ms, [stuck] { stuck->wait(); }, seen.taker());
   }
   CHECK(seen.count == 1);
   CHECK(seen.wait().code == errc::deadline_exceeded);
@@ -137,7 +152,12 @@ TEST_CASE("the end of a crew waits for a job no longer than until its deadline, 
 TEST_CASE("a job's report may run another job", "[collectives]") {
   std::optional<helper_crew> crew{std::in_place};
   report last;
-  crew->run("first", 1h, [] {}, [&](const error&) { crew->run("second", 1h, [] {}, last.taker()); });
+  crew->run(
+      "first", 1h, [] {},
+      [&](const error&) {
+        crew->run(
+            "second", 1h, [] {}, last.taker());
+      });
   CHECK_FALSE(last.wait());
   crew.reset();
   CHECK(last.count == 1);

@@ -54,7 +54,8 @@ private:
 
 } // namespace
 
-TEST_CASE("a launcher runs what is posted on one thread of its own, in the order of the posts", "[collectives][BLK-1][ORD-1]") {
+TEST_CASE("a launcher runs what is posted on one thread of its own, in the order of the posts",
+          "[collectives][BLK-1][ORD-1]") {
   constexpr int count = 2000;
   launcher hand{mock_device(), GENERATE(parks, spins), 1ms};
   std::vector<int> order;
@@ -80,7 +81,8 @@ TEST_CASE("posts of several threads are all run, each thread's in its own order"
     std::vector<std::jthread> threads;
     for (int p = 0; p < posters; ++p)
       threads.emplace_back([&, p] {
-        for (int i = 0; i < each; ++i) hand.post([&order = orders[static_cast<std::size_t>(p)], i] { order.push_back(i); });
+        for (int i = 0; i < each; ++i)
+          hand.post([&order = orders[static_cast<std::size_t>(p)], i] { order.push_back(i); });
       });
     threads.clear();
   }

@@ -42,9 +42,8 @@ struct scripted_rig {
   pipeline_rig rig;
 
   explicit scripted_rig(pipeline_options options = {})
-    : rig{1, std::move(options), [this](rank self, const auto& gpu) {
-            return peers = std::make_shared<scripted_peers>(self, 1, gpu);
-          }} {}
+    : rig{1, std::move(options),
+          [this](rank self, const auto& gpu) { return peers = std::make_shared<scripted_peers>(self, 1, gpu); }} {}
 };
 
 /// Whether each has exactly one outcome, an error of \p wanted effect.
@@ -182,7 +181,8 @@ TEST_CASE("after a launch that failed nothing more is launched, since peers woul
   CHECK(one.rig.faults->all().size() == 1);
 }
 
-TEST_CASE("an abort waits for a launch that is under way, whose work may still touch the buffers", "[collectives][BUF-1]") {
+TEST_CASE("an abort waits for a launch that is under way, whose work may still touch the buffers",
+          "[collectives][BUF-1]") {
   scripted_rig one;
   std::latch entered{1};
   std::atomic<bool> left{false};

@@ -29,7 +29,8 @@ public:
 
 } // namespace
 
-TEST_CASE("ranks of one process reduce together, and each is answered with its times in order", "[collectives][mock][ONE-1]") {
+TEST_CASE("ranks of one process reduce together, and each is answered with its times in order",
+          "[collectives][mock][ONE-1]") {
   const auto reports = unreturned_count();
   const int size = GENERATE(2, 3, 4);
   const auto strategy = GENERATE(from_range(all_completion_strategies));
@@ -106,7 +107,8 @@ TEST_CASE("a ready event holds an operation back until the client's work is done
   shared_event recorded = record_event(rig.devices[0], client);
   const std::weak_ptr<const event> seen = recorded;
   std::vector<outcome_log> logs(2);
-  rig.submit(0, all_reduce{.send = {input, std::move(recorded)}, .recv = input, .count = count, .type = dtype::i32}, logs[0]);
+  rig.submit(0, all_reduce{.send = {input, std::move(recorded)}, .recv = input, .count = count, .type = dtype::i32},
+             logs[0]);
   rig.submit(1, sum_of(other, other, count), logs[1]);
   rig.settle();
   CHECK(logs[0].count() == 0);
@@ -125,7 +127,8 @@ TEST_CASE("a ready event holds an operation back until the client's work is done
 TEST_CASE("operations are launched in the order in which they were submitted", "[collectives][ORD-1]") {
   constexpr std::size_t count = 300;
   std::shared_ptr<noting_peers> peers;
-  pipeline_rig rig{1, {}, [&](rank self, const auto& gpu) { return peers = std::make_shared<noting_peers>(self, 1, gpu); }};
+  pipeline_rig rig{
+      1, {}, [&](rank self, const auto& gpu) { return peers = std::make_shared<noting_peers>(self, 1, gpu); }};
   const buffer memory = rig.numbers(0, count, 0);
   const outcome_log log;
   for (std::size_t i = 0; i < count; ++i) {
@@ -144,7 +147,8 @@ TEST_CASE("operations are launched in the order in which they were submitted", "
   CHECK(rig.close());
 }
 
-TEST_CASE("many operations of ranks that run ahead of each other all meet their own kind", "[collectives][mock][ORD-1]") {
+TEST_CASE("many operations of ranks that run ahead of each other all meet their own kind",
+          "[collectives][mock][ORD-1]") {
   constexpr std::size_t count = 100;
   pipeline_rig rig{4};
   std::vector<outcome_log> logs(4);
@@ -186,7 +190,8 @@ TEST_CASE("buffers go when the answer comes, and not before", "[collectives][moc
   CHECK(rig.close());
 }
 
-TEST_CASE("a closed rank rejects what comes later, and a deadline for ever is none", "[collectives][mock][ONE-1][TIM-1]") {
+TEST_CASE("a closed rank rejects what comes later, and a deadline for ever is none",
+          "[collectives][mock][ONE-1][TIM-1]") {
   const auto reports = unreturned_count();
   {
     pipeline_rig rig{1, {}, [](rank, const auto& gpu) { return std::make_shared<solo_communicator>(gpu); }};
@@ -220,7 +225,7 @@ TEST_CASE("worlds that come and go leave no completion slot behind, closed or ab
     CAPTURE(life);
     const auto one = make();
     CHECK(error_of([&] { static_cast<void>(make()); }).code == errc::out_of_memory); // and nothing breaks
-    if (life % 3 == 0) continue; // never formed
+    if (life % 3 == 0) continue;                                                     // never formed
     one->init();
     const buffer memory = rig.numbers(0, 4, 1);
     const outcome_log log;

@@ -49,12 +49,14 @@ TROUPE_DRIVER_TEST(1, "a world of one reduces in place by doing nothing and out 
   const buffer host = allocate_pinned(rig.gpu, room);
   rig.work.ref().fill(recv.data(), 9, room);
   rig.work.ref().fill(send.data(), 5, room);
-  rig.self.launch(all_reduce{.send = send, .recv = recv, .count = count, .type = dtype::f64, .op = reduction::max}, rig.work);
+  rig.self.launch(all_reduce{.send = send, .recv = recv, .count = count, .type = dtype::f64, .op = reduction::max},
+                  rig.work);
   rig.work.ref().copy(host.data(), recv.data(), room);
   rig.work.ref().synchronize();
   const std::size_t length = in_place ? room : count * 8;
   CHECK(holds_only(host, length, 5));
-  CHECK(std::ranges::count(host.host_span<std::uint8_t>(), std::uint8_t{9}) == static_cast<std::ptrdiff_t>(room - length));
+  CHECK(std::ranges::count(host.host_span<std::uint8_t>(), std::uint8_t{9}) ==
+        static_cast<std::ptrdiff_t>(room - length));
 }
 
 TROUPE_DRIVER_TEST(1, "a world of one keeps stream order, and its barrier is reached at once", "[collectives]") {
@@ -66,7 +68,8 @@ TROUPE_DRIVER_TEST(1, "a world of one keeps stream order, and its barrier is rea
   closed.hold(rig.work);
   rig.work.ref().fill(send.data(), 7, 64);
   rig.self.launch(barrier{}, rig.work);
-  rig.self.launch(all_reduce{.send = send, .recv = host, .count = 64, .type = dtype::u8, .op = reduction::sum}, rig.work);
+  rig.self.launch(all_reduce{.send = send, .recv = host, .count = 64, .type = dtype::u8, .op = reduction::sum},
+                  rig.work);
   CHECK_FALSE(rig.work.ref().idle());
   CHECK(holds_only(host, 64, 1));
   closed.open();

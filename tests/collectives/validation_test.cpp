@@ -89,14 +89,18 @@ TEST_CASE("a count beyond a buffer is refused, however large", "[collectives][OR
   const validation_rig rig;
   const buffer small = rig.mine.make(10);
   const buffer large = rig.mine.make(1024);
-  require_refusal(rig.check(sum(small, large, 3)), errc::invalid_argument, {"3", "send", "10 bytes", "2 elements of f32"});
-  require_refusal(rig.check(sum(large, small, 3)), errc::invalid_argument, {"3", "recv", "10 bytes", "2 elements of f32"});
+  require_refusal(rig.check(sum(small, large, 3)), errc::invalid_argument,
+                  {"3", "send", "10 bytes", "2 elements of f32"});
+  require_refusal(rig.check(sum(large, small, 3)), errc::invalid_argument,
+                  {"3", "recv", "10 bytes", "2 elements of f32"});
   CHECK_FALSE(rig.check(sum(small, large, 2)));
   for (const dtype type : all_dtypes) {
     // The product with the element size wraps around for these: to 0, to little, to nearly all.
-    for (const std::size_t count : {SIZE_MAX, SIZE_MAX / size_bytes(type), SIZE_MAX - size_bytes(type), SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1, SIZE_MAX / 2 + 1}) {
+    for (const std::size_t count : {SIZE_MAX, SIZE_MAX / size_bytes(type), SIZE_MAX - size_bytes(type),
+                                    SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1, SIZE_MAX / 2 + 1}) {
       CAPTURE(to_string(type), count);
-      require_refusal(rig.check(sum(large, large, count, type)), errc::invalid_argument, {std::to_string(count), "1024"});
+      require_refusal(rig.check(sum(large, large, count, type)), errc::invalid_argument,
+                      {std::to_string(count), "1024"});
     }
   }
 }
@@ -114,7 +118,8 @@ TEST_CASE("a buffer of another device, of another driver or of an earlier life i
   const buffer away = rig.other.make(64);
   const buffer strange = rig.foreign.make(64);
   const std::size_t count = GENERATE(0, 4); // even when it would not be touched
-  require_refusal(rig.check(sum(away, memory, count)), errc::wrong_device, {"send", "device 1", "device is 0", "own device"});
+  require_refusal(rig.check(sum(away, memory, count)), errc::wrong_device,
+                  {"send", "device 1", "device is 0", "own device"});
   require_refusal(rig.check(sum(memory, away, count)), errc::wrong_device, {"recv", "device 1", "device is 0"});
   require_refusal(rig.check(sum(strange, memory, count)), errc::wrong_device, {"send", "mock", "another runtime"});
   require_refusal(rig.check(sum(memory, strange, count)), errc::wrong_device, {"recv", "another runtime"});
@@ -152,7 +157,8 @@ TEST_CASE("a slice that is not aligned to its elements is refused", "[collective
     require_refusal(rig.check(sum(odd, odd, 1, type)), errc::invalid_argument,
                     {"send", "not aligned", std::to_string(size_bytes(type)), "slice at a multiple"});
     const buffer half = memory.slice(size_bytes(type) / 2, 16);
-    require_refusal(rig.check(sum(memory.slice(48, 16), half, 1, type)), errc::invalid_argument, {"recv", "not aligned"});
+    require_refusal(rig.check(sum(memory.slice(48, 16), half, 1, type)), errc::invalid_argument,
+                    {"recv", "not aligned"});
   }
 }
 
@@ -163,14 +169,16 @@ TEST_CASE("ranges that overlap without being the same are refused", "[collective
   require_refusal(rig.check(sum(memory.slice(4, 60), memory, 15)), errc::invalid_argument, {"overlap", "in place"});
   CHECK_FALSE(rig.check(sum(memory, memory.slice(4, 60), 1))); // what is used does not
   require_refusal(rig.check(copy{memory, memory}), errc::invalid_argument, {"overlap", "64", "do not touch"});
-  require_refusal(rig.check(copy{memory.slice(0, 33), memory.slice(32, 32 + 0).slice(0, 32)}), errc::invalid_argument, {"33", "32"});
+  require_refusal(rig.check(copy{memory.slice(0, 33), memory.slice(32, 32 + 0).slice(0, 32)}), errc::invalid_argument,
+                  {"33", "32"});
   require_refusal(rig.check(copy{memory.slice(0, 32), memory.slice(31, 33)}), errc::invalid_argument, {"overlap"});
 }
 
 TEST_CASE("a copy into less room than it needs is refused", "[collectives][ORD-2]") {
   const validation_rig rig;
   const buffer host = allocate_pinned(rig.mine.gpu, 65);
-  require_refusal(rig.check(copy{host, rig.mine.make(64)}), errc::invalid_argument, {"65 bytes", "64", "slice the source"});
+  require_refusal(rig.check(copy{host, rig.mine.make(64)}), errc::invalid_argument,
+                  {"65 bytes", "64", "slice the source"});
   require_refusal(rig.check(copy{host, buffer{}}), errc::invalid_argument, {"65 bytes", "0"});
 }
 
@@ -198,10 +206,12 @@ TEST_CASE("ranks that ask for different things are told who asks for what", "[co
   require_refusal(agree({}), errc::invalid_argument, {"one part for each rank"});
   require_refusal(agree({same, same, barrier{}}), errc::mismatch,
                   {"rank 0 asks for all_reduce of 4 f32, sum", "rank 2 for barrier", "the same operation"});
-  require_refusal(agree({same, sum(memory, memory, 5)}), errc::mismatch, {"of 4 f32", "rank 1 for all_reduce of 5 f32"});
+  require_refusal(agree({same, sum(memory, memory, 5)}), errc::mismatch,
+                  {"of 4 f32", "rank 1 for all_reduce of 5 f32"});
   require_refusal(agree({same, sum(memory, memory, 4, dtype::i32)}), errc::mismatch, {"f32", "rank 1", "i32"});
   all_reduce other = same;
   other.op = reduction::max;
   require_refusal(agree({same, other}), errc::mismatch, {"sum", "rank 1", "max"});
-  require_refusal(agree({copy{buffer{}, buffer{}}, barrier{}}), errc::mismatch, {"rank 0", "copy", "rank 1", "barrier"});
+  require_refusal(agree({copy{buffer{}, buffer{}}, barrier{}}), errc::mismatch,
+                  {"rank 0", "copy", "rank 1", "barrier"});
 }

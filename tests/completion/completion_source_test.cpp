@@ -19,7 +19,9 @@ namespace {
 
 struct source_rig {
   explicit source_rig(const std::shared_ptr<driver>& api, completion_strategy strategy)
-    : gpu{device::open(api, device_id{0})}, slots{std::make_shared<slot_table>(gpu, 2)}, work{gpu},
+    : gpu{device::open(api, device_id{0})},
+      slots{std::make_shared<slot_table>(gpu, 2)},
+      work{gpu},
       source{make_completion_source(strategy, gpu, slots)} {
     source->prepare(gpu);
   }
@@ -139,7 +141,8 @@ TEST_CASE("a device's error is thrown by the look at an event, and leaves a flag
 }
 
 TEST_CASE("strategies are found by name, and an unknown name is told which exist", "[completion]") {
-  for (const auto strategy : all_completion_strategies) CHECK(parse_completion_strategy(to_string(strategy)) == strategy);
+  for (const auto strategy : all_completion_strategies)
+    CHECK(parse_completion_strategy(to_string(strategy)) == strategy);
   const error why = error_of([] { static_cast<void>(parse_completion_strategy("polling")); });
   CHECK(why.code == errc::invalid_argument);
   CHECK_THAT(why.text, ContainsSubstring("'polling'") && ContainsSubstring("flag, event"));

@@ -70,6 +70,15 @@ TEST_CASE("a request that is withdrawn is not launched, and its error names it",
   CHECK(log.failure().epoch == epoch{3});
 }
 
+TEST_CASE("an operation that was launched during the look that sees it done is not done before it", "[completion]") {
+  const outcome_log log;
+  plain_call call{log.make_answer()};
+  REQUIRE(call.begin_launch(at(2)));
+  call.end_launch(1, at(5));
+  call.succeed(at(4));
+  CHECK(log.success().times.done == at(5));
+}
+
 TEST_CASE("a launch call that fails leaves its own error", "[completion]") {
   plain_call call;
   REQUIRE(call.begin_launch(at(1)));

@@ -78,9 +78,10 @@ TEST_CASE("an answer may attach and detach tracks while the poller looks", "[com
   const outcome_log log;
   push_launched(*later_on, log.make_answer(), 1);
   push_launched(*first, answer{std::make_unique<meddling_sink>([&] {
-                  by_hand.detach(*first);
-                  by_hand.attach(later_on);
-                })}, 1);
+    by_hand.detach(*first);
+    by_hand.attach(later_on);
+  })},
+                1);
   CHECK(by_hand.step());
   CHECK(log.count() == 0); // the look goes on over the list it began with
   CHECK(by_hand.step());

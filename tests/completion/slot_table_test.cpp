@@ -43,8 +43,8 @@ TEST_CASE("a fresh slot has nothing done, and then what its word says and all be
 
 TEST_CASE("a sequence beyond the word's 24 bits wraps around and still compares", "[completion]") {
   constexpr std::uint64_t turn = std::uint64_t{1} << 24U;
-  const std::uint64_t now = GENERATE_COPY(turn - 1, turn, turn + 1, 2 * turn - 1, 2 * turn, 256 * turn - 1, 256 * turn,
-                                          257 * turn + 3);
+  const std::uint64_t now =
+      GENERATE_COPY(turn - 1, turn, turn + 1, 2 * turn - 1, 2 * turn, 256 * turn - 1, 256 * turn, 257 * turn + 3);
   slot_table table{mock_device(), 1};
   const slot one = table.acquire();
   write(one, one.value_for(now));

@@ -8,7 +8,8 @@
 using namespace troupe;
 using namespace troupe::tests;
 
-TEST_CASE("a request succeeds when the device is done, with its times, and lets its buffers go", "[completion][BUF-1]") {
+TEST_CASE("a request succeeds when the device is done, with its times, and lets its buffers go",
+          "[completion][BUF-1]") {
   track_rig rig;
   CHECK_FALSE(rig.poll());
   const auto queued_at = rig.time->now();

@@ -104,6 +104,6 @@ TEST_CASE("a device that fails at the second block's event has not yet freed the
     static_cast<void>(rig.pool->allocate(1));
     rig.run();
     CHECK(rig.used_bytes() == block_bytes); // plain went; the event of the other was dropped, so it stays
-  } // and goes with its pool
+  }                                         // and goes with its pool
   CHECK(unreturned_count() == reports + 1);
 }

@@ -61,7 +61,7 @@ struct track_rig {
     void let_go() { call = nullptr; }
   };
 
-  static constexpr track_limits patience{.launch = 10ms, .hang = 20ms, .check_interval = 1ms};
+  static constexpr track_limits patience{.launch = 10ms, .hang = 20ms, .check_interval = 1ms, .quiet = 0ms};
 
   request push(nanoseconds deadline = 1h, std::function<bool()> ready = {}) {
     request made;
@@ -93,10 +93,10 @@ struct track_rig {
   std::function<error()> probe;
   std::vector<error> faults;
   std::uint64_t launched = 0;
-  std::shared_ptr<track> watched = std::make_shared<track>(
-      rank{3}, std::make_unique<scripted_source>(device), mark, patience,
-      track_hooks{.probe = [this] { return probe ? probe() : error{}; },
-                  .on_fault = [this](error why) { faults.push_back(std::move(why)); }});
+  std::shared_ptr<track> watched =
+      std::make_shared<track>(rank{3}, std::make_unique<scripted_source>(device), mark, patience,
+                              track_hooks{.probe = [this] { return probe ? probe() : error{}; },
+                                          .on_fault = [this](error why) { faults.push_back(std::move(why)); }});
 };
 
 } // namespace troupe::tests
