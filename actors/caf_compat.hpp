@@ -91,6 +91,15 @@ inline void set_worker_count(caf::actor_system_config& settings, std::size_t cou
 #endif
 }
 
+/// How many messages an actor handles before it lets others run on its worker.
+inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_t count) {
+#if TROUPE_CAF_0_17
+  settings.set("scheduler.max-throughput", count);
+#else
+  settings.set("caf.scheduler.max-throughput", count);
+#endif
+}
+
 /// How often a worker looks for work before it sleeps, where CAF can be told (some 50 ns a look).
 inline void set_worker_looks([[maybe_unused]] caf::actor_system_config& settings, [[maybe_unused]] std::size_t looks) {
 #if TROUPE_CAF_0_17

@@ -139,7 +139,7 @@ chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size
   const latency_profile used = spinners + 1 > cores ? latency_profile::frugal : profile;
   switch (used) {
     case latency_profile::latency: return {{.spin = nanoseconds::max(), .nap = 0ns}, used};
-    case latency_profile::balanced: return {{.spin = 10ms, .nap = 20us}, used};
+    case latency_profile::balanced: return {{.spin = 50ms, .nap = 20us}, used};
     case latency_profile::frugal: break;
   }
   return {{.spin = 0ns, .nap = 50us}, latency_profile::frugal};

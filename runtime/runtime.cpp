@@ -25,13 +25,15 @@ std::size_t worker_count(const configuration& settings) {
 }
 
 /// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few and,
-/// outside frugal, spin for a while like troupe's own threads.
+/// outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
+/// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used) {
   auto made = std::make_unique<caf::actor_system_config>();
   compat::set_worker_count(*made, worker_count(settings));
+  compat::set_messages_per_turn(*made, 1);
   switch (used) {
     case latency_profile::latency: compat::set_worker_looks(*made, 1'000'000'000); break;
-    case latency_profile::balanced: compat::set_worker_looks(*made, 200'000); break;
+    case latency_profile::balanced: compat::set_worker_looks(*made, 4'000'000); break;
     case latency_profile::frugal: break;
   }
   return made;

@@ -108,6 +108,35 @@ TEST_CASE("deadlines are looked at once per check interval, completions at every
   CHECK(probes == 2); // nothing in flight, nothing to ask
 }
 
+TEST_CASE("a device is asked how it is only when nothing has finished for its quiet time", "[completion][TIM-1]") {
+  track_rig rig{.limits = {.launch = 1h, .hang = 1h, .check_interval = 1ms, .quiet = 5ms}};
+  int probes = 0;
+  rig.probe = [&] {
+    ++probes;
+    return error{};
+  };
+  const auto first = rig.launch();
+  const auto second = rig.launch();
+  rig.poll();
+  rig.pass(4ms);
+  for (int look = 0; look < 50; ++look) rig.poll(); // it is time that counts, not looks
+  CHECK(probes == 0);
+  rig.pass(1ms);
+  CHECK(probes == 1);
+  rig.pass(10ms);
+  CHECK(probes == 3);
+  rig.device->done = 1;
+  rig.poll();
+  rig.pass(4ms);
+  CHECK(probes == 3); // what has just finished is well
+  rig.pass(1ms);
+  CHECK(probes == 4);
+  rig.device->done = 2;
+  rig.poll();
+  rig.pass(100ms);
+  CHECK(probes == 4);
+}
+
 TEST_CASE("a deadline at the end of time never comes", "[completion][TIM-1]") {
   CHECK(later(time_point{1s}, nanoseconds::max()) == time_point::max());
   CHECK(later(time_point{-1s}, 1s) == time_point{});

@@ -87,14 +87,15 @@ struct track_rig {
     }
   }
 
+  track_limits limits = patience;
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
   std::shared_ptr<scripted_source::script> device = std::make_shared<scripted_source::script>();
   std::shared_ptr<fault_mark> mark = std::make_shared<fault_mark>();
-  std::function<error()> probe;
-  std::vector<error> faults;
+  std::function<error()> probe{};
+  std::vector<error> faults{};
   std::uint64_t launched = 0;
   std::shared_ptr<track> watched =
-      std::make_shared<track>(rank{3}, std::make_unique<scripted_source>(device), mark, patience,
+      std::make_shared<track>(rank{3}, std::make_unique<scripted_source>(device), mark, limits,
                               track_hooks{.probe = [this] { return probe ? probe() : error{}; },
                                           .on_fault = [this](error why) { faults.push_back(std::move(why)); }});
 };
