@@ -169,8 +169,8 @@ public:
   void deliver(Value&& value) {
     if (!requester_) return;
 #if TROUPE_CAF_0_17
-    auto element = caf::make_mailbox_element(std::move(responder_), id_.response_id(), caf::no_stages,
-                                             std::forward<Value>(value));
+    auto element =
+        caf::make_mailbox_element(std::move(responder_), id_.response_id(), caf::no_stages, std::forward<Value>(value));
 #else
     auto element = caf::make_mailbox_element(std::move(responder_), id_.response_id(), std::forward<Value>(value));
 #endif

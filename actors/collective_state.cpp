@@ -7,9 +7,8 @@
 namespace troupe {
 
 collective_state::collective_state(rank self)
-  : self_{self}, closed_{.code = errc::world_failed,
-                         .text = "the world is still forming: wait until it is ready",
-                         .rank = self} {}
+  : self_{self},
+    closed_{.code = errc::world_failed, .text = "the world is still forming: wait until it is ready", .rank = self} {}
 
 void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, nanoseconds default_deadline) {
   pipeline_ = std::move(pipeline);

@@ -28,16 +28,18 @@ overloaded(Handlers...) -> overloaded<Handlers...>;
 } // namespace
 
 world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives)
-  : world_inner_handle::base{settings}, plan_{std::move(plan)}, state_{plan_.world_size, ranks_of(plan_)},
+  : world_inner_handle::base{settings},
+    plan_{std::move(plan)},
+    state_{plan_.world_size, ranks_of(plan_)},
     collectives_{std::move(collectives)} {}
 
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
     watches_.add(this, collectives_[i], [this, self = plan_.locals[i].self](const caf::error& reason) {
-      carry_out(state_.on_fault(state_.current_epoch(),
-                                {.code = errc::abandoned,
-                                 .text = "the collective actor of rank " + to_string(self) + " ended: " + to_string(reason),
-                                 .rank = self}));
+      carry_out(state_.on_fault(state_.current_epoch(), {.code = errc::abandoned,
+                                                         .text = "the collective actor of rank " + to_string(self) +
+                                                                 " ended: " + to_string(reason),
+                                                         .rank = self}));
     });
   carry_out(state_.begin());
   return {
@@ -70,8 +72,9 @@ void world_actor::on_exit() {
     const error why{.code = errc::abandoned, .text = "the world actor was killed"};
     for (const auto& one : pipelines_) {
       one->fail(why);
-      plan_.helpers->run("the abort of rank " + to_string(one->self()), plan_.deadlines.abort,
-                         [one] { one->abort(); }, [](const error&) {});
+      plan_.helpers->run(
+          "the abort of rank " + to_string(one->self()), plan_.deadlines.abort, [one] { one->abort(); },
+          [](const error&) {});
     }
     for (const auto& one : collectives_) this->send(one, leave{});
     world_event last = state_.event();
@@ -124,15 +127,14 @@ void world_actor::form() {
   try {
     const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
     for (const local_rank& one : plan_.locals) {
-      std::shared_ptr<communicator> peers =
-          plan_.world_size > 1 ? plan_.backend->create(id, one.self, plan_.world_size, one.where)
-                               : std::make_shared<solo_communicator>(one.where);
+      std::shared_ptr<communicator> peers = plan_.world_size > 1
+                                                ? plan_.backend->create(id, one.self, plan_.world_size, one.where)
+                                                : std::make_shared<solo_communicator>(one.where);
       const auto world = caf::actor_cast<world_inner_handle>(this);
-      pipelines_.push_back(rank_pipeline::create(plan_.services, std::move(peers), one.hand, now,
-                                                 [world, self = one.self, now](error why) {
-                                                   compat::post(world, rank_report{rank_report::kind::faulted, self, now,
-                                                                                   std::move(why)});
-                                                 }));
+      pipelines_.push_back(rank_pipeline::create(
+          plan_.services, std::move(peers), one.hand, now, [world, self = one.self, now](error why) {
+            compat::post(world, rank_report{rank_report::kind::faulted, self, now, std::move(why)});
+          }));
     }
   } catch (...) {
     return carry_out(state_.on_formed(now, current_error()));
@@ -148,10 +150,9 @@ void world_actor::adopt() {
 void world_actor::close_gates(const error& reason) {
   const auto world = caf::actor_cast<world_inner_handle>(this);
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    this->send(collectives_[i],
-               close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
-                            compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
-                          }});
+    this->send(collectives_[i], close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
+                                             compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
+                                           }});
 }
 
 void world_actor::announce(const world_event& event) {
@@ -165,12 +166,12 @@ void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_re
   for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
     this->send(world, rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
   for (const auto& one : pipelines_)
-    plan_.helpers->run(std::string{doing} + " of rank " + to_string(one->self()), deadline,
-                       [one, work] { work(*one); },
-                       [world, report, self = one->self(), now = one->formed_in()](error failure) {
-                         if (failure && !failure.rank) failure.rank = self;
-                         compat::post(world, rank_report{report, self, now, std::move(failure)});
-                       });
+    plan_.helpers->run(
+        std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
+        [world, report, self = one->self(), now = one->formed_in()](error failure) {
+          if (failure && !failure.rank) failure.rank = self;
+          compat::post(world, rank_report{report, self, now, std::move(failure)});
+        });
 }
 
 void world_actor::accept(world_request asked, answer reply) {

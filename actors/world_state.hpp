@@ -12,21 +12,34 @@ namespace troupe {
 
 /// What the shell must do, in the order given.
 namespace world_effect {
-struct form {};                   ///< Every local rank: meet the others, in a helper.
-struct adopt {};                  ///< Every collective actor: take your pipeline.
-struct announce { world_event event; };
-struct close_gates { error reason; };
-struct fail { error reason; };    ///< Every pipeline: set the mark. Comes before abort.
-struct abort {};                  ///< Every pipeline together, in helpers.
-struct drain {};                  ///< Every pipeline, in helpers.
-struct release {};                ///< Every pipeline: give the communicator back, in helpers.
-struct leave {};                  ///< Everything is given back: collective actors and the world end.
+/// Every local rank: meet the others, in a helper.
+struct form {};
+/// Every collective actor: take your pipeline.
+struct adopt {};
+struct announce {
+  world_event event;
+};
+/// Every collective actor: reject requests from now on.
+struct close_gates {
+  error reason;
+};
+/// Every pipeline: set the mark. Comes before abort.
+struct fail {
+  error reason;
+};
+/// Every pipeline together, in helpers.
+struct abort {};
+/// Every pipeline, in helpers.
+struct drain {};
+/// Every pipeline: give the communicator back, in helpers.
+struct release {};
+/// Everything has been given back: collective actors and the world end.
+struct leave {};
 } // namespace world_effect
 
-using world_effects =
-    std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
-                             world_effect::fail, world_effect::abort, world_effect::drain, world_effect::release,
-                             world_effect::leave>>;
+using world_effects = std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce,
+                                               world_effect::close_gates, world_effect::fail, world_effect::abort,
+                                               world_effect::drain, world_effect::release, world_effect::leave>>;
 
 /// The states are those of world_phase. Reports about ranks come once per rank and step; those of another epoch are
 /// ignored (EPO-1).
@@ -66,9 +79,9 @@ private:
   epoch epoch_{0};
   error reason_;
   std::size_t outstanding_ = 0;
-  bool draining_ = false;       ///< All gates are closed, and pipelines are waited for.
-  bool releasing_ = false;      ///< Communicators are being given back or aborted.
-  bool released_ = false;       ///< They all have been.
+  bool draining_ = false;  ///< All gates are closed, and pipelines are waited for.
+  bool releasing_ = false; ///< Communicators are being given back or aborted.
+  bool released_ = false;  ///< They all have been.
   bool stop_requested_ = false;
   ticket next_{1};
 };

@@ -45,7 +45,8 @@ public:
   /// Their completion then means nothing. Idempotent.
   virtual void abort() = 0;
 
-  /// Gives everything back after all work has finished and all ranks stopped launching. Idempotent; nothing after abort().
+  /// Gives everything back after all work has finished and all ranks stopped launching. Idempotent; nothing after
+  /// abort().
   virtual void destroy() = 0;
 
   [[nodiscard]] rank self() const noexcept { return self_; }

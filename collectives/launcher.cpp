@@ -125,7 +125,8 @@ private:
 
 launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
                    nanoseconds stop_deadline)
-  : stop_deadline_{stop_deadline}, hand_{std::make_shared<hand>(std::move(where), profile, check_interval)},
+  : stop_deadline_{stop_deadline},
+    hand_{std::make_shared<hand>(std::move(where), profile, check_interval)},
     thread_{[own = hand_] { own->run(); }} {}
 
 launcher::~launcher() {

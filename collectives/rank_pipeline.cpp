@@ -45,21 +45,29 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
                                               std::move(on_fault));
   const pipeline_services& shared = made->services_;
   // The poller must not keep a pipeline alive, so its hooks know it weakly.
-  track_hooks hooks{
-      .probe = [weak = made->weak_from_this()] { const auto alive = weak.lock(); return alive ? alive->probe() : error{}; },
-      .on_fault = [weak = made->weak_from_this()](error why) {
-        if (const auto alive = weak.lock()) alive->report(std::move(why));
-      }};
-  made->track_ = std::make_shared<track>(made->self(),
-                                         make_completion_source(shared.strategy, made->where(), shared.slots),
-                                         made->mark_, shared.limits, std::move(hooks));
+  track_hooks hooks{.probe =
+                        [weak = made->weak_from_this()] {
+                          const auto alive = weak.lock();
+                          return alive ? alive->probe() : error{};
+                        },
+                    .on_fault =
+                        [weak = made->weak_from_this()](error why) {
+                          if (const auto alive = weak.lock()) alive->report(std::move(why));
+                        }};
+  made->track_ =
+      std::make_shared<track>(made->self(), make_completion_source(shared.strategy, made->where(), shared.slots),
+                              made->mark_, shared.limits, std::move(hooks));
   return made;
 }
 
 rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers,
                              std::weak_ptr<launcher> hand, epoch formed_in, std::function<void(error)> on_fault)
-  : services_{std::move(services)}, peers_{std::move(peers)}, launcher_{std::move(hand)}, epoch_{formed_in},
-    mark_{std::make_shared<fault_mark>()}, on_fault_{std::move(on_fault)} {}
+  : services_{std::move(services)},
+    peers_{std::move(peers)},
+    launcher_{std::move(hand)},
+    epoch_{formed_in},
+    mark_{std::make_shared<fault_mark>()},
+    on_fault_{std::move(on_fault)} {}
 
 rank_pipeline::~rank_pipeline() {
   if (track_) services_.poller->detach(*track_); // none where create() found no completion slot

@@ -15,7 +15,7 @@ inline constexpr nanoseconds world_default_deadline{0};
 /// order (`ordering::caller`).
 struct rank_request {
   operation what;
-  troupe::epoch epoch;                         ///< The world's epoch as the client knows it (EPO-1).
+  troupe::epoch epoch;                           ///< The world's epoch as the client knows it (EPO-1).
   nanoseconds deadline = world_default_deadline; ///< From acceptance to the reply.
 };
 

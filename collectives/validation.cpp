@@ -47,7 +47,9 @@ error check_elements(const operand& argument, const char* role, std::size_t coun
   if (error failure = check_ready_event(argument, role, where)) return failure;
   if (count == 0) return {};
   const buffer& memory = argument.memory;
-  if (!memory) return refuse(errc::invalid_argument, std::string{"the "} + role + " buffer is empty and count is " + std::to_string(count));
+  if (!memory)
+    return refuse(errc::invalid_argument,
+                  std::string{"the "} + role + " buffer is empty and count is " + std::to_string(count));
   if (memory.kind() != memory_kind::device)
     return refuse(errc::invalid_argument, std::string{"the "} + role + " buffer is " +
                                               std::string{to_string(memory.kind())} +
@@ -117,7 +119,8 @@ error validate(const operation& what, const device& where) {
 }
 
 error check_agreement(std::span<const operation> parts) {
-  if (parts.empty()) return refuse(errc::invalid_argument, "a request to a world needs one part for each rank, and has none");
+  if (parts.empty())
+    return refuse(errc::invalid_argument, "a request to a world needs one part for each rank, and has none");
   for (std::size_t i = 1; i < parts.size(); ++i)
     if (!agree(parts.front(), parts[i]))
       return refuse(errc::mismatch, "the ranks disagree: rank 0 asks for " + describe(parts.front()) + ", rank " +

@@ -23,7 +23,8 @@ completion_strategy parse_completion_strategy(std::string_view name) {
 }
 
 std::unique_ptr<completion_source> make_completion_source(completion_strategy strategy,
-                                                          const std::shared_ptr<device>& where, std::shared_ptr<slot_table> slots) {
+                                                          const std::shared_ptr<device>& where,
+                                                          std::shared_ptr<slot_table> slots) {
   switch (strategy) {
     case completion_strategy::flag: return std::make_unique<flag_source>(std::move(slots));
     case completion_strategy::event: return std::make_unique<event_source>(where);

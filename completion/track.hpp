@@ -19,9 +19,9 @@ namespace troupe {
 
 /// When a track loses patience (TIM-1).
 struct track_limits {
-  nanoseconds launch{std::chrono::seconds{10}};              ///< A launch call that takes longer is stuck.
-  nanoseconds hang{std::chrono::seconds{30}};                ///< An operation running longer on the device is hung.
-  nanoseconds check_interval{std::chrono::milliseconds{1}};  ///< Between looks at deadlines.
+  nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer is stuck.
+  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation running longer on the device is hung.
+  nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Between looks at deadlines.
   /// A probe is made when nothing has finished for this long, and then again after the same time: asking a stream how
   /// it is costs the work in it some microseconds.
   nanoseconds quiet{std::chrono::milliseconds{20}};

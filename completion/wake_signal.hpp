@@ -12,7 +12,7 @@ namespace troupe {
 
 /// How long a thread of troupe's stays awake.
 struct wait_profile {
-  nanoseconds spin{0};                 ///< Spins this long after the last work before it gives the core away.
+  nanoseconds spin{0};                  ///< Spins this long after the last work before it gives the core away.
   nanoseconds nap{nanoseconds{20'000}}; ///< While waiting for a device past that, sleeps this long between looks.
 };
 

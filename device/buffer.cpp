@@ -17,8 +17,7 @@ public:
                    size_bytes} {}
 
   ~pinned_block() override {
-    if (address() != nullptr)
-      return_or_report("pinned memory", [this] { where()->api().free_pinned(address()); });
+    if (address() != nullptr) return_or_report("pinned memory", [this] { where()->api().free_pinned(address()); });
   }
 
   void note_use(stream_ref) override {
@@ -44,7 +43,10 @@ private:
 } // namespace
 
 memory_block::memory_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes)
-  : device_{std::move(where)}, kind_{kind}, made_in_{device_->current_epoch()}, address_{address},
+  : device_{std::move(where)},
+    kind_{kind},
+    made_in_{device_->current_epoch()},
+    address_{address},
     size_bytes_{size_bytes} {}
 
 buffer::buffer(std::shared_ptr<memory_block> block) noexcept
@@ -83,7 +85,8 @@ void buffer::note_use(stream_ref stream) const {
 
 void* buffer::host_address(std::size_t element_bytes, std::size_t alignment) const {
   if (block_ && kind() != memory_kind::pinned)
-    throw exception{errc::invalid_argument, "host_span() needs pinned memory, and this is device memory: copy it first"};
+    throw exception{errc::invalid_argument,
+                    "host_span() needs pinned memory, and this is device memory: copy it first"};
   if (size_bytes_ % element_bytes != 0 || reinterpret_cast<std::uintptr_t>(data()) % alignment != 0)
     throw exception{errc::invalid_argument, "a buffer of " + std::to_string(size_bytes_) +
                                                 " bytes holds no whole, aligned elements of " +

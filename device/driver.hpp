@@ -100,7 +100,8 @@ public:
   virtual void destroy_pool(device_id id, native_pool pool) = 0;
   /// \p size_bytes > 0, aligned to 256 bytes at least. Errors: out_of_memory.
   /// Order: usable by work ordered behind the present end of \p stream.
-  [[nodiscard]] virtual void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) = 0;
+  [[nodiscard]] virtual void* allocate(device_id id, native_pool pool, std::size_t size_bytes,
+                                       native_stream stream) = 0;
   /// Order: the memory may be reused by allocations ordered behind the present end of \p stream.
   virtual void free(device_id id, native_pool pool, void* address, native_stream stream) = 0;
 

@@ -49,7 +49,7 @@ struct error {
   troupe::effect effect = troupe::effect::rejected;
   std::string text{};        ///< For people: the value, the limit, the remedy.
   std::string call{};        ///< The foreign call that failed, e.g. "ncclAllReduce"; empty if none.
-  int native_code = 0;     ///< That call's own code.
+  int native_code = 0;       ///< That call's own code.
   std::string native_text{}; ///< That call's own words.
   std::optional<troupe::rank> rank{};
   std::optional<troupe::ticket> ticket{};

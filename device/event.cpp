@@ -5,9 +5,11 @@
 
 namespace troupe {
 
-event::event(std::shared_ptr<device> where) : device_{std::move(where)}, native_{device_->api().create_event(device_->id())} {}
+event::event(std::shared_ptr<device> where)
+  : device_{std::move(where)}, native_{device_->api().create_event(device_->id())} {}
 
-event::event(event&& other) noexcept : device_{std::move(other.device_)}, native_{std::exchange(other.native_, nullptr)} {}
+event::event(event&& other) noexcept
+  : device_{std::move(other.device_)}, native_{std::exchange(other.native_, nullptr)} {}
 
 event& event::operator=(event&& other) noexcept {
   std::swap(device_, other.device_);

@@ -20,9 +20,7 @@ public:
   constexpr explicit strong_number(Rep value) noexcept : value_{value} {}
 
   [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
-  [[nodiscard]] constexpr strong_number next() const noexcept {
-    return strong_number{static_cast<Rep>(value_ + 1)};
-  }
+  [[nodiscard]] constexpr strong_number next() const noexcept { return strong_number{static_cast<Rep>(value_ + 1)}; }
   friend constexpr auto operator<=>(strong_number, strong_number) noexcept = default;
 
 private:

@@ -55,7 +55,9 @@ std::shared_ptr<memory_pool> memory_pool::create(std::shared_ptr<device> where) 
 }
 
 memory_pool::memory_pool(std::shared_ptr<device> where)
-  : device_{std::move(where)}, pool_{device_->api().create_pool(device_->id())}, order_{device_},
+  : device_{std::move(where)},
+    pool_{device_->api().create_pool(device_->id())},
+    order_{device_},
     retired_{std::make_unique<retired_blocks>()} {}
 
 memory_pool::~memory_pool() {

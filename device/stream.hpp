@@ -43,7 +43,8 @@ public:
   ~stream();
 
   [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }
-  operator stream_ref() const noexcept { return ref(); } // NOLINT(google-explicit-constructor): an owner passes as its view
+  // NOLINTNEXTLINE(google-explicit-constructor): an owner passes as its view
+  operator stream_ref() const noexcept { return ref(); }
 
 private:
   std::shared_ptr<device> device_;

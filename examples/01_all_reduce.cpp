@@ -1,4 +1,5 @@
-/// The smallest use of troupe: one world, one all_reduce, verified. Runs on GPUs where there are some, else on the mock.
+/// The smallest use of troupe: one world, one all_reduce, verified. Runs on GPUs where there are some, else on the
+/// mock.
 
 #include <troupe/runtime/runtime.hpp>
 

@@ -11,8 +11,7 @@ namespace troupe {
 namespace {
 
 selected_backend select_mock(const configuration& settings, std::string why) {
-  return {make_mock_driver({.device_count = settings.mock_devices,
-                            .memory_bytes = settings.mock_memory_bytes}),
+  return {make_mock_driver({.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes}),
           make_mock_backend(), std::move(why)};
 }
 

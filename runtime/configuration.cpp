@@ -48,8 +48,8 @@ std::optional<int> number(const char* name, int least) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (problem != std::errc{} || end != text->data() + text->size() || value < least)
-    throw exception{errc::invalid_argument, std::string{name} + " is '" + *text + "' and must be a whole number from " +
-                                                std::to_string(least)};
+    throw exception{errc::invalid_argument,
+                    std::string{name} + " is '" + *text + "' and must be a whole number from " + std::to_string(least)};
   return value;
 }
 
@@ -105,16 +105,16 @@ configuration configuration::from_environment() {
 
 void check(const configuration& settings) {
   require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl");
-  require(settings.ranks >= 0, "ranks is " + std::to_string(settings.ranks) +
-                                   " and must be 0 (one for each device) or more");
+  require(settings.ranks >= 0,
+          "ranks is " + std::to_string(settings.ranks) + " and must be 0 (one for each device) or more");
   require(settings.mock_devices > 0,
           "mock_devices is " + std::to_string(settings.mock_devices) + " and must be at least 1");
   require(settings.mock_memory_bytes > 0, "mock_memory_bytes must be more than 0");
   if (const auto& at = settings.position) {
     require(at->world_size >= 1, "WORLD_SIZE is " + std::to_string(at->world_size) + " and must be at least 1");
-    require(at->rank >= 0 && at->rank < at->world_size,
-            "RANK is " + std::to_string(at->rank) + " and must be less than WORLD_SIZE, which is " +
-                std::to_string(at->world_size));
+    require(at->rank >= 0 && at->rank < at->world_size, "RANK is " + std::to_string(at->rank) +
+                                                            " and must be less than WORLD_SIZE, which is " +
+                                                            std::to_string(at->world_size));
     require(at->local_rank >= 0, "LOCAL_RANK is " + std::to_string(at->local_rank) + " and must be at least 0");
     require(at->world_size == 1 || settings.ranks <= 1,
             "ranks is " + std::to_string(settings.ranks) + " while WORLD_SIZE is " + std::to_string(at->world_size) +

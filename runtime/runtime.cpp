@@ -24,8 +24,8 @@ std::size_t worker_count(const configuration& settings) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 8);
 }
 
-/// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few and,
-/// outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
+/// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few
+/// and, outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
 /// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used) {
   auto made = std::make_unique<caf::actor_system_config>();
@@ -45,9 +45,11 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
 class runtime::parts {
 public:
   explicit parts(configuration wanted)
-    : settings{std::move(wanted)}, selected{select_backend(settings)},
+    : settings{std::move(wanted)},
+      selected{select_backend(settings)},
       wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
-      system_settings{make_system_settings(settings, wait.used)}, system{*system_settings},
+      system_settings{make_system_settings(settings, wait.used)},
+      system{*system_settings},
       helpers{std::make_shared<helper_crew>()} {
     if (wait.used != settings.profile)
       log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
@@ -91,8 +93,8 @@ public:
       if (settings.pool_reserve_bytes > 0) pool->reserve(settings.pool_reserve_bytes);
     }
     if (!services.slots)
-      services.slots = std::make_shared<slot_table>(
-          opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));
+      services.slots = std::make_shared<slot_table>(opened, slots_per_device *
+                                                                static_cast<std::size_t>(selected.api->device_count()));
     auto& hand = launchers[where];
     if (!hand) hand = std::make_shared<launcher>(opened, wait.wait, settings.limits.check_interval);
     return {self, opened, hand};
@@ -168,15 +170,13 @@ world runtime::form_world(const world_options& options) {
   });
   shared->actors = spawn_world(p.system, plan);
 
-  const auto settled = [](const world_event& event) {
-    return event.phase != world_phase::forming;
-  };
+  const auto settled = [](const world_event& event) { return event.phase != world_phase::forming; };
   // The world's own deadline ends the forming; this one is only a backstop.
   static_cast<void>(plan.board->wait(settled, 2 * p.settings.deadlines.form));
   const world_event now = plan.board->latest();
   if (now.phase == world_phase::ready) return world{std::move(shared)};
-  error why = now.reason ? now.reason
-                         : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
+  error why =
+      now.reason ? now.reason : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
   throw exception{std::move(why)};
 }

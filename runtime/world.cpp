@@ -33,7 +33,8 @@ std::size_t world::index_of(rank whom) const {
   const auto& ranks = core_->local_ranks;
   const auto found = std::ranges::find(ranks, whom);
   if (found == ranks.end())
-    throw exception{errc::invalid_argument, "rank " + to_string(whom) + " does not live in this process: its ranks are " +
+    throw exception{errc::invalid_argument, "rank " + to_string(whom) +
+                                                " does not live in this process: its ranks are " +
                                                 to_string(ranks.front()) + " to " + to_string(ranks.back())};
   return static_cast<std::size_t>(found - ranks.begin());
 }
@@ -74,9 +75,11 @@ std::future<completion> world::all_reduce(std::span<const buffer> send, std::spa
                                           dtype type, reduction op) {
   if (send.size() != recv.size())
     throw exception{errc::invalid_argument, "there are " + std::to_string(send.size()) + " send and " +
-                                                std::to_string(recv.size()) + " recv buffers: give one of each per rank"};
+                                                std::to_string(recv.size()) +
+                                                " recv buffers: give one of each per rank"};
   std::vector<operation> parts;
-  for (std::size_t i = 0; i < send.size(); ++i) parts.emplace_back(troupe::all_reduce{send[i], recv[i], count, type, op});
+  for (std::size_t i = 0; i < send.size(); ++i)
+    parts.emplace_back(troupe::all_reduce{send[i], recv[i], count, type, op});
   return ask(std::move(parts));
 }
 

@@ -41,7 +41,8 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
   /// Asks all ranks with one message: parts[i] is for the i-th rank. Needs all ranks in this process.
-  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts,
+                                            nanoseconds deadline = world_default_deadline);
   [[nodiscard]] std::future<completion> ask(world_request asked);
   /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);

@@ -73,9 +73,8 @@ public:
 
   ~mock_communicator() override {
     if (life_ == life::formed)
-      report_unreturned({.code = errc::internal,
-                         .text = "a communicator was neither destroyed nor aborted",
-                         .rank = self()});
+      report_unreturned(
+          {.code = errc::internal, .text = "a communicator was neither destroyed nor aborted", .rank = self()});
   }
 
   void init() override {
@@ -110,9 +109,8 @@ private:
       case life::formed: return;
       case life::fresh: throw exception{errc::invalid_argument, "launch() before init() has returned"};
       case life::ended:
-        throw exception{error{.code = errc::communicator_failed,
-                              .text = "the communicator was aborted or destroyed",
-                              .rank = self()}};
+        throw exception{error{
+            .code = errc::communicator_failed, .text = "the communicator was aborted or destroyed", .rank = self()}};
     }
   }
 

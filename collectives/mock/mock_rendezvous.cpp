@@ -29,7 +29,8 @@ error aborted_error(rank who) {
 std::string name_ranks(const std::vector<std::size_t>& ranks) {
   constexpr std::size_t most = 8;
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(most, ranks.size()); ++i) names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  for (std::size_t i = 0; i < std::min(most, ranks.size()); ++i)
+    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   if (ranks.size() > most) names += " and " + std::to_string(ranks.size() - most) + " more";
   return names;
 }

@@ -44,9 +44,7 @@ private:
 class event_wait_task final : public mock_task {
 public:
   explicit event_wait_task(std::shared_ptr<const std::atomic<bool>> mark) : mark_{std::move(mark)} {}
-  progress step() override {
-    return mark_->load(std::memory_order_acquire) ? progress::reached : progress::pending;
-  }
+  progress step() override { return mark_->load(std::memory_order_acquire) ? progress::reached : progress::pending; }
   [[nodiscard]] bool is_work() const noexcept override { return false; }
 
 private:
@@ -93,7 +91,8 @@ std::shared_ptr<mock_driver> make_mock_driver(mock_options options) {
 }
 
 mock_driver::mock_driver(mock_options options)
-  : options_{options}, memory_{options.device_count < 0 ? 0 : options.device_count, options.memory_bytes},
+  : options_{options},
+    memory_{options.device_count < 0 ? 0 : options.device_count, options.memory_bytes},
     engine_{options.device_count, options.mode} {}
 
 std::string mock_driver::version() const {
@@ -158,8 +157,8 @@ void mock_driver::record(device_id id, native_event event, native_stream stream)
   const std::lock_guard lock{events_guard_};
   event_entry& entry = find_event(event);
   if (entry.device != id)
-    throw exception{errc::invalid_argument, "the event belongs to device " + to_string(entry.device) +
-                                                ", not to device " + to_string(id)};
+    throw exception{errc::invalid_argument,
+                    "the event belongs to device " + to_string(entry.device) + ", not to device " + to_string(id)};
   engine_.enqueue(id, stream, std::make_unique<record_task>(mark));
   entry.last = std::move(mark);
 }
@@ -201,8 +200,7 @@ void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_byt
 }
 
 void mock_driver::free(device_id id, native_pool pool, void* address, native_stream stream) {
-  engine_.enqueue_give_back(id, stream,
-                            std::make_unique<free_task>(memory_.begin_free(id, pool, address, stream)));
+  engine_.enqueue_give_back(id, stream, std::make_unique<free_task>(memory_.begin_free(id, pool, address, stream)));
 }
 
 void* mock_driver::allocate_pinned(std::size_t size_bytes) {

@@ -93,7 +93,7 @@ private:
   event_entry& find_event(native_event event);
 
   mock_options options_;
-  mock_memory memory_; // before the engine, whose tasks hold memory
+  mock_memory memory_;      // before the engine, whose tasks hold memory
   std::mutex events_guard_; ///< Taken before the engine's.
   std::unordered_map<native_event, event_entry> events_;
   mock_engine engine_; // last: its thread ends first

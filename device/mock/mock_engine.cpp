@@ -166,7 +166,8 @@ void mock_engine::drain_manually(lock_type& lock, queue& line, std::uint64_t tar
   {
     const running_role role{*this};
     lock.lock();
-    while (line.finished < target && step_head(lock, line).moved) {}
+    while (line.finished < target && step_head(lock, line).moved) {
+    }
     lock.unlock();
   }
   lock.lock();

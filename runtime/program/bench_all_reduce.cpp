@@ -51,8 +51,13 @@ double bus_bandwidth(double algorithm, int ranks) {
 class all_reduce_bench {
 public:
   all_reduce_bench(const bench_options& options, std::size_t begin_bytes, std::size_t end_bytes)
-    : options_{options}, begin_bytes_{begin_bytes}, end_bytes_{end_bytes}, type_{parse_dtype(options.type)},
-      op_{parse_reduction(options.op)}, runtime_{options.runtime.settings()}, world_{runtime_.form_world()} {
+    : options_{options},
+      begin_bytes_{begin_bytes},
+      end_bytes_{end_bytes},
+      type_{parse_dtype(options.type)},
+      op_{parse_reduction(options.op)},
+      runtime_{options.runtime.settings()},
+      world_{runtime_.form_world()} {
     for (const rank self : world_.local_ranks()) {
       send_.push_back(world_.allocate(self, end_bytes));
       recv_.push_back(world_.allocate(self, end_bytes));
@@ -94,7 +99,8 @@ private:
     std::printf("#\n#%11s %13s %6s %6s %5s %10s %9s %9s %7s", "size", "count", "type", "redop", "root", "time", "algbw",
                 "busbw", "#wrong");
     std::printf(raw_ ? " %10s %9s %9s %8s\n" : "\n", "raw time", "algbw", "busbw", "of raw");
-    std::printf("#%11s %13s %6s %6s %5s %10s %9s %9s %7s", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+    std::printf("#%11s %13s %6s %6s %5s %10s %9s %9s %7s", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
+                "");
     std::printf(raw_ ? " %10s %9s %9s %8s\n" : "\n", "(us)", "(GB/s)", "(GB/s)", "(busbw)");
     for (std::size_t bytes = begin_bytes_; bytes <= end_bytes_; bytes *= options_.factor) {
       const auto what = parts(bytes);
@@ -170,7 +176,8 @@ private:
       }
     }
     std::printf("#\n# 8 bytes, one request at a time, %zu in each of %zu interleaved blocks: request to reply as the "
-                "asker sees it\n", options_.latency_iterations, options_.blocks);
+                "asker sees it\n",
+                options_.latency_iterations, options_.blocks);
     std::printf("#%27s %10s %10s %12s\n", "completion, asked by", "p50 us", "p99 us", raw_ ? "added p50 us" : "");
     if (raw_) std::printf("%28s %10.2f %10.2f %12s\n", "raw", median(raw_medians), median(raw_tails), "-");
     for (const contender& one : contenders) {
@@ -218,15 +225,20 @@ void add_bench(CLI::App& program, action& chosen) {
   command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8 or 32K")->capture_default_str();
   command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G")->capture_default_str();
   command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
-      ->capture_default_str()->check(CLI::Range(2, 1024));
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
   command->add_option("-n,--iters", options->iterations, "operations in a block, all in flight")
-      ->capture_default_str()->check(CLI::Range(1, 1'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
   command->add_option("-w,--warmup_iters", options->warmups, "operations before the blocks")
-      ->capture_default_str()->check(CLI::Range(1, 1'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
   command->add_option("--blocks", options->blocks, "blocks whose median is reported")
-      ->capture_default_str()->check(CLI::Range(1, 1'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
   command->add_option("--latency-iters", options->latency_iterations, "requests in a block of the latency table")
-      ->capture_default_str()->check(CLI::Range(1, 1'000'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
   command->add_option("-d,--datatype", options->type, "u8, i32, i64, f32, f64 or bf16")->capture_default_str();
   command->add_option("-o,--op", options->op, "sum, min or max")->capture_default_str();
   command->add_flag("--raw", options->raw, "put raw collectives beside troupe's, interleaved");

@@ -14,7 +14,7 @@ namespace troupe::program {
 
 /// What one series of requests took.
 struct series {
-  nanoseconds all{0};             ///< From the first request to the last reply seen.
+  nanoseconds all{0};              ///< From the first request to the last reply seen.
   std::vector<nanoseconds> each{}; ///< From each request to its reply, as its asker saw it.
 };
 

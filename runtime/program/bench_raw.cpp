@@ -30,8 +30,9 @@ public:
 class raw_ranks::worker {
 public:
   worker(pacing& pace, std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index)
-    : pace_{pace}, peers_{std::move(peers)}, stream_{peers_->where()}, flag_{slots}, index_{index},
-      thread_{[this] { run(); }} {}
+    : pace_{pace}, peers_{std::move(peers)}, stream_{peers_->where()}, flag_{slots}, index_{index}, thread_{[this] {
+        run();
+      }} {}
 
   /// After `ending` was released.
   void join() { thread_.join(); }

@@ -14,9 +14,12 @@ std::size_t parse_byte_size(const std::string& text) {
   std::size_t unit = 1;
   bool good = problem == std::errc{};
   if (good && end + 1 == last) switch (*end) {
-      case 'k': case 'K': unit = std::size_t{1} << 10U; break;
-      case 'm': case 'M': unit = std::size_t{1} << 20U; break;
-      case 'g': case 'G': unit = std::size_t{1} << 30U; break;
+      case 'k':
+      case 'K': unit = std::size_t{1} << 10U; break;
+      case 'm':
+      case 'M': unit = std::size_t{1} << 20U; break;
+      case 'g':
+      case 'G': unit = std::size_t{1} << 30U; break;
       default: good = false;
     }
   else

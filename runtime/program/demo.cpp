@@ -51,9 +51,8 @@ int run(const demo_options& options) {
     const std::size_t in_a_round = clients * options.batch;
     return (requests + in_a_round - 1) / in_a_round;
   };
-  const client_task task{.rounds = rounds_for(options.requests, options.clients),
-                         .requests = options.batch,
-                         .count = options.count};
+  const client_task task{
+      .rounds = rounds_for(options.requests, options.clients), .requests = options.batch, .count = options.count};
 
   // First everybody asks the whole world, which orders them. Then every rank is asked by a client of its own (SPMD);
   // not at the same time, since there the clients promise the order.
@@ -87,13 +86,17 @@ void add_demo(CLI::App& program, action& chosen) {
   CLI::App* command = program.add_subcommand("demo", "run a world under many clients and verify every result");
   options->runtime.add_to(*command);
   command->add_option("--clients", options->clients, "concurrent clients, half actors, half threads")
-      ->capture_default_str()->check(CLI::Range(1, 1'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
   command->add_option("--requests", options->requests, "all_reduces asked of the world, at least")
-      ->capture_default_str()->check(CLI::Range(1, 100'000'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000'000));
   command->add_option("--batch", options->batch, "requests that a client has in flight")
-      ->capture_default_str()->check(CLI::Range(1, 64));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   command->add_option("--count", options->count, "largest number of elements")
-      ->capture_default_str()->check(CLI::Range(1, 1 << 24));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -13,7 +13,11 @@ namespace {
 class actor_client final : public listener_handle::base {
 public:
   actor_client(caf::actor_config& settings, world where, client_task task, demo_ledger* books, std::latch* ended)
-    : listener_handle::base{settings}, world_{std::move(where)}, task_{std::move(task)}, books_{*books}, ended_{*ended},
+    : listener_handle::base{settings},
+      world_{std::move(where)},
+      task_{std::move(task)},
+      books_{*books},
+      ended_{*ended},
       batch_{world_, task_.ranks, task_.requests, task_.count, task_.seed} {}
 
   behavior_type make_behavior() override {

@@ -42,7 +42,10 @@ void store(std::byte* to, dtype type, std::size_t value) noexcept {
 
 demo_batch::demo_batch(const world& where, std::vector<rank> ranks, std::size_t requests, std::size_t count,
                        std::uint64_t seed)
-  : world_size_{where.size()}, stride_bytes_{count * sizeof(double)}, seed_{seed}, max_count_{count},
+  : world_size_{where.size()},
+    stride_bytes_{count * sizeof(double)},
+    seed_{seed},
+    max_count_{count},
     shapes_(requests) {
   const std::size_t bytes = requests * stride_bytes_;
   for (const rank self : ranks)

@@ -3,8 +3,8 @@
 #include "commands.hpp"
 #include "runtime_options.hpp"
 
-#include <troupe/collectives/nccl/nccl_library.hpp>
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/collectives/nccl/nccl_library.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/device.hpp>
 

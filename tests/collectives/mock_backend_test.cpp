@@ -93,7 +93,9 @@ int expected(dtype type, reduction op, int world_size, std::size_t index) {
   int result = value_of(type, 0, index);
   for (int i = 1; i < world_size; ++i) {
     const int next = value_of(type, i, index);
-    result = op == reduction::sum ? result + next : op == reduction::min ? std::min(result, next) : std::max(result, next);
+    result = op == reduction::sum   ? result + next
+             : op == reduction::min ? std::min(result, next)
+                                    : std::max(result, next);
   }
   return result;
 }
@@ -149,7 +151,8 @@ TEST_CASE("operations meet in the order of their launch on each rank (ORD-1)", "
     }
   world.synchronize();
   for (std::size_t r = 0; r < 3; ++r)
-    for (int k = 0; k < 100; ++k) CHECK(memory[r][static_cast<std::size_t>(k)].host_span<std::int32_t>()[0] == 3 + 3 * k);
+    for (int k = 0; k < 100; ++k)
+      CHECK(memory[r][static_cast<std::size_t>(k)].host_span<std::int32_t>()[0] == 3 + 3 * k);
 }
 
 TEST_CASE("a barrier ends when every rank's stream has reached it and not before", "[collectives][mock]") {
@@ -216,7 +219,7 @@ TEST_CASE("ranks that ask for different things hang and every rank is told who a
   CHECK(flag.get() == 0);
   for (auto& seat : world.seats) seat.comm->abort();
   world.synchronize();
-  CHECK(flag.get() == 1); // completion is not success
+  CHECK(flag.get() == 1);                                                           // completion is not success
   for (const buffer& one : memory) CHECK(one.host_span<std::uint8_t>()[0] == 0xA5); // nothing was touched
 }
 

@@ -188,12 +188,13 @@ TROUPE_DRIVER_TEST(1, "a host function is called in stream order", "[device]") {
   gate closed{gpu};
   closed.hold(work);
   work.ref().fill(host.data(), 9, 16);
-  api->call(gpu->id(), work.ref().native(),
-            [](void* argument) {
-              auto& result = *static_cast<seen*>(argument);
-              result.value = result.memory.back();
-            },
-            &what);
+  api->call(
+      gpu->id(), work.ref().native(),
+      [](void* argument) {
+        auto& result = *static_cast<seen*>(argument);
+        result.value = result.memory.back();
+      },
+      &what);
   work.ref().fill(host.data(), 1, 16);
   closed.open();
   work.ref().synchronize();

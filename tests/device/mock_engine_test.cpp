@@ -172,9 +172,8 @@ TEST_CASE("a task's end may take as long as it likes: no lock is held", "[device
     ~asks_at_its_end() { *seen = engine->query(here, line); }
   };
   progress seen = progress::reached;
-  engine.enqueue(here, line, task([held = std::make_shared<asks_at_its_end>(&engine, line, &seen)] {
-                   return progress::reached;
-                 }));
+  engine.enqueue(here, line,
+                 task([held = std::make_shared<asks_at_its_end>(&engine, line, &seen)] { return progress::reached; }));
   engine.run_until_blocked();
   CHECK(seen == progress::pending); // its stream is done only when it is gone
   CHECK(engine.query(here, line) == progress::reached);

@@ -79,7 +79,8 @@ TEST_CASE("whatever is queued on a device that fails is dropped and never fires"
   rig.write_flag(rig.work, 1); // fails
   rig.write_flag(rig.work, 2);
   mark.record(rig.work);
-  rig.api->call(first, rig.work.ref().native(), [](void* seen) { *static_cast<bool*>(seen) = true; }, &called);
+  rig.api->call(
+      first, rig.work.ref().native(), [](void* seen) { *static_cast<bool*>(seen) = true; }, &called);
   rig.beside.ref().wait(mark);
   rig.write_flag(rig.beside, 3);
   rig.api->run_until_blocked();
@@ -155,7 +156,12 @@ TEST_CASE("whoever waits for a stream whose device fails gets the error instead 
 
 TEST_CASE("what a host function throws is its device's error", "[device][mock]") {
   by_hand rig;
-  rig.api->call(first, rig.work.ref().native(), [](void*) { throw exception{errc::internal, "from within"}; }, nullptr);
+  rig.api->call(
+      first, rig.work.ref().native(),
+      [](void*) {
+        throw exception{errc::internal, "from within"};
+      },
+      nullptr);
   rig.api->run_until_blocked();
   CHECK(error_of([&] { rig.api->open(first); }).text == "from within");
 }

@@ -50,8 +50,11 @@ TEST_CASE("an empty environment leaves the defaults", "[runtime]") {
 }
 
 TEST_CASE("the environment sets backend, profile, strategy, ranks and library", "[runtime]") {
-  const environment set{{{"TROUPE_BACKEND", "mock"}, {"TROUPE_PROFILE", "frugal"}, {"TROUPE_STRATEGY", "event"},
-                         {"TROUPE_RANKS", "3"}, {"TROUPE_NCCL_LIBRARY", "/some/libnccl.so"}}};
+  const environment set{{{"TROUPE_BACKEND", "mock"},
+                         {"TROUPE_PROFILE", "frugal"},
+                         {"TROUPE_STRATEGY", "event"},
+                         {"TROUPE_RANKS", "3"},
+                         {"TROUPE_NCCL_LIBRARY", "/some/libnccl.so"}}};
   const auto settings = configuration::from_environment();
   CHECK(settings.backend == backend_choice::mock);
   CHECK(settings.profile == latency_profile::frugal);

@@ -54,7 +54,8 @@ TROUPE_WORLD_TEST(3, "a stop lets requests in flight finish and rejects later on
   CHECK(failure_of(where.ask(sum_of(values))).code != errc::none);
 }
 
-TROUPE_WORLD_TEST(2, "a stop that cannot drain answers what is in flight with unknown outcome (ONE-1, ONE-2, TIM-1)", "[runtime]") {
+TROUPE_WORLD_TEST(2, "a stop that cannot drain answers what is in flight with unknown outcome (ONE-1, ONE-2, TIM-1)",
+                  "[runtime]") {
   settings.deadlines.drain = 50ms;
   settings.deadlines.abort = settings.backend == backend_choice::mock ? 100ms : 2s; // NCCL's own takes 500 ms
   runtime rt{settings};
@@ -80,7 +81,8 @@ TROUPE_WORLD_TEST(4, "a runtime that ends answers everything (ONE-1)", "[runtime
   for (auto& reply : replies) REQUIRE(reply.wait_for(0s) == std::future_status::ready);
 }
 
-TROUPE_WORLD_TEST(3, "a killed collective actor fails its world, and everything is answered (ONE-1, FLT-1)", "[runtime]") {
+TROUPE_WORLD_TEST(3, "a killed collective actor fails its world, and everything is answered (ONE-1, FLT-1)",
+                  "[runtime]") {
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
@@ -114,7 +116,8 @@ TROUPE_WORLD_TEST(2, "a killed world actor leaves nothing unanswered (ONE-1)", "
   CHECK_NOTHROW(where.stop());
 }
 
-TROUPE_WORLD_TEST(2, "bad requests are refused with the reason and disturb nobody (ONE-1, ONE-2, ORD-2, BUF-2)", "[runtime]") {
+TROUPE_WORLD_TEST(2, "bad requests are refused with the reason and disturb nobody (ONE-1, ONE-2, ORD-2, BUF-2)",
+                  "[runtime]") {
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
@@ -122,7 +125,10 @@ TROUPE_WORLD_TEST(2, "bad requests are refused with the reason and disturb nobod
   auto parts = sum_of(values);
   errc expected = errc::invalid_argument;
 
-  SECTION("a count beyond the buffer") { std::get<all_reduce>(parts[1]).count = count + 1; std::get<all_reduce>(parts[0]).count = count + 1; }
+  SECTION("a count beyond the buffer") {
+    std::get<all_reduce>(parts[1]).count = count + 1;
+    std::get<all_reduce>(parts[0]).count = count + 1;
+  }
   SECTION("a buffer of another device") {
     std::get<all_reduce>(parts[1]).recv = values[0];
     expected = errc::wrong_device;
@@ -131,7 +137,9 @@ TROUPE_WORLD_TEST(2, "bad requests are refused with the reason and disturb nobod
     std::get<all_reduce>(parts[1]).op = reduction::max;
     expected = errc::mismatch;
   }
-  SECTION("a part too few") { parts.pop_back(); }
+  SECTION("a part too few") {
+    parts.pop_back();
+  }
   SECTION("an unknown dtype") {
     for (auto& part : parts) std::get<all_reduce>(part).type = static_cast<dtype>(99);
   }
@@ -156,7 +164,8 @@ TROUPE_WORLD_TEST(2, "a request for another epoch is rejected with the present o
   CHECK_NOTHROW(where.barrier().get());
 }
 
-TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the hang verdict fails the world (TIM-1)", "[runtime]") {
+TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the hang verdict fails the world (TIM-1)",
+                  "[runtime]") {
   settings.limits.hang = 100ms;
   runtime rt{settings};
   world where = rt.form_world();
@@ -180,7 +189,9 @@ TEST_CASE("an error of the device that comes late is answered and fails the worl
   const auto values = ranked_values(where, count);
   errc injected = errc::device_failed;
   SECTION("one that passes") {}
-  SECTION("a sticky one") { injected = errc::process_poisoned; }
+  SECTION("a sticky one") {
+    injected = errc::process_poisoned;
+  }
   mock_of(rt).fail_next(device_id{1}, error{.code = injected, .text = "injected"});
   const error failure = failure_of(where.ask(sum_of(values)));
   CHECK(failure.code == injected);

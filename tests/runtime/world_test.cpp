@@ -28,7 +28,8 @@ public:
     std::vector<world_phase> heard;
     std::atomic<bool> ended{false};
   };
-  eavesdropper(caf::actor_config& settings, std::shared_ptr<notes> to) : listener_handle::base{settings}, to_{std::move(to)} {}
+  eavesdropper(caf::actor_config& settings, std::shared_ptr<notes> to)
+    : listener_handle::base{settings}, to_{std::move(to)} {}
   behavior_type make_behavior() override {
     return {[this](const world_event& event) {
       const std::lock_guard lock{to_->guard};
@@ -106,8 +107,7 @@ TROUPE_WORLD_TEST(2, "a request waits on the device for the ready event of its o
   world where = rt.form_world();
   const auto values = ranked_values(where, 4);
   held_client client{where.device_of(rank{1})};
-  std::vector<operation> parts{all_reduce{values[0], values[0], 4},
-                               all_reduce{client.after(values[1]), values[1], 4}};
+  std::vector<operation> parts{all_reduce{values[0], values[0], 4}, all_reduce{client.after(values[1]), values[1], 4}};
   auto reply = where.ask(std::move(parts));
   CHECK(reply.wait_for(20ms) == std::future_status::timeout);
   client.open();
