@@ -92,9 +92,10 @@ void memory_pool::release_finished() {
   auto& waiting = retired_->waiting;
   // All are judged before one is freed, because reached() throws on a failed device; and each leaves the list before
   // its memory goes, so that nothing is freed twice.
-  const auto finished = std::ranges::partition(
-      waiting, [](const auto& entry) { return !std::ranges::all_of(entry.uses, &event::reached); });
-  for (auto left = finished.size(); left > 0; --left) {
+  const auto first_finished = std::partition(waiting.begin(), waiting.end(), [](const auto& entry) {
+    return !std::ranges::all_of(entry.uses, &event::reached);
+  });
+  for (auto left = waiting.end() - first_finished; left > 0; --left) {
     const retired_blocks::entry gone = std::move(waiting.back());
     waiting.pop_back();
     device_->api().free(device_->id(), pool_, gone.address, order_.ref().native());

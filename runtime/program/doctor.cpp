@@ -25,7 +25,8 @@ class report {
 public:
   void found(const char* part, const std::string& what) { std::printf("%-10s ok       %s\n", part, what.c_str()); }
   void missing(const char* part, const error& why) {
-    std::printf("%-10s missing  %s\n", part, to_string(why).c_str());
+    std::printf("%-10s %-8s %s\n", part, why.code == errc::missing ? "missing" : "bad",
+                why.code == errc::missing ? why.text.c_str() : to_string(why).c_str());
     ++missing_;
   }
   [[nodiscard]] int missing_count() const noexcept { return missing_; }

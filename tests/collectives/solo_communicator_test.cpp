@@ -42,7 +42,7 @@ TROUPE_DRIVER_TEST(1, "a world of one reduces in place by doing nothing and out 
   CHECK(rig.self.self() == rank{0});
   CHECK(rig.self.world_size() == 1);
   const bool in_place = GENERATE(true, false);
-  const std::size_t count = GENERATE(0, 1, 3, 1000);
+  const std::size_t count = GENERATE(as<std::size_t>{}, 0, 1, 3, 1000);
   constexpr std::size_t room = 8192;
   const buffer send = rig.pool->allocate(room);
   const buffer recv = in_place ? send : rig.pool->allocate(room);

@@ -117,7 +117,7 @@ TEST_CASE("a buffer of another device, of another driver or of an earlier life i
   const buffer memory = rig.mine.make(64);
   const buffer away = rig.other.make(64);
   const buffer strange = rig.foreign.make(64);
-  const std::size_t count = GENERATE(0, 4); // even when it would not be touched
+  const std::size_t count = GENERATE(as<std::size_t>{}, 0, 4); // even when it would not be touched
   require_refusal(rig.check(sum(away, memory, count)), errc::wrong_device,
                   {"send", "device 1", "device is 0", "own device"});
   require_refusal(rig.check(sum(memory, away, count)), errc::wrong_device, {"recv", "device 1", "device is 0"});

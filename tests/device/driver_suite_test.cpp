@@ -58,7 +58,7 @@ TROUPE_DRIVER_TEST(1, "a device describes itself and an opened one can be entere
 TROUPE_DRIVER_TEST(1, "work of one stream runs in the order in which it was enqueued", "[device]") {
   const auto gpu = open_first(api);
   const auto pool = memory_pool::create(gpu);
-  const std::size_t size_bytes = GENERATE(1, 3, 4096, 1000003);
+  const std::size_t size_bytes = GENERATE(as<std::size_t>{}, 1, 3, 4096, 1000003);
   const buffer memory = pool->allocate(size_bytes);
   const buffer host = allocate_pinned(gpu, size_bytes);
   const stream work{gpu};
@@ -237,7 +237,7 @@ TROUPE_DRIVER_TEST(1, "a pool gives aligned memory of its device, and none for s
   const auto gpu = open_first(api);
   const auto pool = memory_pool::create(gpu);
   pool->reserve(1 << 20);
-  const std::size_t size_bytes = GENERATE(1, 255, 257, 1 << 20);
+  const std::size_t size_bytes = GENERATE(as<std::size_t>{}, 1, 255, 257, 1 << 20);
   const buffer memory = pool->allocate(size_bytes);
   CHECK(memory.size_bytes() == size_bytes);
   CHECK(memory.kind() == memory_kind::device);
