@@ -109,6 +109,9 @@ device_description mock_driver::describe(device_id id) {
 
 void mock_driver::open(device_id id) {
   engine_.throw_if_failed(id);
+  if (occupied_.load() == id.value())
+    throw exception{errc::device_occupied,
+                    "device " + to_string(id) + " is held exclusively by another process: free it or choose another"};
 }
 
 void mock_driver::enter_thread(std::optional<device_id> id) {

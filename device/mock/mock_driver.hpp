@@ -72,6 +72,8 @@ public:
   /// Injects: the next work of \p id that is executed (copy, fill, word, host function, collective; not a wait, a
   /// record or a free) fails with \p why instead.
   void fail_next(device_id id, error why) { engine_.fail_next(id, std::move(why)); }
+  /// Injects: \p id is held exclusively by another process, as far as open() is concerned.
+  void occupy(device_id id) { occupied_ = id.value(); }
   /// Injects: \p id runs out of memory once \p size_bytes more than now have been allocated.
   void exhaust_after(device_id id, std::size_t size_bytes);
 
@@ -93,6 +95,7 @@ private:
   event_entry& find_event(native_event event);
 
   mock_options options_;
+  std::atomic<int> occupied_{-1};
   mock_memory memory_;      // before the engine, whose tasks hold memory
   std::mutex events_guard_; ///< Taken before the engine's.
   std::unordered_map<native_event, event_entry> events_;

@@ -193,6 +193,20 @@ TEST_CASE("more ranks than devices are refused with both numbers", "[runtime]") 
   }
 }
 
+TEST_CASE("a device that somebody else holds is an error that names it, and the runtime goes on", "[runtime]") {
+  runtime rt{mock_settings(2)};
+  mock_of(rt).occupy(device_id{1});
+  try {
+    static_cast<void>(rt.form_world());
+    FAIL("a world formed on an occupied device");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::device_occupied);
+    CHECK(failure.why().text.find("device 1") != std::string::npos);
+  }
+  mock_of(rt).occupy(device_id{7});
+  CHECK_NOTHROW(rt.form_world().barrier().get());
+}
+
 TEST_CASE("memory that runs out is an error and leaves the world as it was", "[runtime]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
