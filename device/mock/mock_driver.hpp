@@ -27,8 +27,8 @@ struct mock_options {
 /// Errors: a task that fails puts its device into an error state: whatever is queued on that device is dropped (so
 /// that words, events and host functions behind it never fire), and later calls on that device throw the error.
 /// process_poisoned is sticky, as CUDA's sticky errors are: it does so to all devices, for ever. Any other is thrown
-/// by one call and then forgotten (cudaGetLastError). Calls that give something back never throw a device's error.
-/// Lifetime: not to be destroyed by a host function.
+/// by one call and then forgotten (cudaGetLastError), but a stream that lost work throws it at every later use. Calls
+/// that give something back never throw a device's error. Lifetime: not to be destroyed by a host function.
 class mock_driver final : public driver {
 public:
   explicit mock_driver(mock_options options = {});

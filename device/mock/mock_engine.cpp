@@ -124,6 +124,7 @@ void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mo
     const std::lock_guard lock{guard_};
     throw_if_failed_locked(id);
     const std::shared_ptr<queue> line = find(id, handle);
+    throw_if_failed(*line);
     busy_.emplace(line->number, line);
     push(*line, std::move(task));
   }
@@ -145,7 +146,9 @@ void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::uni
 progress mock_engine::query(device_id id, native_stream handle) {
   const std::lock_guard lock{guard_};
   throw_if_failed_locked(id);
-  return find(id, handle)->tasks.empty() ? progress::reached : progress::pending;
+  const std::shared_ptr<queue> line = find(id, handle);
+  throw_if_failed(*line);
+  return line->tasks.empty() ? progress::reached : progress::pending;
 }
 
 void mock_engine::synchronize(device_id id, native_stream handle) {
@@ -159,6 +162,11 @@ void mock_engine::synchronize(device_id id, native_stream handle) {
   else
     finished_changed_.wait(lock, [&] { return line->finished >= target; });
   throw_if_failed_locked(id);
+  throw_if_failed(*line);
+}
+
+void mock_engine::throw_if_failed(const queue& line) {
+  if (line.failure) throw exception{*line.failure};
 }
 
 void mock_engine::drain_manually(lock_type& lock, queue& line, std::uint64_t target) {
@@ -255,18 +263,21 @@ mock_engine::round_outcome mock_engine::step_head(lock_type& lock, queue& line) 
   return {.moved = true};
 }
 
-void mock_engine::fail(lock_type& lock, const queue& line, error why) {
+void mock_engine::fail(lock_type& lock, queue& line, error why) {
+  line.failure = why;
   const bool sticky = why.code == errc::process_poisoned;
   const device_id failed = line.device;
   if (sticky)
-    poison_ = std::move(why);
+    poison_ = why;
   else if (device_state& state = state_of(failed); !state.failure)
-    state.failure = std::move(why); // the first one is the cause
+    state.failure = why; // the first one is the cause
 
   std::vector<std::deque<std::unique_ptr<mock_task>>> dropped;
   std::erase_if(busy_, [&](const auto& entry) {
     queue& hit = *entry.second;
     if (!sticky && hit.device != failed) return false;
+    const auto is_lost_work = [](const auto& task) { return task != nullptr && task->is_work(); };
+    if (!hit.failure && std::ranges::any_of(hit.tasks, is_lost_work)) hit.failure = why;
     hit.finished += hit.tasks.size();
     dropped.push_back(std::exchange(hit.tasks, {}));
     return true;

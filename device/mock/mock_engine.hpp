@@ -62,7 +62,8 @@ private:
 ///
 /// Order: within a stream, first in, first out; across streams, round robin in order of creation, one task each.
 /// Errors: a task that fails takes everything queued on its device with it, so that what is behind it never fires;
-/// the next call on that device throws its error. process_poisoned is sticky: it takes all devices, for ever.
+/// the next call on that device throws its error. A stream that lost work so throws it at every later use: what comes
+/// after a gap must not look as if nothing were missing. process_poisoned is sticky: it takes all devices, for ever.
 /// Lifetime: tasks that are still queued when the engine is destroyed are dropped. Not to be destroyed by a task.
 /// Threads: safe from any.
 class mock_engine {
@@ -104,7 +105,8 @@ private:
     device_id device;
     std::deque<std::unique_ptr<mock_task>> tasks; ///< The first is empty while it is being run.
     std::uint64_t enqueued = 0;
-    std::uint64_t finished = 0; ///< Run or dropped.
+    std::uint64_t finished = 0;     ///< Run or dropped.
+    std::optional<error> failure{}; ///< Why work of this stream was dropped.
   };
   struct device_state {
     std::optional<error> failure;
@@ -120,7 +122,8 @@ private:
   void run();
   round_outcome run_rounds();
   round_outcome step_head(lock_type& lock, queue& line);
-  void fail(lock_type& lock, const queue& line, error why);
+  void fail(lock_type& lock, queue& line, error why);
+  static void throw_if_failed(const queue& line);
   void drain_manually(lock_type& lock, queue& line, std::uint64_t target);
   void push(queue& line, std::unique_ptr<mock_task> task);
   void throw_if_failed_locked(device_id id);

@@ -54,7 +54,8 @@ struct by_hand {
 
 } // namespace
 
-TEST_CASE("a task that fails is reported late and once, by the next call on its device", "[device][mock]") {
+TEST_CASE("a task that fails is reported late and once by its device, and at every later use by its stream",
+          "[device][mock]") {
   by_hand rig;
   rig.api->fail_next(first, device_error());
   const buffer host = allocate_pinned(rig.gpu, 4);
@@ -65,9 +66,12 @@ TEST_CASE("a task that fails is reported late and once, by the next call on its 
   const error seen = error_of([&] { static_cast<void>(rig.beside.ref().idle()); });
   CHECK(seen.code == errc::device_failed);
   CHECK(seen.text == "injected");
-  CHECK(rig.work.ref().idle()); // forgotten, as cudaGetLastError forgets
-  rig.work.ref().fill(host.data(), 2, 4);
+  CHECK(rig.beside.ref().idle()); // forgotten, as cudaGetLastError forgets
+  rig.beside.ref().fill(host.data(), 2, 4);
   rig.api->run_until_blocked();
+  for (int again = 0; again < 2; ++again) // but what follows a gap must not look complete
+    CHECK(error_of([&] { static_cast<void>(rig.work.ref().idle()); }).text == "injected");
+  CHECK(error_of([&] { rig.work.ref().fill(host.data(), 3, 4); }).code == errc::device_failed);
   CHECK(host.host_span<std::uint8_t>()[0] == 2);
 }
 
@@ -88,8 +92,8 @@ TEST_CASE("whatever is queued on a device that fails is dropped and never fires"
   CHECK_FALSE(called);
   CHECK(error_of([&] { static_cast<void>(mark.reached()); }).code == errc::device_failed);
   CHECK_FALSE(mark.reached()); // dropped, so never reached
-  CHECK(rig.beside.ref().idle());
-  mark.record(rig.work);
+  CHECK(error_of([&] { static_cast<void>(rig.beside.ref().idle()); }).code == errc::device_failed);
+  mark.record(stream{rig.gpu});
   rig.api->run_until_blocked();
   CHECK(mark.reached()); // a new record is a new life
 }

@@ -199,4 +199,26 @@ TEST_CASE("an error of the device that comes late is answered and fails the worl
   REQUIRE(is_over(where, world_phase::failed));
 }
 
+TEST_CASE("a late error that another call is told of still fails the operation that was lost (ONE-2)", "[runtime]") {
+  runtime rt{mock_settings(1)};
+  world where = rt.form_world();
+  held_client client{where.device_of(rank{0})};
+  const buffer host = where.allocate_pinned(16);
+  const buffer memory = where.allocate(rank{0}, 16);
+  auto lost = where.ask(rank{0}, copy{client.after(host), memory});
+  mock_of(rt).fail_next(device_id{0}, error{.code = errc::device_failed, .text = "injected"});
+  client.open();
+  // This thread's calls take the device's error before the poller can; the stream keeps its own.
+  for (bool told = false; !told && lost.wait_for(0s) != std::future_status::ready;) {
+    try {
+      rt.api().open(device_id{0});
+    } catch (const exception& failure) {
+      told = failure.why().text == "injected";
+    }
+  }
+  auto later = where.ask(rank{0}, copy{host, memory});
+  CHECK(failure_of(std::move(lost)).text.find("injected") != std::string::npos);
+  CHECK(failure_of(std::move(later)).code != errc::none);
+}
+
 } // namespace troupe::tests
