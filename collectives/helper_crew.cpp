@@ -1,4 +1,5 @@
 #include <troupe/collectives/helper_crew.hpp>
+#include <troupe/device/unreturned.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -42,6 +43,7 @@ struct helper_crew::roster {
       const auto found = running.find(key);
       if (found == running.end()) {
         abandoned.fetch_sub(1);
+        changed.notify_all();
         return;
       }
       report = std::exchange(found->second.on_done, nullptr);
@@ -101,7 +103,7 @@ struct helper_crew::roster {
   }
 };
 
-helper_crew::helper_crew() : roster_{std::make_shared<roster>()} {
+helper_crew::helper_crew(nanoseconds grace) : roster_{std::make_shared<roster>()}, grace_{grace} {
   roster_->watchdog = std::thread{[crew = roster_] { crew->watch(); }};
 }
 
@@ -112,6 +114,11 @@ helper_crew::~helper_crew() {
     roster_->changed.notify_all();
   }
   roster_->watchdog.join();
+  std::unique_lock lock{roster_->guard};
+  if (!roster_->changed.wait_for(lock, grace_, [this] { return abandoned_count() == 0; }))
+    report_unreturned(
+        error{.code = errc::deadline_exceeded,
+              .text = std::to_string(abandoned_count()) + " helper threads are stuck in calls and were left behind"});
 }
 
 void helper_crew::run(std::string name, nanoseconds deadline, work task, done on_done) {

@@ -19,10 +19,12 @@ public:
   /// Gets errc::none, what the work threw, or errc::deadline_exceeded when it was abandoned. Called once.
   using done = std::function<void(error)>;
 
-  helper_crew();
+  /// \p grace is how long the crew's end waits for those it has abandoned.
+  explicit helper_crew(nanoseconds grace = std::chrono::seconds{2});
   helper_crew(const helper_crew&) = delete;
   helper_crew& operator=(const helper_crew&) = delete;
-  /// Waits for all jobs, each at most until its deadline.
+  /// Waits for all jobs, each at most until its deadline, and then a little for abandoned ones: a thread that is still
+  /// inside a library when the process ends crashes it. What does not return is reported as unreturned.
   ~helper_crew();
 
   /// Runs \p task on a thread of its own. \p on_done is called on that thread, or on the crew's when abandoned; an
@@ -36,6 +38,7 @@ public:
 private:
   struct roster;
   std::shared_ptr<roster> roster_;
+  nanoseconds grace_;
 };
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/helper_crew.hpp>
+#include <troupe/device/unreturned.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -137,13 +138,15 @@ TEST_CASE("the end of a crew waits for a job no longer than until its deadline, 
   auto stuck = std::make_shared<std::latch>(1);
   const std::weak_ptr<std::latch> held = stuck;
   report seen;
+  const auto before = unreturned_count();
   {
-    helper_crew crew;
+    helper_crew crew{10ms};
     crew.run(
         "a job", 5ms, [stuck] { stuck->wait(); }, seen.taker());
   }
   CHECK(seen.count == 1);
   CHECK(seen.wait().code == errc::deadline_exceeded);
+  CHECK(unreturned_count() == before + 1); // left behind, and said so
   stuck->count_down();
   stuck.reset();
   while (!held.expired()) std::this_thread::yield(); // the thread has let go, and ends
