@@ -5,12 +5,6 @@ include_guard(GLOBAL)
 # Without a version: CAF's own version file accepts an exact one only.
 find_package(CAF CONFIG QUIET)
 if(CAF_FOUND AND CAF_VERSION VERSION_GREATER_EQUAL 1)
-  foreach(part core io openssl)
-    if(NOT TARGET CAF::${part})
-      message(FATAL_ERROR "CAF ${CAF_VERSION} in ${CAF_DIR} was built without its ${part} module: build CAF with it, or "
-                          "let CAF_DIR name another CAF")
-    endif()
-  endforeach()
   message(STATUS "CAF ${CAF_VERSION} found")
   return()
 endif()

@@ -12,12 +12,13 @@ namespace troupe {
 
 /// What is enqueued behind an operation so that its end is seen.
 enum class completion_strategy : std::uint8_t {
-  flag,  ///< The GPU writes a word of pinned memory; a look costs one load.
-  event, ///< An untimed event; a look is a driver call.
+  flag,    ///< The GPU writes a word of pinned memory; a look costs one load.
+  event,   ///< An untimed event; a look is a driver call.
+  host_fn, ///< A host function in the stream; a look costs one load, but the driver's thread must wake to call it.
 };
 
-inline constexpr completion_strategy all_completion_strategies[] = {completion_strategy::flag,
-                                                                    completion_strategy::event};
+inline constexpr completion_strategy all_completion_strategies[] = {
+    completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
 
 [[nodiscard]] std::string_view to_string(completion_strategy strategy) noexcept;
 /// The strategy called \p name. Errors: invalid_argument, naming those that exist.

@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 
 #include <atomic>
 #include <mutex>
@@ -47,7 +48,7 @@ private:
 
 TEST_CASE("an all_reduce to the world is exact on every rank and reports its times in order", "[runtime]") {
   const int ranks = GENERATE(1, 2, 3, 8);
-  const auto strategy = GENERATE(completion_strategy::flag, completion_strategy::event);
+  const auto strategy = GENERATE(from_range(all_completion_strategies));
   runtime rt{mock_settings(ranks)};
   world where = rt.form_world({.strategy = strategy});
   const auto values = ranked_values(where, 100);
