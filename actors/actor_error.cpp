@@ -1,15 +1,13 @@
 #include <troupe/actors/actor_error.hpp>
 
 #include <caf/message.hpp>
-
-#if TROUPE_CAF_0_17
-CAF_ERROR_CODE_ENUM(troupe::errc, "troupe")
-#endif
+#include <caf/sec.hpp>
 
 namespace troupe {
 
 caf::error to_caf(const error& why) {
-  return caf::make_error(why.code, why);
+  // The code that CAF sees is the same for all: what it stands for is in the context.
+  return caf::make_error(caf::sec::runtime_error, why);
 }
 
 error from_caf(const caf::error& failure) {

@@ -31,11 +31,20 @@
 #include <type_traits>
 #include <utility>
 
-// A message type that never leaves the process: 1.x wants an id for it, 0.17 must not see it in the block.
+// Message types that never leave the process, at global scope. 1.x wants an id for each, in a block that begins at
+// \p offset and is registered before the first actor system; 0.17 wants neither.
 #if TROUPE_CAF_0_17
-#define TROUPE_LOCAL_TYPE(block, type)
+#define TROUPE_LOCAL_TYPES_BEGIN(block, offset)
+#define TROUPE_LOCAL_TYPE(block, type) CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)
+#define TROUPE_LOCAL_TYPES_END(block)
+#define TROUPE_REGISTER_LOCAL_TYPES(block) static_cast<void>(0)
 #else
-#define TROUPE_LOCAL_TYPE(block, type) CAF_ADD_TYPE_ID(block, type)
+#define TROUPE_LOCAL_TYPES_BEGIN(block, offset) CAF_BEGIN_TYPE_ID_BLOCK(block, caf::first_custom_type_id + offset)
+#define TROUPE_LOCAL_TYPE(block, type)                                                                                 \
+  CAF_ADD_TYPE_ID(block, (type))                                                                                       \
+  CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)
+#define TROUPE_LOCAL_TYPES_END(block) CAF_END_TYPE_ID_BLOCK(block)
+#define TROUPE_REGISTER_LOCAL_TYPES(block) ::caf::init_global_meta_objects<::caf::id_block::block>()
 #endif
 
 namespace troupe::compat {
@@ -55,10 +64,9 @@ template <class... Signatures>
 using typed_actor = caf::typed_actor<caf::statically_typed<Signatures...>>;
 #endif
 
-template <class Block>
-void register_types() {
+/// Before the first actor system, beside TROUPE_REGISTER_LOCAL_TYPES.
+inline void register_core_types() {
 #if !TROUPE_CAF_0_17
-  caf::init_global_meta_objects<Block>();
   caf::core::init_global_meta_objects();
 #endif
 }
@@ -73,7 +81,17 @@ void post(const Handle& to, Message&& what) {
 #endif
 }
 
-/// Requests with a deadline: 0.17 keeps the timer until it expires, so hot paths use request_unbounded().
+/// Sends from an actor, in whose order the messages arrive.
+template <class Self, class Handle, class Message>
+void send(Self* self, const Handle& to, Message&& what) {
+#if TROUPE_CAF_0_17
+  self->send(to, std::forward<Message>(what));
+#else
+  self->mail(std::forward<Message>(what)).send(to);
+#endif
+}
+
+/// Asks without CAF's own time limit, whose timer 0.17 keeps until it expires: troupe's requests carry a deadline.
 template <class Self, class Handle, class Message>
 auto request_unbounded(Self* self, const Handle& to, Message&& what) {
 #if TROUPE_CAF_0_17

@@ -11,6 +11,35 @@
 #include <memory>
 
 namespace troupe {
+struct adopt_pipeline;
+struct close_gate;
+struct leave;
+struct posted_request;
+struct posted_world_request;
+struct rank_report;
+struct status_query;
+struct stop_world;
+struct subscribe;
+} // namespace troupe
+
+TROUPE_LOCAL_TYPES_BEGIN(troupe, 0)
+TROUPE_LOCAL_TYPE(troupe, troupe::adopt_pipeline)
+TROUPE_LOCAL_TYPE(troupe, troupe::close_gate)
+TROUPE_LOCAL_TYPE(troupe, troupe::completion)
+TROUPE_LOCAL_TYPE(troupe, troupe::error)
+TROUPE_LOCAL_TYPE(troupe, troupe::leave)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
+TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
+TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
+TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
+TROUPE_LOCAL_TYPE(troupe, troupe::world_event)
+TROUPE_LOCAL_TYPE(troupe, troupe::world_request)
+TROUPE_LOCAL_TYPES_END(troupe)
+
+namespace troupe {
 
 /// A request whose answer does not go to its sender: from a plain thread (a future) or from the world (a part of a
 /// request to all ranks). The answer is shared only because messages must be copyable; its taker moves it out.
@@ -80,18 +109,3 @@ using world_inner_handle =
                         caf::result<void>(stop_world), caf::result<void>(rank_report)>;
 
 } // namespace troupe
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::adopt_pipeline)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::close_gate)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::completion)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::error)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::leave)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::posted_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::posted_world_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::rank_report)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::rank_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::status_query)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::stop_world)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::subscribe)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::world_event)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::world_request)

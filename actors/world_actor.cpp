@@ -50,7 +50,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](posted_world_request& posted) { accept(std::move(posted.what), std::move(*posted.reply)); },
       [this](status_query) { return state_.event(); },
       [this](subscribe& wish) {
-        this->send(wish.listener, state_.event());
+        compat::send(this, wish.listener, state_.event());
         listeners_.push_back(std::move(wish.listener));
       },
       [this](stop_world) { carry_out(state_.on_stop()); },
@@ -76,7 +76,7 @@ void world_actor::on_exit() {
           "the abort of rank " + to_string(one->self()), plan_.deadlines.abort, [one] { one->abort(); },
           [](const error&) {});
     }
-    for (const auto& one : collectives_) this->send(one, leave{});
+    for (const auto& one : collectives_) compat::send(this, one, leave{});
     world_event last = state_.event();
     last.phase = world_phase::stopped;
     last.reason = why;
@@ -115,7 +115,7 @@ void world_actor::carry_out(world_effects effects) {
                    },
                    [this](world_effect::leave) {
                      left_ = true;
-                     for (const auto& one : collectives_) this->send(one, leave{});
+                     for (const auto& one : collectives_) compat::send(this, one, leave{});
                      quit();
                    },
                },
@@ -144,19 +144,20 @@ void world_actor::form() {
 
 void world_actor::adopt() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    this->send(collectives_[i], adopt_pipeline{pipelines_[i], plan_.deadlines.operation});
+    compat::send(this, collectives_[i], adopt_pipeline{pipelines_[i], plan_.deadlines.operation});
 }
 
 void world_actor::close_gates(const error& reason) {
   const auto world = caf::actor_cast<world_inner_handle>(this);
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    this->send(collectives_[i], close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
-                                             compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
-                                           }});
+    compat::send(this, collectives_[i],
+                 close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
+                              compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
+                            }});
 }
 
 void world_actor::announce(const world_event& event) {
-  for (const auto& one : listeners_) this->send(one, event);
+  for (const auto& one : listeners_) compat::send(this, one, event);
   plan_.board->publish(event);
 }
 
@@ -164,7 +165,7 @@ void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_re
   const auto world = caf::actor_cast<world_inner_handle>(this);
   // A rank whose pipeline could not even be made has nothing to do, and says so.
   for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
-    this->send(world, rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
+    compat::send(this, world, rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
   for (const auto& one : pipelines_)
     plan_.helpers->run(
         std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
@@ -182,8 +183,9 @@ void world_actor::accept(world_request asked, answer reply) {
   }
   auto parts = split_answer(std::move(reply), name, collectives_.size());
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    this->send(collectives_[i], posted_request{{std::move(asked.parts[i]), asked.epoch, asked.deadline},
-                                               std::make_shared<answer>(std::move(parts[i]))});
+    compat::send(this, collectives_[i],
+                 posted_request{{std::move(asked.parts[i]), asked.epoch, asked.deadline},
+                                std::make_shared<answer>(std::move(parts[i]))});
 }
 
 error world_actor::objection_to(const world_request& asked) const {

@@ -28,6 +28,11 @@ std::size_t worker_count(const configuration& settings) {
 /// and, outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
 /// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used) {
+  static std::once_flag types_registered;
+  std::call_once(types_registered, [] {
+    TROUPE_REGISTER_LOCAL_TYPES(troupe);
+    compat::register_core_types();
+  });
   auto made = std::make_unique<caf::actor_system_config>();
   compat::set_worker_count(*made, worker_count(settings));
   compat::set_messages_per_turn(*made, 1);

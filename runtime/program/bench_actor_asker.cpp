@@ -6,6 +6,16 @@
 #include <utility>
 
 namespace troupe::program {
+struct start_series;
+struct end_asker;
+} // namespace troupe::program
+
+TROUPE_LOCAL_TYPES_BEGIN(troupe_bench, 50)
+TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::start_series)
+TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::end_asker)
+TROUPE_LOCAL_TYPES_END(troupe_bench)
+
+namespace troupe::program {
 
 namespace {
 
@@ -30,13 +40,6 @@ struct start_series {
 struct end_asker {};
 
 using asker_handle = compat::typed_actor<caf::result<void>(start_series), caf::result<void>(end_asker)>;
-
-} // namespace troupe::program
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::program::start_series)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::program::end_asker)
-
-namespace troupe::program {
 
 namespace {
 
@@ -110,6 +113,10 @@ private:
 };
 
 } // namespace
+
+void register_asker_messages() {
+  TROUPE_REGISTER_LOCAL_TYPES(troupe_bench);
+}
 
 std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where) {
   return std::make_unique<actor_asker>(system, std::move(where));

@@ -211,6 +211,7 @@ int run(const bench_options& options) {
   if (begin < 8 || end < begin)
     throw exception{errc::invalid_argument, "the sizes run from " + options.begin + " to " + options.end +
                                                 ": the first must be at least 8 and no more than the last"};
+  register_asker_messages();
   all_reduce_bench{options, begin, end}.run();
   return 0;
 }

@@ -33,6 +33,8 @@ public:
 
 /// Spins for its replies: a parked thread would be measured instead.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
+/// Before the runtime whose system is passed.
+void register_asker_messages();
 [[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where);
 
 } // namespace troupe::program
