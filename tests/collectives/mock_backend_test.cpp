@@ -1,5 +1,6 @@
 // The mock's collectives: real results, and a name for what would hang.
 #include "support/gate.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/collectives/mock/mock_backend.hpp>
 #include <troupe/collectives/mock/mock_reduce.hpp>
@@ -18,20 +19,11 @@
 
 using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
+using troupe::tests::error_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
 
 namespace {
-
-template <class Call>
-error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const exception& thrown) {
-    return thrown.why();
-  }
-  return {};
-}
 
 /// A formed communicator of \p size ranks, each on a device and a stream of its own.
 struct mock_world {

@@ -1,6 +1,7 @@
 // What everything above the driver relies on, held by the mock and by CUDA alike.
 #include "support/drivers.hpp"
 #include "support/gate.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/unreturned.hpp>
@@ -15,20 +16,11 @@
 #include <vector>
 
 using namespace troupe;
+using troupe::tests::code_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
 
 namespace {
-
-template <class Call>
-errc code_of(Call&& call) {
-  try {
-    call();
-  } catch (const exception& thrown) {
-    return thrown.why().code;
-  }
-  return errc::none;
-}
 
 std::shared_ptr<device> open_first(const std::shared_ptr<driver>& api) {
   return device::open(api, device_id{0});

@@ -1,4 +1,6 @@
 // The engine alone: order, mode, waking, end.
+#include "support/outcomes.hpp"
+
 #include <troupe/device/mock/mock_engine.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,6 +14,7 @@
 #include <vector>
 
 using namespace troupe;
+using troupe::tests::code_of;
 
 namespace {
 
@@ -29,16 +32,6 @@ std::unique_ptr<mock_task> task(std::function<progress()> step) {
 }
 
 constexpr device_id here{0};
-
-template <class Call>
-errc code_of(Call&& call) {
-  try {
-    call();
-  } catch (const exception& thrown) {
-    return thrown.why().code;
-  }
-  return errc::none;
-}
 
 } // namespace
 

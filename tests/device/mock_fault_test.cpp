@@ -1,5 +1,6 @@
 // What goes wrong on a GPU goes wrong in the mock, at the same place and as late.
 #include "support/gate.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -12,6 +13,7 @@
 
 using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
+using troupe::tests::error_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
 
@@ -19,16 +21,6 @@ namespace {
 
 constexpr device_id first{0};
 constexpr device_id second{1};
-
-template <class Call>
-error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const exception& thrown) {
-    return thrown.why();
-  }
-  return {};
-}
 
 error device_error() {
   return {.code = errc::device_failed, .text = "injected"};

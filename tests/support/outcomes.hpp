@@ -21,6 +21,12 @@ error error_of(Call&& call) {
   return {};
 }
 
+/// Its code alone.
+template <class Call>
+errc code_of(Call&& call) {
+  return error_of(std::forward<Call>(call)).code;
+}
+
 /// Sees every outcome that its answers deliver. Threads: any.
 class outcome_log {
 public:
