@@ -115,8 +115,9 @@ void rank_pipeline::launch(call& one) {
     one.end_launch(sequence_, services_.time->now());
   } catch (...) {
     // Peers may have launched theirs, so this rank can no longer keep step: the communicator has failed.
-    error why = current_error();
-    why.rank = self();
+    // Where an abort is what made the call fail, the reason for the abort is the one to tell.
+    error why = failed() ? mark_->why() : current_error();
+    if (!why.rank) why.rank = self();
     one.refuse(with_unknown_outcome(why));
     report(std::move(why));
   }
