@@ -205,7 +205,8 @@ error rank_pipeline::probe() {
 }
 
 void rank_pipeline::report(error why) {
-  fail(why);
+  // Whoever set the mark before knows already; what an abort makes fail is no news.
+  if (!fail(why)) return;
   std::function<void(error)> hook;
   {
     const std::lock_guard lock{guard_};
