@@ -34,8 +34,4 @@ bool agree(const operation& one, const operation& other) noexcept {
   return mine == nullptr || (mine->count == theirs->count && mine->type == theirs->type && mine->op == theirs->op);
 }
 
-bool is_collective(const operation& what) noexcept {
-  return !std::holds_alternative<copy>(what);
-}
-
 } // namespace troupe

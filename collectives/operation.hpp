@@ -55,7 +55,4 @@ using operation = std::variant<all_reduce, barrier, copy>;
 /// Whether two ranks' parts describe the same operation: kind, dtype, reduction and count.
 [[nodiscard]] bool agree(const operation& one, const operation& other) noexcept;
 
-/// Whether peers take part, so that it must be launched on every rank.
-[[nodiscard]] bool is_collective(const operation& what) noexcept;
-
 } // namespace troupe
