@@ -19,7 +19,7 @@ struct pipeline_services {
   std::shared_ptr<const clock> time;
   std::shared_ptr<troupe::poller> poller;
   std::shared_ptr<slot_table> slots{};
-  completion_strategy strategy = completion_strategy::flag;
+  completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
 };
 

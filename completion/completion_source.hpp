@@ -12,11 +12,14 @@ namespace troupe {
 
 /// What is enqueued behind an operation so that its end is seen.
 enum class completion_strategy : std::uint8_t {
-  flag,    ///< The GPU writes a word of pinned memory; a look costs one load.
-  event,   ///< An untimed event; a look is a driver call.
-  host_fn, ///< A host function in the stream; a look costs one load, but the driver's thread must wake to call it.
+  flag,      ///< The GPU writes a word of pinned memory; a look costs one load.
+  event,     ///< An untimed event; a look is a driver call.
+  host_fn,   ///< A host function in the stream; a look costs one load, but the driver's thread must wake to call it.
+  automatic, ///< "auto": flag where the device's streams can write words, else event.
+             ///< (docs/design/0007-strategy-by-rule.md)
 };
 
+/// Those that are done in a way of their own, so all but automatic.
 inline constexpr completion_strategy all_completion_strategies[] = {
     completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
 
@@ -44,6 +47,10 @@ public:
   virtual void drained() noexcept = 0;
 };
 
+/// What \p asked comes to on device \p id: never automatic. Errors: unsupported (flag, without word operations).
+[[nodiscard]] completion_strategy choose_strategy(completion_strategy asked, driver& api, device_id id);
+
+/// Errors: those of choose_strategy(), and of the device.
 [[nodiscard]] std::unique_ptr<completion_source> make_completion_source(completion_strategy strategy,
                                                                         const std::shared_ptr<device>& where,
                                                                         std::shared_ptr<slot_table> slots);

@@ -115,6 +115,8 @@ public:
   virtual void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) = 0;
   virtual void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) = 0;
 
+  /// Whether streams of \p id have write_word() and wait_word(). Without them those two throw unsupported.
+  [[nodiscard]] virtual bool has_word_operations(device_id id) = 0;
   /// Writes \p value to a word in pinned memory, in stream order, behind a full memory fence.
   virtual void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) = 0;
   /// Holds \p stream until the word in pinned memory is at least \p value (cyclic comparison).

@@ -43,7 +43,7 @@ struct process_position {
 struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
-  completion_strategy strategy = completion_strategy::flag;
+  completion_strategy strategy = completion_strategy::automatic;
   /// Ranks of a world that lives in this process alone; 0 means one for each device.
   int ranks = 0;
   /// Set when a launcher (torchrun, Slurm…) has given this process one rank of a larger world.

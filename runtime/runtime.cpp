@@ -78,9 +78,19 @@ public:
     helpers.reset();
   }
 
+  [[nodiscard]] bool spans_processes() const { return settings.position && settings.position->world_size > 1; }
+  [[nodiscard]] device_id device_of_first_rank() const {
+    return device_id{spans_processes() ? settings.position->local_rank : 0};
+  }
   [[nodiscard]] int rank_count() const {
-    if (settings.position && settings.position->world_size > 1) return 1;
+    if (spans_processes()) return 1;
     return settings.ranks > 0 ? settings.ranks : selected.api->device_count();
+  }
+
+  [[nodiscard]] std::string strategy_text() const {
+    const auto used = choose_strategy(settings.strategy, *selected.api, device_of_first_rank());
+    std::string text{to_string(used)};
+    return settings.strategy == used ? text : text + " (" + std::string{to_string(settings.strategy)} + ')';
   }
 
   /// A launcher for each rank, the poller, and the actor system's workers.
@@ -132,7 +142,7 @@ runtime::~runtime() = default;
 world runtime::form_world(const world_options& options) {
   parts& p = *parts_;
   const auto& position = p.settings.position;
-  const bool spans_processes = position && position->world_size > 1;
+  const bool spans_processes = p.spans_processes();
   if (spans_processes && !options.id)
     throw exception{errc::invalid_argument,
                     "WORLD_SIZE is " + std::to_string(position->world_size) +
@@ -157,7 +167,7 @@ world runtime::form_world(const world_options& options) {
     const std::lock_guard lock{p.guard};
     for (int i = 0; i < count; ++i) {
       const rank self{spans_processes ? position->rank : i};
-      const device_id where{spans_processes ? position->local_rank : i};
+      const device_id where{p.device_of_first_rank().value() + i};
       plan.locals.push_back(p.make_local(self, where));
       shared->local_ranks.push_back(self);
       shared->pools.push_back(p.pools[where]);
@@ -209,7 +219,7 @@ backend& runtime::collectives() noexcept {
 std::string runtime::describe() const {
   const parts& p = *parts_;
   return std::string{p.selected.collectives->version()} + ", " + p.selected.api->version() + ", profile " +
-         std::string{to_string(p.wait.used)} + ", completion by " + std::string{to_string(p.settings.strategy)};
+         std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text();
 }
 
 } // namespace troupe

@@ -45,6 +45,7 @@ public:
 
   void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
   void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override;
+  [[nodiscard]] bool has_word_operations(device_id id) override;
   void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void call(device_id id, native_stream stream, host_function function, void* argument) override;

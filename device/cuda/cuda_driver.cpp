@@ -146,13 +146,6 @@ void cuda_api::open(device_id id) {
 
   CUdevice native = 0;
   cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
-  int memory_operations = 0;
-  cuda_call(entry_.device_get_attribute(&memory_operations, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, native),
-            "cuDeviceGetAttribute");
-  if (memory_operations == 0)
-    throw exception{errc::unsupported, "device " + to_string(id) +
-                                           " has no stream memory operations, which troupe needs: "
-                                           "use a GPU of compute capability 7.0 or newer, or --backend mock"};
   CUcontext context = nullptr;
   cuda_call(entry_.primary_context_retain(&context, native), "cuDevicePrimaryCtxRetain");
   CUcontext none = nullptr;

@@ -10,6 +10,8 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t widest_word_bytes = 16; ///< Of a load or store of one GPU thread.
+
 /// Reading and writing from every device that can reach \p home's memory, so that a pool's memory may be the
 /// source and target of copies and of NCCL's direct transports between any two of them.
 std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
@@ -64,7 +66,9 @@ void cuda_api::destroy_pool(device_id id, native_pool pool) {
 void* cuda_api::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
   const cuda_scope here = on(id);
   void* address = nullptr;
-  const cudaError_t result = cudaMallocFromPoolAsync(&address, size_bytes, as_cuda(pool), as_cuda(stream));
+  // NCCL's kernels read whole words, beyond the end of a buffer that is shorter: allocations are whole words.
+  const std::size_t whole_words = (size_bytes + widest_word_bytes - 1) / widest_word_bytes * widest_word_bytes;
+  const cudaError_t result = cudaMallocFromPoolAsync(&address, whole_words, as_cuda(pool), as_cuda(stream));
   if (result == cudaErrorMemoryAllocation)
     throw_cuda_error(result, "cudaMallocFromPoolAsync",
                      "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
@@ -119,6 +123,16 @@ void cuda_api::copy(device_id, native_stream stream, void* to, const void* from,
 void cuda_api::fill(device_id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
   const cuda_scope here = anywhere();
   cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
+}
+
+bool cuda_api::has_word_operations(device_id id) {
+  expect_device(id);
+  CUdevice native = 0;
+  cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
+  int found = 0;
+  cuda_call(entry_.device_get_attribute(&found, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, native),
+            "cuDeviceGetAttribute");
+  return found != 0;
 }
 
 void cuda_api::write_word(device_id, native_stream stream, std::uint32_t* word, std::uint32_t value) {

@@ -238,12 +238,19 @@ void mock_driver::fill(device_id id, native_stream stream, void* to, std::uint8_
 
 void mock_driver::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   require_address(word, "a word to write");
+  expect_word_operations();
   enqueue(id, stream, work([=] { std::atomic_ref{*word}.store(value, std::memory_order_release); }));
 }
 
 void mock_driver::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   require_address(word, "a word to wait for");
+  expect_word_operations();
   enqueue(id, stream, std::make_unique<gate_task>(word, value));
+}
+
+void mock_driver::expect_word_operations() const {
+  if (!options_.word_operations)
+    throw exception{errc::unsupported, "the streams of these devices have no word operations"};
 }
 
 void mock_driver::call(device_id id, native_stream stream, host_function function, void* argument) {

@@ -20,6 +20,7 @@ struct mock_options {
   int device_count = 4;
   std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
   engine_mode mode = engine_mode::threaded;
+  bool word_operations = true; ///< As of a GPU that lacks them, where false.
 };
 
 /// The mock. See troupe::driver for what each function does.
@@ -61,6 +62,7 @@ public:
 
   void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
   void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override;
+  [[nodiscard]] bool has_word_operations(device_id) override { return options_.word_operations; }
   void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   /// \p function runs on the one thread of all streams, so it must not block.
@@ -85,6 +87,7 @@ public:
   [[nodiscard]] const std::shared_ptr<mock_waker>& waker() const noexcept { return engine_.waker(); }
 
 private:
+  void expect_word_operations() const;
   /// Whether one record has been reached; shared with the tasks, since an event may be destroyed before that.
   using record_mark = std::shared_ptr<std::atomic<bool>>;
   struct event_entry {

@@ -9,7 +9,7 @@ void runtime_options::add_to(CLI::App& command) {
   command.add_option("--ranks", ranks_, "ranks of the world; 0 is one for each device (TROUPE_RANKS; default 0)");
   command.add_option("--profile", profile_, "latency, balanced or frugal (TROUPE_PROFILE; default balanced)");
   command.add_option("--strategy", strategy_,
-                     "how completions are seen: flag, event or host_fn (TROUPE_STRATEGY; default flag)");
+                     "how completions are seen: auto, flag, event or host_fn (TROUPE_STRATEGY; default auto)");
   command.add_option("--nccl", nccl_, "path of the NCCL library (TROUPE_NCCL_LIBRARY; default: the linker's)");
   command.add_option("--log", log_, "trace, debug, info, warn, error or off (TROUPE_LOG; default warn)");
 }

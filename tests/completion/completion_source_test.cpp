@@ -148,6 +148,26 @@ TEST_CASE("strategies are found by name, and an unknown name is told which exist
   CHECK_THAT(why.text, ContainsSubstring("'polling'") && ContainsSubstring("flag, event"));
   const auto unknown = static_cast<completion_strategy>(99);
   CHECK(to_string(unknown).empty());
-  CHECK(error_of([&] { static_cast<void>(make_completion_source(unknown, nullptr, nullptr)); }).code ==
+  const auto gpu = device::open(make_mock_driver(), device_id{0});
+  CHECK(error_of([&] { static_cast<void>(make_completion_source(unknown, gpu, nullptr)); }).code ==
         errc::invalid_argument);
+}
+
+TEST_CASE("auto is flag where streams can write words, else event, and flag is refused there", "[completion][mock]") {
+  const device_id first{0};
+  CHECK(parse_completion_strategy("auto") == completion_strategy::automatic);
+  const auto able = make_mock_driver();
+  CHECK(choose_strategy(completion_strategy::automatic, *able, first) == completion_strategy::flag);
+
+  const auto unable = make_mock_driver({.word_operations = false});
+  CHECK(choose_strategy(completion_strategy::automatic, *unable, first) == completion_strategy::event);
+  CHECK(choose_strategy(completion_strategy::host_fn, *unable, first) == completion_strategy::host_fn);
+  const error why = error_of([&] { static_cast<void>(choose_strategy(completion_strategy::flag, *unable, first)); });
+  CHECK(why.code == errc::unsupported);
+  CHECK_THAT(why.text, ContainsSubstring("choose auto or event"));
+
+  source_rig rig{unable, completion_strategy::automatic};
+  rig.source->arm(rig.work, 1);
+  rig.work.ref().synchronize();
+  CHECK(rig.source->reached(1));
 }

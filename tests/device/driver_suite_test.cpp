@@ -45,6 +45,7 @@ TROUPE_DRIVER_TEST(1, "a device describes itself and an opened one can be entere
   CHECK_FALSE(what.name.empty());
   CHECK(what.total_bytes > 0);
   CHECK(what.free_bytes <= what.total_bytes);
+  CHECK(api->has_word_operations(gpu->id())); // every GPU that the suite has met
 }
 
 TROUPE_DRIVER_TEST(1, "work of one stream runs in the order in which it was enqueued", "[device]") {
