@@ -33,6 +33,7 @@ struct helper_crew::roster {
   std::uint64_t next_key = 0;
   std::atomic<std::size_t> abandoned{0};
   bool stopping = false;
+  bool over = false;
   std::thread watchdog;
 
   /// The job's end of the race against its deadline.
@@ -71,6 +72,7 @@ struct helper_crew::roster {
         changed.wait_until(lock, wake);
       abandon_overdue(lock);
     }
+    over = true;
     join_finished(lock);
   }
 
@@ -107,10 +109,10 @@ helper_crew::helper_crew(nanoseconds grace) : roster_{std::make_shared<roster>()
   roster_->watchdog = std::thread{[crew = roster_] { crew->watch(); }};
 }
 
-helper_crew::~helper_crew() {
+void helper_crew::stop() {
   {
     const std::lock_guard lock{roster_->guard};
-    roster_->stopping = true;
+    if (std::exchange(roster_->stopping, true)) return;
     roster_->changed.notify_all();
   }
   roster_->watchdog.join();
@@ -123,6 +125,7 @@ helper_crew::~helper_crew() {
 
 void helper_crew::run(std::string name, nanoseconds deadline, work task, done on_done) {
   const std::lock_guard lock{roster_->guard};
+  if (roster_->over) throw exception{errc::stopping, name + " has no helper any more: the runtime is ending"};
   const std::uint64_t key = roster_->next_key++;
   job& entry = roster_->running[key];
   entry.name = std::move(name);

@@ -23,13 +23,16 @@ public:
   explicit helper_crew(nanoseconds grace = std::chrono::seconds{2});
   helper_crew(const helper_crew&) = delete;
   helper_crew& operator=(const helper_crew&) = delete;
-  /// Waits for all jobs, each at most until its deadline, and then a little for abandoned ones: a thread that is still
-  /// inside a library when the process ends crashes it. What does not return is reported as unreturned.
-  ~helper_crew();
+  ~helper_crew() { stop(); }
+
+  /// Waits for all jobs and their reports, each at most until its deadline, and then a little for abandoned ones: a
+  /// thread that is still inside a library when the process ends crashes it. What does not return is reported as
+  /// unreturned. Afterwards run() refuses. Idempotent; not from a job.
+  void stop();
 
   /// Runs \p task on a thread of its own. \p on_done is called on that thread, or on the crew's when abandoned; an
-  /// abandoned task goes on alone, so it must own what it uses. Errors: out_of_memory (no thread to be had); \p
-  /// on_done is then not called.
+  /// abandoned task goes on alone, so it must own what it uses. Errors: out_of_memory (no thread to be had),
+  /// stopping; \p on_done is then not called.
   void run(std::string name, nanoseconds deadline, work task, done on_done);
 
   /// Jobs that outstayed their deadline and have not returned since.

@@ -75,7 +75,7 @@ public:
     }
     launchers.clear();
     services.poller->stop();
-    helpers.reset();
+    helpers->stop(); // its reports are messages, and the actor system ends next
   }
 
   [[nodiscard]] bool spans_processes() const { return settings.position && settings.position->world_size > 1; }

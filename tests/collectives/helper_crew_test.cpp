@@ -133,6 +133,23 @@ TEST_CASE("the end of a crew waits for its jobs and their reports", "[collective
   CHECK(reports == 20);
 }
 
+TEST_CASE("a crew that is held elsewhere too can be stopped, and then refuses jobs", "[collectives]") {
+  const auto crew = std::make_shared<helper_crew>();
+  const auto elsewhere = crew;
+  std::latch stopping{1};
+  std::atomic<bool> reported{false};
+  crew->run(
+      "a job", 1h, [&] { stopping.wait(); }, [&](const error&) { reported = true; });
+  stopping.count_down();
+  crew->stop();
+  CHECK(reported);
+  crew->stop();
+  CHECK(tests::error_of([&] {
+          elsewhere->run(
+              "late", 1h, [] {}, [](const error&) {});
+        }).code == errc::stopping);
+}
+
 TEST_CASE("the end of a crew waits for a job no longer than until its deadline, and what it holds stays its own",
           "[collectives][TIM-1]") {
   auto stuck = std::make_shared<std::latch>(1);
