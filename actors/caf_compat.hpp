@@ -32,14 +32,17 @@
 #include <utility>
 
 // Message types that never leave the process, at global scope. 1.x wants an id for each, in a block that begins at
-// \p offset and is registered before the first actor system; 0.17 wants neither.
+// \p offset and is registered before the first actor system; 0.17 wants neither. A block of yours begins where
+// troupe's ends: TROUPE_LOCAL_TYPES_AFTER(yours, troupe).
 #if TROUPE_CAF_0_17
 #define TROUPE_LOCAL_TYPES_BEGIN(block, offset)
+#define TROUPE_LOCAL_TYPES_AFTER(block, previous)
 #define TROUPE_LOCAL_TYPE(block, type) CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)
 #define TROUPE_LOCAL_TYPES_END(block)
 #define TROUPE_REGISTER_LOCAL_TYPES(block) static_cast<void>(0)
 #else
 #define TROUPE_LOCAL_TYPES_BEGIN(block, offset) CAF_BEGIN_TYPE_ID_BLOCK(block, caf::first_custom_type_id + offset)
+#define TROUPE_LOCAL_TYPES_AFTER(block, previous) CAF_BEGIN_TYPE_ID_BLOCK(block, ::caf::id_block::previous::end)
 #define TROUPE_LOCAL_TYPE(block, type)                                                                                 \
   CAF_ADD_TYPE_ID(block, (type))                                                                                       \
   CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)

@@ -1,10 +1,14 @@
 # A layer is one top-level folder, one library and one include root. A layer's include root holds a link to its own
 # folder only, so a header of a layer that is not linked cannot be included: the direction holds by construction.
+# What ALSO_AT_ROOT names in the layer's folder is included as <troupe/NAME>, too.
 function(troupe_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;NEEDS;ALSO_AT_ROOT")
   set(root ${PROJECT_BINARY_DIR}/include/${name})
   file(MAKE_DIRECTORY ${root}/troupe)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${name} ${root}/troupe/${name} SYMBOLIC)
+  foreach(item ${arg_ALSO_AT_ROOT})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${name}/${item} ${root}/troupe/${item} SYMBOLIC)
+  endforeach()
 
   add_library(troupe_${name} STATIC ${arg_SOURCES})
   add_library(troupe::${name} ALIAS troupe_${name})

@@ -1,0 +1,31 @@
+/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. Files that are compiled often are better off
+/// with the headers that they use, because CAF's weigh most of it.
+#pragma once
+
+// device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
+#include <troupe/device/buffer.hpp>
+#include <troupe/device/device.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/event.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/stream.hpp>
+#include <troupe/device/unreturned.hpp>
+
+// completion: how a request ends.
+#include <troupe/completion/outcome.hpp>
+
+// collectives: what can be asked for.
+#include <troupe/collectives/dtype.hpp>
+#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/reduction.hpp>
+#include <troupe/collectives/request.hpp>
+
+// actors: messages and handles, for actors of your own.
+#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/messages.hpp>
+#include <troupe/actors/world_event.hpp>
+
+// runtime: where a program begins, and what plain threads hold.
+#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/world.hpp>
