@@ -17,6 +17,12 @@ class CheckLayers(TreeTest):
         self.plant("actors/host.cpp", "#include <troupe/testing/world.hpp>\n")
         self.assert_catches("check-layers", "higher layer runtime")
 
+    def test_the_header_of_all_layers_is_the_runtimes(self):
+        self.plant("runtime/program/demo.cpp", "#include <troupe/troupe.hpp>\n")
+        self.assert_passes("check-layers")
+        self.plant("collectives/request.hpp", "#include <troupe/troupe.hpp>\n")
+        self.assert_catches("check-layers", "collectives/request.hpp:1:", "higher layer runtime")
+
     def test_a_layer_that_does_not_exist_is_caught(self):
         self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
         self.assert_catches("check-layers", "utils is no layer")
