@@ -1,5 +1,5 @@
-/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It weighs as much as the runtime alone, most of
-/// it CAF: files that only handle buffers and requests are better off with <troupe/collectives/request.hpp>.
+/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It weighs as much as the runtime alone, most
+/// of it CAF: files that only handle buffers and requests are better off with <troupe/collectives/request.hpp>.
 #pragma once
 
 // device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
