@@ -3,11 +3,11 @@
 
 #include "bench_asker.hpp"
 #include "bench_raw.hpp"
-#include "byte_size.hpp"
 #include "commands.hpp"
 #include "runtime_options.hpp"
 #include "statistics.hpp"
 
+#include <troupe/runtime/byte_size.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
