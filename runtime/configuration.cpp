@@ -1,9 +1,8 @@
 #include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/gathered_settings.hpp>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstdlib>
-#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -37,33 +36,6 @@ auto value_in(const Names& names, std::string_view what, std::string_view name) 
                   "'" + std::string{name} + "' is no " + std::string{what} + ": choose one of " + choices};
 }
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? std::optional<std::string>{value} : std::nullopt;
-}
-
-std::optional<int> number(const char* name, int least) {
-  const auto text = variable(name);
-  if (!text) return std::nullopt;
-  int value = 0;
-  const auto [end, problem] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (problem != std::errc{} || end != text->data() + text->size() || value < least)
-    throw exception{errc::invalid_argument,
-                    std::string{name} + " is '" + *text + "' and must be a whole number from " + std::to_string(least)};
-  return value;
-}
-
-std::optional<process_position> position_from_environment() {
-  const auto world_size = number("WORLD_SIZE", 1);
-  const auto rank = number("RANK", 0);
-  const auto local_rank = number("LOCAL_RANK", 0);
-  if (!world_size && !rank && !local_rank) return std::nullopt;
-  if (!world_size || !rank)
-    throw exception{errc::invalid_argument, "RANK and WORLD_SIZE belong together, and only one of them (or LOCAL_RANK "
-                                            "alone) is set: set both, or none"};
-  return process_position{.rank = *rank, .world_size = *world_size, .local_rank = local_rank.value_or(*rank)};
-}
-
 void require(bool holds, const std::string& otherwise) {
   if (!holds) throw exception{errc::invalid_argument, otherwise};
 }
@@ -91,14 +63,13 @@ latency_profile parse_latency_profile(std::string_view name) {
 }
 
 configuration configuration::from_environment() {
-  configuration settings;
-  if (const auto name = variable("TROUPE_BACKEND")) settings.backend = parse_backend_choice(*name);
-  if (const auto name = variable("TROUPE_PROFILE")) settings.profile = parse_latency_profile(*name);
-  if (const auto name = variable("TROUPE_STRATEGY")) settings.strategy = parse_completion_strategy(*name);
-  if (const auto count = number("TROUPE_RANKS", 0)) settings.ranks = *count;
-  if (const auto path = variable("TROUPE_NCCL_LIBRARY")) settings.nccl_library = *path;
-  if (const auto level = variable("TROUPE_LOG")) settings.log_level = *level;
-  settings.position = position_from_environment();
+  configuration settings = gather_settings(process_variables()).settings();
+  check(settings);
+  return settings;
+}
+
+configuration configuration::load(const std::filesystem::path& path) {
+  configuration settings = gather_settings(process_variables(), path).settings();
   check(settings);
   return settings;
 }
@@ -111,14 +82,17 @@ void check(const configuration& settings) {
           "mock_devices is " + std::to_string(settings.mock_devices) + " and must be at least 1");
   require(settings.mock_memory_bytes > 0, "mock_memory_bytes must be more than 0");
   if (const auto& at = settings.position) {
-    require(at->world_size >= 1, "WORLD_SIZE is " + std::to_string(at->world_size) + " and must be at least 1");
-    require(at->rank >= 0 && at->rank < at->world_size, "RANK is " + std::to_string(at->rank) +
-                                                            " and must be less than WORLD_SIZE, which is " +
-                                                            std::to_string(at->world_size));
-    require(at->local_rank >= 0, "LOCAL_RANK is " + std::to_string(at->local_rank) + " and must be at least 0");
+    const position_names& names = names_for(at->launcher);
+    const std::string size = std::string{names.world_size} + " is " + std::to_string(at->world_size);
+    require(at->world_size >= 1, size + " and must be at least 1");
+    require(at->rank >= 0 && at->rank < at->world_size, std::string{names.rank} + " is " + std::to_string(at->rank) +
+                                                            " and must be less than " + std::string{names.world_size} +
+                                                            ", which is " + std::to_string(at->world_size));
+    require(at->local_rank >= 0,
+            std::string{names.local_rank} + " is " + std::to_string(at->local_rank) + " and must be at least 0");
     require(at->world_size == 1 || settings.ranks <= 1,
-            "ranks is " + std::to_string(settings.ranks) + " while WORLD_SIZE is " + std::to_string(at->world_size) +
-                ": a process of a larger world holds one rank; leave ranks at 0 or unset WORLD_SIZE");
+            "ranks is " + std::to_string(settings.ranks) + " while " + size +
+                ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
   }
   require_positive(settings.deadlines.form, "deadlines.form");
   require_positive(settings.deadlines.operation, "deadlines.operation");
@@ -129,10 +103,8 @@ void check(const configuration& settings) {
   require_positive(settings.limits.hang, "limits.hang");
   require_positive(settings.limits.check_interval, "limits.check_interval");
   require_positive(settings.limits.quiet, "limits.quiet");
-  constexpr std::array levels{"trace", "debug", "info", "warn", "error", "off"};
-  bool known = false;
-  for (const char* level : levels) known = known || settings.log_level == level;
-  require(known, "the log level '" + settings.log_level + "' is none of trace, debug, info, warn, error, off");
+  require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),
+          "the log level '" + settings.log_level + "' is none of trace, debug, info, warn, error, off");
 }
 
 chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept {

@@ -4,7 +4,9 @@
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/wake_signal.hpp>
+#include <troupe/runtime/launch_environment.hpp>
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -33,20 +35,19 @@ enum class latency_profile : std::uint8_t {
 [[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
 [[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
 
-/// This process among those that form a world together.
-struct process_position {
-  int rank = 0;       ///< RANK
-  int world_size = 1; ///< WORLD_SIZE
-  int local_rank = 0; ///< LOCAL_RANK: also the device.
-};
+/// How much is logged, from most to least.
+inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
+/// What a runtime is made with. Every member but the position is a line of the table in settings.cpp, which gives it
+/// its name, environment variable and program option. One precedence holds everywhere:
+///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
   /// Ranks of a world that lives in this process alone; 0 means one for each device.
   int ranks = 0;
-  /// Set when a launcher (torchrun, Slurm…) has given this process one rank of a larger world.
+  /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.
   std::optional<process_position> position;
   /// The NCCL library to open; else the dynamic linker's.
   std::optional<std::filesystem::path> nccl_library;
@@ -58,10 +59,12 @@ struct configuration {
   track_limits limits;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 
-  /// The defaults, changed by TROUPE_BACKEND, TROUPE_PROFILE, TROUPE_STRATEGY, TROUPE_RANKS, TROUPE_NCCL_LIBRARY,
-  /// TROUPE_LOG and by RANK, WORLD_SIZE, LOCAL_RANK.
-  /// Errors: invalid_argument, naming the variable, its value and what it may be.
+  /// The defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the environment's
+  /// TROUPE_* variables; the position is a launcher's (find_position()). docs/configuration.md lists them all.
+  /// Errors: invalid_argument, naming the file and line or the variable, the value and what it may be.
   [[nodiscard]] static configuration from_environment();
+  /// The same with the settings file at \p path in place of TROUPE_CONFIG's.
+  [[nodiscard]] static configuration load(const std::filesystem::path& path);
 };
 
 /// Throws invalid_argument for the first setting that makes no sense, naming value, limit and remedy.

@@ -2,6 +2,7 @@
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/unreturned.hpp>
 #include <troupe/runtime/backend_selection.hpp>
+#include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_core.hpp>
@@ -80,7 +81,7 @@ public:
 
   [[nodiscard]] bool spans_processes() const { return settings.position && settings.position->world_size > 1; }
   [[nodiscard]] device_id device_of_first_rank() const {
-    return device_id{spans_processes() ? settings.position->local_rank : 0};
+    return spans_processes() ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
   }
   [[nodiscard]] int rank_count() const {
     if (spans_processes()) return 1;
@@ -145,10 +146,11 @@ world runtime::form_world(const world_options& options) {
   const bool spans_processes = p.spans_processes();
   if (spans_processes && !options.id)
     throw exception{errc::invalid_argument,
-                    "WORLD_SIZE is " + std::to_string(position->world_size) +
+                    std::string{names_for(position->launcher).world_size} + " is " +
+                        std::to_string(position->world_size) +
                         ": a world over several processes needs one unique id for all of them; make it in rank 0 with "
                         "runtime::make_unique_id(), hand it to the others over a channel of your own, and pass it to "
-                        "form_world() as world_options::id; or unset WORLD_SIZE for a world in this process alone"};
+                        "form_world() as world_options::id; or start this process alone for a world of its own"};
   const int count = p.rank_count();
   const int devices = p.selected.api->device_count();
   if (!spans_processes && count > devices)

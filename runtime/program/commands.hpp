@@ -14,6 +14,7 @@ using action = std::function<int()>;
 
 void add_demo(CLI::App& program, action& chosen);
 void add_doctor(CLI::App& program, action& chosen);
+void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   troupe::program::action chosen;
   troupe::program::add_demo(program, chosen);
   troupe::program::add_doctor(program, chosen);
+  troupe::program::add_config(program, chosen);
   troupe::program::add_bench(program, chosen);
   try {
     program.parse(argc, argv);

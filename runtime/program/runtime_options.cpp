@@ -2,29 +2,37 @@
 
 #include <CLI/CLI.hpp>
 
+#include <optional>
+
 namespace troupe::program {
 
 void runtime_options::add_to(CLI::App& command) {
-  command.add_option("--backend", backend_, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
-  command.add_option("--ranks", ranks_, "ranks of the world; 0 is one for each device (TROUPE_RANKS; default 0)");
-  command.add_option("--profile", profile_, "latency, balanced or frugal (TROUPE_PROFILE; default balanced)");
-  command.add_option("--strategy", strategy_,
-                     "how completions are seen: auto, flag, event or host_fn (TROUPE_STRATEGY; default auto)");
-  command.add_option("--nccl", nccl_, "path of the NCCL library (TROUPE_NCCL_LIBRARY; default: the linker's)");
-  command.add_option("--log", log_, "trace, debug, info, warn, error or off (TROUPE_LOG; default warn)");
+  command.add_option("--config", file_, "the settings file (TROUPE_CONFIG; default none)")->type_name("PATH");
+  const configuration defaults;
+  for (const setting& one : all_settings()) {
+    const std::string standard = one.text(defaults);
+    command
+        .add_option_function<std::string>(
+            one.option, [this, &one](const std::string& text) { given_.emplace_back(&one, text); },
+            std::string{one.description} + " (" + one.variable + "; default " +
+                (standard.empty() ? "empty" : standard) + ")")
+        ->type_name(std::string{one.form})
+        ->group(std::string{one.group});
+  }
 }
 
-configuration runtime_options::settings() const {
-  configuration chosen = configuration::from_environment();
-  if (!backend_.empty()) chosen.backend = parse_backend_choice(backend_);
-  if (!profile_.empty()) chosen.profile = parse_latency_profile(profile_);
-  if (!strategy_.empty()) chosen.strategy = parse_completion_strategy(strategy_);
-  if (!nccl_.empty()) chosen.nccl_library = nccl_;
-  if (!log_.empty()) chosen.log_level = log_;
-  if (ranks_ != -1) chosen.ranks = ranks_;
-  if (chosen.backend == backend_choice::mock && chosen.ranks > chosen.mock_devices) chosen.mock_devices = chosen.ranks;
-  check(chosen);
-  return chosen;
+gathered_settings runtime_options::gathered(const variable_lookup& variables) const {
+  gathered_settings all =
+      gather_settings(variables, file_.empty() ? std::nullopt : std::optional<std::filesystem::path>{file_});
+  for (const auto& [which, text] : given_) all.take(*which, text, {setting_source::option, which->option});
+
+  const setting& devices = find_setting("mock.devices");
+  const configuration& chosen = all.settings();
+  if (chosen.backend == backend_choice::mock && chosen.ranks > chosen.mock_devices &&
+      all.origin(devices).source == setting_source::standard)
+    all.take(devices, std::to_string(chosen.ranks), all.origin(find_setting("ranks")));
+  check(all.settings());
+  return all;
 }
 
 } // namespace troupe::program

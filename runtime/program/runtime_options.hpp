@@ -1,9 +1,12 @@
-/// Options that every subcommand with a world has: they change what the environment has set.
+/// Options that every subcommand with a world has: one for each setting, and --config. They change what the settings
+/// file and the environment have set.
 #pragma once
 
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/gathered_settings.hpp>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -13,17 +16,19 @@ namespace troupe::program {
 
 class runtime_options {
 public:
+  runtime_options() = default;
+  runtime_options(const runtime_options&) = delete; ///< A command line is parsed into this object.
+  runtime_options& operator=(const runtime_options&) = delete;
+
   void add_to(CLI::App& command);
-  /// The environment's configuration, changed by the options given.
-  [[nodiscard]] configuration settings() const;
+  /// The defaults, the settings file, the environment and the options given; with a mock that was asked for by name and
+  /// no word on its devices, as many of these as there are ranks. Checked. Errors: invalid_argument.
+  [[nodiscard]] gathered_settings gathered(const variable_lookup& variables = process_variables()) const;
+  [[nodiscard]] configuration settings() const { return gathered().settings(); }
 
 private:
-  std::string backend_;
-  std::string profile_;
-  std::string strategy_;
-  std::string nccl_;
-  std::string log_;
-  int ranks_ = -1;
+  std::string file_;
+  std::vector<std::pair<const setting*, std::string>> given_;
 };
 
 } // namespace troupe::program

@@ -1,6 +1,9 @@
-/// Settings: from the environment, checked, with errors that say what to do.
+/// Configurations: made from the process's environment, checked, with errors that say what to do.
+
+#include "../support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/gathered_settings.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -12,32 +15,28 @@ namespace troupe::tests {
 
 namespace {
 
-/// Sets variables, and takes back all that troupe reads when it ends.
+/// Sets variables of this process, and takes back all that troupe reads when it ends.
 class environment {
 public:
-  explicit environment(const std::map<std::string, std::string>& variables) {
+  explicit environment(const std::map<std::string, std::string>& set) {
     clear();
-    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
   }
+  environment(const environment&) = delete;
+  environment& operator=(const environment&) = delete;
   ~environment() { clear(); }
 
 private:
   static void clear() {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TROUPE_BACKEND", "TROUPE_PROFILE", "TROUPE_STRATEGY",
-                             "TROUPE_RANKS", "TROUPE_NCCL_LIBRARY", "TROUPE_LOG"})
+    for (const setting& one : all_settings()) unsetenv(one.variable.c_str());
+    for (const char* name : {"TROUPE_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_STEP_ID"})
       unsetenv(name);
   }
 };
 
-std::string complaint(const std::map<std::string, std::string>& variables) {
-  const environment set{variables};
-  try {
-    static_cast<void>(configuration::from_environment());
-  } catch (const exception& failure) {
-    CHECK(failure.why().code == errc::invalid_argument);
-    return failure.why().text;
-  }
-  return {};
+std::string complaint(const std::map<std::string, std::string>& given) {
+  return refusal_of([&] { check(gather_settings(variables(given)).settings()); });
 }
 
 } // namespace
@@ -49,39 +48,58 @@ TEST_CASE("an empty environment leaves the defaults", "[runtime]") {
   CHECK(!settings.position);
 }
 
-TEST_CASE("the environment sets backend, profile, strategy, ranks and library", "[runtime]") {
-  const environment set{{{"TROUPE_BACKEND", "mock"},
+TEST_CASE("a variable that is set to nothing counts as unset", "[runtime]") {
+  const environment set{{{"TROUPE_RANKS", ""}, {"RANK", ""}}};
+  CHECK(configuration::from_environment().ranks == 0);
+}
+
+TEST_CASE("the process's environment sets values and place, over what its settings file says", "[runtime]") {
+  const settings_on_disk file{R"({"backend": "nccl", "log_level": "error"})"};
+  const environment set{{{"TROUPE_CONFIG", file.path().string()},
+                         {"TROUPE_BACKEND", "mock"},
                          {"TROUPE_PROFILE", "frugal"},
                          {"TROUPE_STRATEGY", "event"},
-                         {"TROUPE_RANKS", "3"},
-                         {"TROUPE_NCCL_LIBRARY", "/some/libnccl.so"}}};
+                         {"TROUPE_NCCL_LIBRARY", "/some/libnccl.so"},
+                         {"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"}}};
   const auto settings = configuration::from_environment();
   CHECK(settings.backend == backend_choice::mock);
   CHECK(settings.profile == latency_profile::frugal);
   CHECK(settings.strategy == completion_strategy::event);
-  CHECK(settings.ranks == 3);
   CHECK(settings.nccl_library == "/some/libnccl.so");
+  CHECK(settings.log_level == "error");
+  CHECK(settings.position.value().rank == 5);
 }
 
-TEST_CASE("a launcher's variables give the process its rank and device", "[runtime]") {
-  const environment set{{{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}};
-  const auto position = configuration::from_environment().position.value();
-  CHECK(position.rank == 5);
-  CHECK(position.world_size == 8);
-  CHECK(position.local_rank == 1);
+TEST_CASE("a settings file that is named is loaded in place of the environment's", "[runtime]") {
+  const settings_on_disk named{R"({"ranks": 2, "profile": "frugal"})"}, other{R"({"ranks": 3, "strategy": "event"})"};
+  const environment set{{{"TROUPE_CONFIG", other.path().string()}, {"TROUPE_PROFILE", "latency"}}};
+  const auto settings = configuration::load(named.path());
+  CHECK(settings.ranks == 2);
+  CHECK(settings.strategy == completion_strategy::flag);
+  CHECK(settings.profile == latency_profile::latency);
 }
 
 TEST_CASE("a bad setting is refused with its name, its value and what it may be", "[runtime]") {
-  CHECK(complaint({{"TROUPE_BACKEND", "cuda"}}) == "'cuda' is no backend: choose one of auto, mock, nccl");
-  CHECK(complaint({{"TROUPE_PROFILE", "fast"}}).find("latency, balanced, frugal") != std::string::npos);
-  CHECK(complaint({{"TROUPE_STRATEGY", "poll"}}).find("flag, event") != std::string::npos);
-  CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS is '-1' and must be a whole number from 0");
-  CHECK(complaint({{"TROUPE_RANKS", "4x"}}).find("'4x'") != std::string::npos);
-  CHECK(complaint({{"TROUPE_LOG", "loud"}}).find("'loud'") != std::string::npos);
-  CHECK(complaint({{"RANK", "0"}}).find("belong together") != std::string::npos);
+  CHECK(complaint({{"TROUPE_BACKEND", "cuda"}}) ==
+        "TROUPE_BACKEND: 'cuda' is no backend: choose one of auto, mock, nccl");
+  CHECK(says(complaint({{"TROUPE_PROFILE", "fast"}}), "latency, balanced, frugal"));
+  CHECK(says(complaint({{"TROUPE_STRATEGY", "poll"}}), "flag, event"));
+  CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS: '-1' must be a whole number from 0");
+  CHECK(says(complaint({{"TROUPE_RANKS", "4x"}}), "'4x'"));
+  CHECK(says(complaint({{"TROUPE_LOG", "loud"}}), "TROUPE_LOG: 'loud' is no log level"));
+  CHECK(complaint({{"TROUPE_LIMITS_HANG", "30"}}) ==
+        "TROUPE_LIMITS_HANG: '30' has no unit: write 30s, 30ms, 30us or 30ns");
+}
+
+TEST_CASE("a place that makes no sense is refused in its launcher's words", "[runtime]") {
   CHECK(complaint({{"RANK", "4"}, {"WORLD_SIZE", "4"}}) == "RANK is 4 and must be less than WORLD_SIZE, which is 4");
-  CHECK(complaint({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"TROUPE_RANKS", "2"}}).find("holds one rank") !=
-        std::string::npos);
+  CHECK(
+      complaint({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}) ==
+      "OMPI_COMM_WORLD_RANK is 4 and must be less than OMPI_COMM_WORLD_SIZE, which is 4");
+  CHECK(says(complaint({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"TROUPE_RANKS", "2"}}),
+             "ranks is 2 while WORLD_SIZE is 4: a process of a larger world holds one rank"));
 }
 
 TEST_CASE("a deadline of nothing is refused", "[runtime]") {

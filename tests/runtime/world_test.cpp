@@ -166,6 +166,35 @@ TROUPE_WORLD_TEST(2, "processes form a world together with one unique id, and ar
   CHECK(failure_of(left.barrier()).code == errc::unsupported);
 }
 
+TEST_CASE("processes that see one device each use it, whatever their local rank", "[runtime]") {
+  auto settings = mock_settings(1);
+  settings.position = process_position{.rank = 0, .world_size = 2, .local_rank = 0};
+  runtime one{settings};
+  settings.position = process_position{.rank = 1, .world_size = 2, .local_rank = 1};
+  runtime other{settings};
+  const unique_id id = one.make_unique_id();
+  auto forming = std::async(std::launch::async, [&] { return one.form_world({.id = id}); });
+  world right = other.form_world({.id = id});
+  world left = forming.get();
+  auto first = left.ask(rank{0}, barrier{});
+  auto second = right.ask(rank{1}, barrier{});
+  first.get();
+  second.get();
+}
+
+TEST_CASE("a process whose local rank has no device is told so before anything is formed", "[runtime]") {
+  auto settings = mock_settings(2);
+  settings.position = process_position{.rank = 2, .world_size = 4, .local_rank = 2};
+  runtime rt{settings};
+  try {
+    static_cast<void>(rt.form_world({.id = rt.make_unique_id()}));
+    FAIL("a rank formed without a device");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::invalid_argument);
+    CHECK(failure.why().text.find("position.local_rank is 2, but this process sees 2 devices") != std::string::npos);
+  }
+}
+
 TEST_CASE("a world that cannot form says why, within its deadline (TIM-1)", "[runtime]") {
   auto settings = mock_settings(2);
   settings.deadlines.form = 50ms;

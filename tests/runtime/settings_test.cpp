@@ -1,0 +1,201 @@
+/// The table of settings: complete, documented, and of one precedence for every line of it.
+
+#include "../support/settings_sources.hpp"
+
+#include <troupe/runtime/gathered_settings.hpp>
+#include <troupe/runtime/settings_file.hpp>
+
+#include <runtime_options.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace troupe::tests {
+
+namespace {
+
+const configuration defaults;
+
+/// A value of this setting other than its default.
+std::string other_value(const setting& one) {
+  for (const char* text : {"3", "7s", "3M", "mock", "frugal", "event", "debug", "/elsewhere/libnccl.so", "none"}) {
+    configuration changed;
+    try {
+      one.set(changed, text);
+    } catch (const exception&) {
+      continue;
+    }
+    if (one.text(changed) != one.text(defaults)) return text;
+  }
+  FAIL("no value is known here for the setting " << one.name << ": add one to this list");
+  return {};
+}
+
+std::string file_with(const setting& one, const std::string& value) {
+  return "{\"" + std::string{one.name} + "\": \"" + value + "\"}";
+}
+
+/// A value in the environment, or nothing where it cannot be told from an unset variable.
+std::map<std::string, std::string> environment_with(const setting& one, const std::string& value) {
+  return {{one.variable, value}};
+}
+
+/// What the program makes of these sources.
+class program_run {
+public:
+  program_run(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment) {
+    options_.add_to(command_);
+    std::reverse(arguments.begin(), arguments.end()); // as CLI11 wants them
+    command_.parse(arguments);
+    all_ = options_.gathered(variables(environment));
+  }
+  [[nodiscard]] std::string value(const setting& one) const { return one.text(all_.settings()); }
+  [[nodiscard]] std::string origin(const setting& one) const { return to_string(all_.origin(one)); }
+
+private:
+  program::runtime_options options_;
+  CLI::App command_;
+  gathered_settings all_;
+};
+
+/// Converts to whatever a member may be.
+struct anything {
+  template <class T>
+  operator T() const; // NOLINT(google-explicit-constructor): that is what it is for
+};
+
+/// The number of members of an aggregate, which takes as many initialisers and no more.
+template <class Aggregate, class... Initialisers>
+constexpr std::size_t member_count() {
+  if constexpr (requires { Aggregate{Initialisers{}..., anything{}}; })
+    return member_count<Aggregate, Initialisers..., anything>();
+  else
+    return sizeof...(Initialisers);
+}
+
+} // namespace
+
+TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
+  constexpr std::size_t nested = 2; // deadlines, limits
+  constexpr std::size_t position = 1;
+  CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
+                                     member_count<track_limits>());
+}
+
+TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
+  std::set<std::string> seen;
+  for (const setting& one : all_settings()) {
+    CHECK(seen.insert(std::string{one.name}).second);
+    CHECK(seen.insert(one.variable).second);
+    CHECK(seen.insert(one.option).second);
+  }
+}
+
+TEST_CASE("each setting changes its own value alone, and prints what it reads", "[runtime]") {
+  for (const setting& one : all_settings()) {
+    INFO(one.name);
+    configuration changed;
+    one.set(changed, other_value(one));
+    for (const setting& any : all_settings()) CHECK((any.text(changed) == any.text(defaults)) == (&any != &one));
+    configuration again;
+    one.set(again, one.text(changed));
+    CHECK(one.text(again) == one.text(changed));
+  }
+}
+
+TEST_CASE("options beat the environment, which beats the file, which beats the defaults, for each setting",
+          "[runtime]") {
+  for (const setting& one : all_settings()) {
+    INFO(one.name);
+    const std::string standard = one.text(defaults), other = other_value(one);
+    const settings_on_disk file{file_with(one, other)};
+    const std::string path = file.path().string();
+
+    const program_run nothing{{}, {}};
+    CHECK(nothing.value(one) == standard);
+    CHECK(nothing.origin(one) == "default");
+
+    const program_run from_file{{"--config", path}, {}};
+    CHECK(from_file.value(one) == other);
+    CHECK(from_file.origin(one) == "file " + path + ":1");
+
+    // An empty path cannot be said by a variable: that is an unset one.
+    const std::string second = standard.empty() ? "/second" : standard;
+    const program_run from_environment{{"--config", path}, environment_with(one, second)};
+    CHECK(from_environment.value(one) == second);
+    CHECK(from_environment.origin(one) == "environment " + one.variable);
+
+    const program_run from_option{{"--config", path, one.option, other}, environment_with(one, second)};
+    CHECK(from_option.value(one) == other);
+    CHECK(from_option.origin(one) == "option " + one.option);
+  }
+}
+
+TEST_CASE("the order in which sources are taken does not matter", "[runtime]") {
+  const setting& ranks = find_setting("ranks");
+  gathered_settings all;
+  all.take(ranks, "3", {setting_source::option, "--ranks"});
+  all.take(ranks, "2", {setting_source::environment, "TROUPE_RANKS"});
+  CHECK(all.settings().ranks == 3);
+  CHECK(to_string(all.origin(ranks)) == "option --ranks");
+  // What is beaten is looked at all the same.
+  CHECK(refusal_of([&] {
+          all.take(ranks, "two", {setting_source::environment, "TROUPE_RANKS"});
+        }) == "TROUPE_RANKS: 'two' must be a whole number from 0");
+  CHECK(all.settings().ranks == 3);
+}
+
+TEST_CASE("--config beats TROUPE_CONFIG", "[runtime]") {
+  const setting& ranks = find_setting("ranks");
+  const settings_on_disk named{R"({"ranks": 2})"}, other{R"({"ranks": 3})"};
+  const std::map<std::string, std::string> environment{{"TROUPE_CONFIG", other.path().string()}};
+  CHECK(program_run{{}, environment}.value(ranks) == "3");
+  CHECK(program_run{{"--config", named.path().string()}, environment}.value(ranks) == "2");
+}
+
+TEST_CASE("a mock that was asked for by name has a device for each rank unless its devices were chosen", "[runtime]") {
+  const setting& devices = find_setting("mock.devices");
+  const program_run raised{{"--backend", "mock", "--ranks", "8"}, {}};
+  CHECK(raised.value(devices) == "8");
+  CHECK(raised.origin(devices) == "option --ranks");
+  CHECK(program_run{{"--backend", "mock", "--ranks", "2"}, {}}.value(devices) == "4");
+  CHECK(program_run{{"--backend", "mock", "--ranks", "8"}, {{"TROUPE_MOCK_DEVICES", "2"}}}.value(devices) == "2");
+}
+
+TEST_CASE("what is printed as a settings file gives the same settings when it is loaded", "[runtime]") {
+  configuration settings;
+  for (const setting& one : all_settings()) one.set(settings, other_value(one));
+  for (const configuration& each : {settings, configuration{}}) {
+    const settings_on_disk file{format_settings_file(each)};
+    gathered_settings loaded;
+    for (const setting& one : all_settings()) // so that a setting left out of the file is seen
+      loaded.take(one, one.text(defaults) == one.text(each) ? other_value(one) : one.text(defaults),
+                  {setting_source::standard, "elsewhere"});
+    loaded.take_file(file.path());
+    for (const setting& one : all_settings()) {
+      INFO(one.name);
+      CHECK(one.text(loaded.settings()) == one.text(each));
+    }
+  }
+}
+
+TEST_CASE("each setting has its line in docs/configuration.md", "[runtime]") {
+  std::ifstream file{TROUPE_SOURCE_DIR "/docs/configuration.md"};
+  REQUIRE(file);
+  std::ostringstream document;
+  document << file.rdbuf();
+  for (const setting& one : all_settings()) {
+    const std::string standard = one.text(defaults);
+    const std::string line = "| `" + std::string{one.name} + "` | `" + one.variable + "` | `" + one.option + "` | " +
+                             (standard.empty() ? "empty" : standard) + " | " + std::string{one.description} + " |\n";
+    INFO("expected: " << line);
+    CHECK(says(document.str(), line));
+  }
+}
+
+} // namespace troupe::tests
