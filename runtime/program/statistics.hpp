@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace troupe::program {
@@ -20,5 +21,25 @@ template <class Value>
 [[nodiscard]] Value median(std::vector<Value> values) {
   return percentile(std::move(values), 0.5);
 }
+
+/// \p numerators over \p denominators, each of the same block: what drifts from block to block cancels out.
+[[nodiscard]] inline std::vector<double> paired_ratios(const std::vector<double>& numerators,
+                                                       const std::vector<double>& denominators) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(numerators.size(), denominators.size()); ++i)
+    ratios.push_back(numerators[i] / denominators[i]);
+  return ratios;
+}
+
+/// One quantity, measured many times in each of several blocks. Its figures are the medians over blocks.
+struct block_figures {
+  std::vector<double> p50{}; ///< By block.
+  std::vector<double> p99{};
+
+  void add_block(const std::vector<double>& samples) {
+    p50.push_back(median(samples));
+    p99.push_back(percentile(samples, 0.99));
+  }
+};
 
 } // namespace troupe::program

@@ -1,0 +1,12 @@
+/// The subcommands of `troupe bench`. Like those of the program, each registers its options and what to run.
+#pragma once
+
+#include "commands.hpp"
+
+namespace troupe::program {
+
+/// One for each of bench_operations().
+void add_collective_benches(CLI::App& bench, action& chosen);
+void add_completion_bench(CLI::App& bench, action& chosen);
+
+} // namespace troupe::program

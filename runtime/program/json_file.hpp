@@ -1,0 +1,31 @@
+/// A JSON document that is there whole or not at all.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace troupe::program {
+
+/// Where a bench leaves its figures for machines.
+class json_file {
+public:
+  /// \p path may be empty for none, or "-" for standard output. Finds out by trying whether the file can be written.
+  /// Errors: invalid_argument.
+  explicit json_file(const std::string& path);
+
+  [[nodiscard]] bool wanted() const noexcept { return standard_output_ || !path_.empty(); }
+  /// Where tables go: standard error when the document takes standard output.
+  [[nodiscard]] std::FILE* text_output() const noexcept { return standard_output_ ? stderr : stdout; }
+  /// Writes beside the file and renames, so that nobody ever reads half of it. Does nothing when none is wanted.
+  /// Errors: invalid_argument.
+  void write(const nlohmann::ordered_json& document) const;
+
+private:
+  bool standard_output_ = false;
+  std::filesystem::path path_;
+};
+
+} // namespace troupe::program

@@ -1,0 +1,127 @@
+// What `#wrong` and the exit status say of askers that do less than they were asked.
+#include "../../support/runtimes.hpp"
+
+#include <bench_bandwidth.hpp>
+#include <bench_memory.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace program;
+
+/// Hands each request to a world, changed by \p change.
+class changing_asker final : public asker {
+public:
+  using change = void (*)(std::vector<operation>& parts);
+  changing_asker(const world& where, change how) : inner_{make_thread_asker(where)}, how_{how} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "changing"; }
+  [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
+    auto changed = parts;
+    how_(changed);
+    return inner_->ask(changed, total, depth);
+  }
+
+private:
+  std::unique_ptr<asker> inner_;
+  change how_;
+};
+
+constexpr auto as_asked = [](std::vector<operation>&) {};
+constexpr auto not_at_all = [](std::vector<operation>& parts) {
+  for (operation& part : parts) std::get<all_reduce>(part).count = 0;
+};
+constexpr auto without_the_last_element = [](std::vector<operation>& parts) {
+  for (operation& part : parts) --std::get<all_reduce>(part).count;
+};
+
+bench_case case_of(std::size_t elements, bool in_place) {
+  const bench_operation& what = bench_operations().front();
+  return {.what = &what, .shape = what.shape(elements, 3), .in_place = in_place};
+}
+
+} // namespace
+
+TEST_CASE("a check finds nothing wrong with what a world answers, at any size and alignment", "[bench]") {
+  runtime rt{mock_settings(3)};
+  const world where = rt.form_world();
+  changing_asker who{where, as_asked};
+  const bool in_place = GENERATE(false, true);
+  const std::size_t unaligned = GENERATE(0U, 1U, 5U);
+  const std::size_t elements = GENERATE(0U, 1U, 1001U, 50'000U);
+  bench_memory memory{where, elements * 4, unaligned};
+  CHECK(memory.count_wrong(who, case_of(elements, in_place), 1) == 0);
+}
+
+TEST_CASE("a check reaches beyond what fits its staging", "[bench]") {
+  auto settings = mock_settings(3);
+  settings.mock_memory_bytes = 64U << 20U;
+  runtime rt{settings};
+  const world where = rt.form_world();
+  constexpr std::size_t elements = (std::size_t{9} << 20U) / 4;
+  bench_memory memory{where, elements * 4, 0};
+  changing_asker right{where, as_asked};
+  changing_asker short_of_one{where, without_the_last_element};
+  CHECK(memory.count_wrong(right, case_of(elements, false), 1) == 0);
+  CHECK(memory.count_wrong(short_of_one, case_of(elements, false), 2) == 3);
+}
+
+TEST_CASE("a result that nobody wrote is wrong on every rank", "[bench]") {
+  runtime rt{mock_settings(3)};
+  const world where = rt.form_world();
+  bench_memory memory{where, 4000, 0};
+  changing_asker right{where, as_asked};
+  changing_asker idle{where, not_at_all};
+  CHECK(memory.count_wrong(right, case_of(1000, false), 1) == 0);
+  CHECK(memory.count_wrong(idle, case_of(1000, false), 1) == 3000); // the right result of the same seed is gone
+  CHECK(memory.count_wrong(idle, case_of(1000, true), 1) > 2900);
+}
+
+TEST_CASE("a table with a wrong value counts it and makes the program fail", "[bench]") {
+  runtime rt{mock_settings(3)};
+  const world where = rt.form_world();
+  bench_memory memory{where, 64, 0};
+  const bandwidth_plan plan{.what = &bench_operations().front(),
+                            .sizes = {8, 64},
+                            .types = {dtype::f32},
+                            .ops = {reduction::sum},
+                            .iterations = 2,
+                            .depth = 2,
+                            .warmups = 1,
+                            .blocks = 2,
+                            .checks = 2};
+  std::FILE* const table = std::tmpfile();
+  progress_line progress{table, 1};
+  changing_asker right{where, as_asked};
+  changing_asker short_of_one{where, without_the_last_element};
+  const auto good = measure_bandwidth(plan, 3, memory, right, nullptr, table, progress);
+  CHECK(good.exit_status() == 0);
+  CHECK(good.rows.size() == 2);
+  CHECK(good.rows[1]["size_bytes"] == 64);
+  CHECK(good.rows[1]["in_place"]["troupe"]["blocks_us"].size() == 2);
+  CHECK_FALSE(good.rows[1]["in_place"].contains("raw"));
+  const auto bad = measure_bandwidth(plan, 3, memory, short_of_one, nullptr, table, progress);
+  CHECK(bad.exit_status() == 1);
+  // Out of place: an element on each of three ranks, twice, at two sizes; in place the same, unless a sum over the
+  // other two happens to be nothing.
+  CHECK(bad.rows[0]["out_of_place"]["wrong"] == 6);
+  CHECK(bad.rows[1]["out_of_place"]["wrong"] == 6);
+  CHECK(bad.wrong > 12);
+  std::fclose(table);
+}
+
+TEST_CASE("the operations of the bench say what nccl-tests says of sizes and bandwidth", "[bench]") {
+  const bench_operation& what = bench_operations().front();
+  CHECK(what.name == "all_reduce");
+  CHECK(what.shape(100, 4).size(4) == 400);
+  CHECK(what.bus_factor(1) == 0.0);
+  CHECK(what.bus_factor(2) == 1.0);
+  CHECK(what.bus_factor(4) == 1.5);
+}
+
+} // namespace troupe::tests

@@ -1,0 +1,52 @@
+#include <progress_line.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
+using troupe::program::progress_line;
+using namespace std::chrono_literals;
+
+TEST_CASE("the time left is that of the work left, at the pace so far", "[bench]") {
+  CHECK(progress_line::text("size 1/4", 0, 10, 5s) == "size 1/4");
+  CHECK(progress_line::text("size 2/4", 1, 10, 5s) == "size 2/4, 0:45 left");
+  CHECK(progress_line::text("size 2/4", 10, 100, 10s) == "size 2/4, 1:30 left");
+  CHECK(progress_line::text("size 4/4", 12, 10, 60s) == "size 4/4, 0:00 left"); // more work than was expected
+}
+
+TEST_CASE("progress is shown on a terminal and taken away again", "[bench]") {
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(master >= 0);
+  REQUIRE(::grantpt(master) == 0);
+  REQUIRE(::unlockpt(master) == 0);
+  std::FILE* const terminal = std::fopen(::ptsname(master), "w"); // NOLINT(concurrency-mt-unsafe)
+  REQUIRE(terminal != nullptr);
+  {
+    progress_line line{terminal, 1};
+    line.show("size 1/4");
+    line.show("size 2/4"); // too soon after the first
+  }
+  std::fclose(terminal);
+  char seen[256];
+  const auto length = ::read(master, seen, sizeof seen);
+  ::close(master);
+  REQUIRE(length > 0);
+  CHECK(std::string(seen, static_cast<std::size_t>(length)) == "\rsize 1/4\033[K\r\033[K");
+}
+
+TEST_CASE("nothing is shown where there is no terminal", "[bench]") {
+  std::FILE* const file = std::tmpfile();
+  {
+    progress_line line{file, 1};
+    line.show("size 1/4");
+    line.done(1);
+  }
+  CHECK(std::ftell(file) == 0);
+  std::fclose(file);
+}
