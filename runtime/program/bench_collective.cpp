@@ -174,14 +174,16 @@ void add_options(CLI::App& command, collective_options& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
   command.add_option("-z,--blocking", options.blocking, "1: each operation is answered before the next is asked")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
   command.add_option("-u,--unalign", options.unaligned, "elements by which all buffers are shifted")
       ->capture_default_str()
       ->check(CLI::Range(0, 4'096));
   command.add_option("-T,--timeout", options.timeout_seconds, "deadline of troupe's requests in seconds (default 60)")
       ->check(CLI::Range(0.001, 86'400.0));
   command.add_option("-S,--report_timestamps", options.timestamps, "1: date and time of each row")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
   command.add_option("--latency-iters", options.latency_iterations, "requests in a block of the latency table")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
