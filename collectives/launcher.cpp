@@ -17,8 +17,8 @@ constexpr nanoseconds idle_park{std::chrono::seconds{1}};
 /// What the thread works on.
 class launcher::hand {
 public:
-  hand(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval)
-    : device_{std::move(where)}, profile_{profile}, check_interval_{check_interval} {}
+  hand(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval, std::function<void()> enter)
+    : device_{std::move(where)}, profile_{profile}, check_interval_{check_interval}, enter_{std::move(enter)} {}
 
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
 
@@ -37,6 +37,7 @@ public:
   }
 
   void run() {
+    if (enter_) enter_();
     device_->api().enter_thread(device_->id());
     auto last_work = std::chrono::steady_clock::now();
     auto next_check = last_work;
@@ -112,6 +113,7 @@ private:
   std::shared_ptr<device> device_;
   wait_profile profile_;
   nanoseconds check_interval_;
+  std::function<void()> enter_;
   wake_signal wake_;
   wake_signal end_;
   std::atomic<bool> stopping_{false};
@@ -124,9 +126,9 @@ private:
 };
 
 launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
-                   nanoseconds stop_deadline)
+                   nanoseconds stop_deadline, std::function<void()> enter)
   : stop_deadline_{stop_deadline},
-    hand_{std::make_shared<hand>(std::move(where), profile, check_interval)},
+    hand_{std::make_shared<hand>(std::move(where), profile, check_interval, std::move(enter))},
     thread_{[own = hand_] { own->run(); }} {}
 
 launcher::~launcher() {

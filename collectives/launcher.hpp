@@ -30,9 +30,10 @@ class launcher {
 public:
   using job = std::function<void()>;
 
-  /// \p stop_deadline is how long the destructor waits for the thread's last call (TIM-1).
+  /// \p stop_deadline is how long the destructor waits for the thread's last call (TIM-1). \p enter runs first on the
+  /// launcher's thread, before the driver prepares it; it must not throw.
   launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
-           nanoseconds stop_deadline = std::chrono::seconds{5});
+           nanoseconds stop_deadline = std::chrono::seconds{5}, std::function<void()> enter = {});
   launcher(const launcher&) = delete;
   launcher& operator=(const launcher&) = delete;
   /// Runs what has been posted, then ends the thread. A launch that never returns is left behind after a deadline, and

@@ -4,6 +4,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/locality.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,16 @@ struct device_description {
   int compute_major = 0; ///< Compute capability; 0 for a pretend device.
   int compute_minor = 0;
   std::string pci_bus_id;
+  /// Where the driver itself knows it; else the machine is asked for the PCI address (topology.hpp).
+  std::optional<locality> local{};
+};
+
+/// What a driver knows of the way from one device to another.
+struct peer_description {
+  bool access = false;               ///< Work on the one can read and write the memory of the other.
+  std::optional<bool> nvlink{};      ///< Whether NVLink joins them, directly or through switches; none: not known.
+  std::optional<int> nvlink_count{}; ///< Active links between them; none: no NVLink, or not known.
+  std::string nvlink_source{};       ///< Who told about NVLink and, where it is not the best to ask, why; for people.
 };
 
 /// Where an address lives.
@@ -68,6 +79,8 @@ public:
   [[nodiscard]] virtual std::string version() const = 0;
   [[nodiscard]] virtual int device_count() = 0;
   [[nodiscard]] virtual device_description describe(device_id id) = 0;
+  /// Neither device needs to be open. A device has access to itself. Errors: missing (no such device).
+  [[nodiscard]] virtual peer_description describe_peer(device_id from, device_id to) = 0;
 
   /// Creates what using \p id needs (its context).
   /// Errors: missing (no such device), device_occupied, too_old.

@@ -34,6 +34,9 @@ public:
   void wait(device_id id, native_stream stream, native_event event) override;
   [[nodiscard]] progress query(native_event event) override;
 
+  // cuda_peers.cpp
+  [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
+
   // cuda_memory.cpp: memory and what moves it
   [[nodiscard]] native_pool create_pool(device_id id) override;
   void destroy_pool(device_id id, native_pool pool) override;

@@ -87,13 +87,13 @@ void require_address(const void* address, const char* what) {
 } // namespace
 
 std::shared_ptr<mock_driver> make_mock_driver(mock_options options) {
-  return std::make_shared<mock_driver>(options);
+  return std::make_shared<mock_driver>(std::move(options));
 }
 
 mock_driver::mock_driver(mock_options options)
-  : options_{options},
-    memory_{options.device_count < 0 ? 0 : options.device_count, options.memory_bytes},
-    engine_{options.device_count, options.mode} {}
+  : options_{std::move(options)},
+    memory_{options_.device_count < 0 ? 0 : options_.device_count, options_.memory_bytes},
+    engine_{options_.device_count, options_.mode} {}
 
 std::string mock_driver::version() const {
   return options_.mode == engine_mode::manual ? "mock, run by hand" : "mock, run by a thread";
@@ -101,10 +101,20 @@ std::string mock_driver::version() const {
 
 device_description mock_driver::describe(device_id id) {
   engine_.throw_if_failed(id);
+  const auto index = static_cast<std::size_t>(id.value());
+  const mock_place place = index < options_.places.size() ? options_.places[index] : mock_place{};
   return {.name = "mock GPU",
           .total_bytes = memory_.limit_bytes(id),
           .free_bytes = memory_.free_bytes(id),
-          .pci_bus_id = "mock:" + to_string(id)};
+          .pci_bus_id = place.pci_bus_id.empty() ? "mock:" + to_string(id) : place.pci_bus_id,
+          .local = place.local};
+}
+
+peer_description mock_driver::describe_peer(device_id from, device_id to) {
+  engine_.require(from);
+  engine_.require(to);
+  if (from != to && options_.peers) return options_.peers(from, to);
+  return {.access = true, .nvlink_source = "mock"};
 }
 
 void mock_driver::open(device_id id) {

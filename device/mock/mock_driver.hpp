@@ -9,18 +9,31 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace troupe {
+
+/// Where a pretend device pretends to be.
+struct mock_place {
+  std::string pci_bus_id{};        ///< Empty: "mock:N", which no machine has.
+  std::optional<locality> local{}; ///< None: unknown, unless the machine has the address.
+};
 
 struct mock_options {
   int device_count = 4;
   std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
   engine_mode mode = engine_mode::threaded;
   bool word_operations = true; ///< As of a GPU that lacks them, where false.
+  std::vector<mock_place> places{}; ///< By device; those beyond its end pretend nothing.
+  /// Between two different devices; none: access, and nothing known of NVLink.
+  std::function<peer_description(device_id from, device_id to)> peers{};
 };
 
 /// The mock. See troupe::driver for what each function does.
@@ -38,6 +51,7 @@ public:
   [[nodiscard]] std::string version() const override;
   [[nodiscard]] int device_count() override { return options_.device_count; }
   [[nodiscard]] device_description describe(device_id id) override;
+  [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
   void open(device_id id) override;
   void enter_thread(std::optional<device_id> id) override;
 

@@ -43,6 +43,12 @@ class CheckLayers(TreeTest):
         self.plant("collectives/launcher.cpp", "#include <nccl.h>\n")
         self.assert_catches("check-layers", "NCCL", "collectives/nccl")
 
+    def test_hwloc_outside_device_is_caught(self):
+        for header in ("hwloc.h", "hwloc/helper.h"):
+            with self.subTest(header):
+                self.plant("runtime/runtime.cpp", f"#include <{header}>\n")
+                self.assert_catches("check-layers", "runtime/runtime.cpp:1:", "hwloc", "allowed in device")
+
     def test_libraries_of_the_runtime_are_caught_below_it(self):
         for header in ("spdlog/spdlog.h", "CLI/CLI.hpp", "nlohmann/json.hpp"):
             with self.subTest(header):

@@ -22,6 +22,7 @@ class TreeTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         self.plant("device/stream.hpp", "/// A stream (ONE-1), in UTF-8.\n#include <vector>\n")
+        self.plant("device/machine.cpp", "#include <hwloc.h>\n")
         self.plant("device/cuda/cuda_driver.cpp", "#include <cuda_runtime_api.h>\n#include <cuda.h>\n")
         self.plant("completion/poller.cpp", '#include <troupe/device/stream.hpp>\n#include "slot.hpp"\n')
         self.plant("completion/slot.hpp", "")

@@ -1,0 +1,34 @@
+/// CPUs by number, as a plain value: what is local to a device, and where a thread may run.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// CPUs as the operating system numbers them, sorted, each once.
+class cpu_set {
+public:
+  cpu_set() = default;
+  cpu_set(std::initializer_list<int> cpus);
+  explicit cpu_set(std::vector<int> cpus);
+
+  [[nodiscard]] const std::vector<int>& cpus() const noexcept { return cpus_; }
+  [[nodiscard]] std::size_t size() const noexcept { return cpus_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return cpus_.empty(); }
+
+  friend bool operator==(const cpu_set&, const cpu_set&) = default;
+
+private:
+  std::vector<int> cpus_;
+};
+
+[[nodiscard]] cpu_set union_of(const cpu_set& left, const cpu_set& right);
+[[nodiscard]] cpu_set intersection_of(const cpu_set& left, const cpu_set& right);
+
+/// As the kernel's lists are written, e.g. "0-15,32"; empty for none.
+[[nodiscard]] std::string to_string(const cpu_set& cpus);
+
+} // namespace troupe
