@@ -4,6 +4,7 @@
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -11,8 +12,10 @@ namespace troupe {
 namespace {
 
 selected_backend select_mock(const configuration& settings, std::string why) {
-  return {make_mock_driver({.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes}),
-          make_mock_backend(), std::move(why)};
+  mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
+  for (const cpu_set& cpus : settings.mock_cpus)
+    options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
+  return {make_mock_driver(std::move(options)), make_mock_backend(), std::move(why)};
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {

@@ -4,6 +4,8 @@
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/wake_signal.hpp>
+#include <troupe/device/cpu_set.hpp>
+#include <troupe/device/thread_binding.hpp>
 #include <troupe/runtime/launch_environment.hpp>
 
 #include <array>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -45,6 +48,7 @@ struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
+  thread_placement placement = thread_placement::near_device; ///< Of launchers and poller.
   /// Ranks of a world that lives in this process alone; 0 means one for each device.
   int ranks = 0;
   /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.
@@ -53,8 +57,10 @@ struct configuration {
   std::optional<std::filesystem::path> nccl_library;
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
-  std::size_t pool_reserve_bytes = 0;                   ///< Grown on each device before the world is ready.
-  std::size_t scheduler_threads = 0;                    ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
+  /// CPUs that each pretend device, in order, pretends to be near to; beyond the end, and where empty: unknown.
+  std::vector<cpu_set> mock_cpus;
+  std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
+  std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
   world_deadlines deadlines;
   track_limits limits;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.

@@ -5,6 +5,7 @@
 #include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/thread_plan.hpp>
 #include <troupe/runtime/world_core.hpp>
 
 #include <algorithm>
@@ -60,9 +61,13 @@ public:
     if (wait.used != settings.profile)
       log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
                "instead of " + std::string{to_string(settings.profile)});
+    threads = place_threads();
     services = {.time = std::make_shared<monotonic_clock>(),
                 .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
-                                                   [api = selected.api] { api->enter_thread(std::nullopt); }),
+                                                   [api = selected.api, near = threads.poller] {
+                                                     begin_thread("troupe/poll", near);
+                                                     api->enter_thread(std::nullopt);
+                                                   }),
                 .strategy = settings.strategy,
                 .limits = settings.limits};
     services.poller->start();
@@ -99,6 +104,13 @@ public:
     return static_cast<std::size_t>(rank_count()) + 1 + worker_count(settings);
   }
 
+  [[nodiscard]] thread_plan place_threads() const {
+    if (settings.placement == thread_placement::anywhere) return {};
+    std::vector<device_id> in_use;
+    for (int i = 0; i < rank_count(); ++i) in_use.emplace_back(device_of_first_rank().value() + i);
+    return plan_threads(*selected.api, in_use, wait.used != latency_profile::frugal);
+  }
+
   /// Opens what rank \p self needs on first use.
   [[nodiscard]] local_rank make_local(rank self, device_id where) {
     auto& opened = devices[where];
@@ -112,7 +124,10 @@ public:
       services.slots = std::make_shared<slot_table>(opened, slots_per_device *
                                                                 static_cast<std::size_t>(selected.api->device_count()));
     auto& hand = launchers[where];
-    if (!hand) hand = std::make_shared<launcher>(opened, wait.wait, settings.limits.check_interval);
+    if (!hand)
+      hand = std::make_shared<launcher>(
+          opened, wait.wait, settings.limits.check_interval, std::chrono::seconds{5},
+          [where, near = threads.launcher_of(where)] { begin_thread("troupe/gpu" + to_string(where), near); });
     return {self, opened, hand};
   }
 
@@ -122,6 +137,7 @@ public:
   std::unique_ptr<caf::actor_system_config> system_settings;
   caf::actor_system system;
   std::shared_ptr<helper_crew> helpers;
+  thread_plan threads;
   pipeline_services services;
   std::mutex guard;
   std::map<device_id, std::shared_ptr<device>> devices;
@@ -221,7 +237,8 @@ backend& runtime::collectives() noexcept {
 std::string runtime::describe() const {
   const parts& p = *parts_;
   return std::string{p.selected.collectives->version()} + ", " + p.selected.api->version() + ", profile " +
-         std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text();
+         std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text() + ", threads " +
+         std::string{to_string(p.settings.placement)};
 }
 
 } // namespace troupe

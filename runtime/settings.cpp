@@ -119,6 +119,8 @@ std::vector<setting> make_table() {
           usual, "profile", "how long threads spin before parking: latency, balanced or frugal"),
       at<named<parse_completion_strategy>, &c::strategy>(usual, "strategy",
                                                          "how completions are seen: auto, flag, event or host_fn"),
+      at<named<parse_thread_placement>, &c::placement>(usual, "placement",
+                                                       "where launchers and poller run: near (their GPUs) or none"),
       called("TROUPE_NCCL_LIBRARY", "--nccl",
              at<path, &c::nccl_library>(usual, "nccl_library",
                                         "the NCCL library; empty is the one that the linker finds")),

@@ -45,6 +45,7 @@ TEST_CASE("an empty environment leaves the defaults", "[runtime]") {
   const environment none{{}};
   const auto settings = configuration::from_environment();
   CHECK(settings.backend == backend_choice::automatic);
+  CHECK(settings.placement == thread_placement::near_device);
   CHECK(!settings.position);
 }
 
@@ -59,6 +60,7 @@ TEST_CASE("the process's environment sets values and place, over what its settin
                          {"TROUPE_BACKEND", "mock"},
                          {"TROUPE_PROFILE", "frugal"},
                          {"TROUPE_STRATEGY", "event"},
+                         {"TROUPE_PLACEMENT", "none"},
                          {"TROUPE_NCCL_LIBRARY", "/some/libnccl.so"},
                          {"RANK", "5"},
                          {"WORLD_SIZE", "8"},
@@ -67,6 +69,7 @@ TEST_CASE("the process's environment sets values and place, over what its settin
   CHECK(settings.backend == backend_choice::mock);
   CHECK(settings.profile == latency_profile::frugal);
   CHECK(settings.strategy == completion_strategy::event);
+  CHECK(settings.placement == thread_placement::anywhere);
   CHECK(settings.nccl_library == "/some/libnccl.so");
   CHECK(settings.log_level == "error");
   CHECK(settings.position.value().rank == 5);
@@ -77,7 +80,7 @@ TEST_CASE("a settings file that is named is loaded in place of the environment's
   const environment set{{{"TROUPE_CONFIG", other.path().string()}, {"TROUPE_PROFILE", "latency"}}};
   const auto settings = configuration::load(named.path());
   CHECK(settings.ranks == 2);
-  CHECK(settings.strategy == completion_strategy::flag);
+  CHECK(settings.strategy == completion_strategy::automatic);
   CHECK(settings.profile == latency_profile::latency);
 }
 
