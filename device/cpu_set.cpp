@@ -10,8 +10,7 @@ cpu_set::cpu_set(std::initializer_list<int> cpus) : cpu_set{std::vector<int>(cpu
 
 cpu_set::cpu_set(std::vector<int> cpus) : cpus_{std::move(cpus)} {
   std::ranges::sort(cpus_);
-  const auto repeated = std::ranges::unique(cpus_);
-  cpus_.erase(repeated.begin(), repeated.end());
+  cpus_.erase(std::unique(cpus_.begin(), cpus_.end()), cpus_.end());
 }
 
 cpu_set union_of(const cpu_set& left, const cpu_set& right) {

@@ -72,6 +72,20 @@ TEST_CASE("a launcher runs what is posted on one thread of its own, in the order
   CHECK_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
+TEST_CASE("what a launcher is to do at its beginning runs on its thread, before any job", "[collectives]") {
+  std::thread::id begun_on;
+  std::thread::id worked_on;
+  launcher hand{mock_device(), parks, 1ms, 5s, [&] { begun_on = std::this_thread::get_id(); }};
+  bool had_begun = false;
+  hand.post([&] {
+    worked_on = std::this_thread::get_id();
+    had_begun = begun_on == worked_on;
+  });
+  settle(hand);
+  CHECK(had_begun);
+  CHECK(worked_on != std::this_thread::get_id());
+}
+
 TEST_CASE("posts of several threads are all run, each thread's in its own order", "[collectives][ORD-1]") {
   constexpr int posters = 4;
   constexpr int each = 500;
