@@ -38,4 +38,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/troupeConfigVersi
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/troupeConfig.cmake
               ${PROJECT_BINARY_DIR}/package/troupeConfigVersion.cmake ${PROJECT_SOURCE_DIR}/cmake/find_caf.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/find_hwloc.cmake
         DESTINATION ${package_dir})

@@ -11,9 +11,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 namespace troupe::tests {
 
@@ -40,11 +42,6 @@ std::string file_with(const setting& one, const std::string& value) {
   return "{\"" + std::string{one.name} + "\": \"" + value + "\"}";
 }
 
-/// A value in the environment, or nothing where it cannot be told from an unset variable.
-std::map<std::string, std::string> environment_with(const setting& one, const std::string& value) {
-  return {{one.variable, value}};
-}
-
 /// What the program makes of these sources.
 class program_run {
 public:
@@ -63,10 +60,12 @@ private:
   gathered_settings all_;
 };
 
-/// Converts to whatever a member may be.
+/// Converts to whatever a member may be; only the compiler asks.
 struct anything {
   template <class T>
-  operator T() const; // NOLINT(google-explicit-constructor): that is what it is for
+  operator T() const { // NOLINT(google-explicit-constructor): that is what it is for
+    throw std::logic_error{"never called"};
+  }
 };
 
 /// The number of members of an aggregate, which takes as many initialisers and no more.
@@ -126,11 +125,11 @@ TEST_CASE("options beat the environment, which beats the file, which beats the d
 
     // An empty path cannot be said by a variable: that is an unset one.
     const std::string second = standard.empty() ? "/second" : standard;
-    const program_run from_environment{{"--config", path}, environment_with(one, second)};
+    const program_run from_environment{{"--config", path}, {{one.variable, second}}};
     CHECK(from_environment.value(one) == second);
     CHECK(from_environment.origin(one) == "environment " + one.variable);
 
-    const program_run from_option{{"--config", path, one.option, other}, environment_with(one, second)};
+    const program_run from_option{{"--config", path, one.option, other}, {{one.variable, second}}};
     CHECK(from_option.value(one) == other);
     CHECK(from_option.origin(one) == "option " + one.option);
   }
