@@ -24,6 +24,7 @@ class Scripts(unittest.TestCase):
     def test_shell_scripts_pass_shellcheck(self):
         if not shutil.which("shellcheck"):
             self.skipTest("shellcheck is not installed (tools/install-dependencies --checks)")
-        scripts = [str(script) for script in SCRIPTS if is_shell(script)]
-        told = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+        scripts = [script for script in SCRIPTS if is_shell(script)] + sorted((TOOLS / "parts").glob("*.bash"))
+        told = subprocess.run(["shellcheck", "-x", "-s", "bash", *map(str, scripts)], cwd=TOOLS.parent,
+                              capture_output=True, text=True, check=False)
         self.assertEqual(told.returncode, 0, told.stdout)

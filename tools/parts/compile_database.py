@@ -1,0 +1,110 @@
+"""What a build knows of the sources: the command that compiles each, and what of troupe each includes."""
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+LAYERS = ("device", "completion", "collectives", "actors", "runtime")
+FOLDERS = (*LAYERS, "tests", "examples", "bench")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def add_options(options):
+    """The options of every check that works on a build."""
+    options.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent.parent,
+                         help="the tree to check (default: this one)")
+    options.add_argument("--preset", default="dev", help="the build whose flags are used (default: dev)")
+    options.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (default: one a core)")
+
+
+class CompileDatabase:
+    def __init__(self, root, preset):
+        """Configures the preset where it has not been."""
+        self.root = root.resolve()
+        self.folder = self.root / "build" / preset
+        file = self.folder / "compile_commands.json"
+        if not file.exists():
+            told = subprocess.run(["cmake", "--preset", preset], cwd=self.root, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+            if told.returncode != 0:
+                sys.exit(f"{told.stdout}\nthe preset {preset} cannot be configured")
+        self.entries = {}
+        for entry in json.loads(file.read_text(encoding="utf-8")):
+            path = pathlib.Path(os.path.normpath(pathlib.Path(entry["directory"]) / entry["file"]))
+            if path.is_relative_to(self.root) and path.relative_to(self.root).parts[0] in FOLDERS:
+                self.entries[path] = entry
+
+    def flags(self, path):
+        """The command of a source without its input and output."""
+        entry = self.entries[path]
+        words = entry.get("arguments") or shlex.split(entry["command"])
+        kept = []
+        for word, before in zip(words, [None, *words]):
+            if word in ("-o", "-c") or before == "-o" or word == entry["file"]:
+                continue
+            kept.append(word)
+        return kept
+
+    def nearest(self, path):
+        """The source that shares the most folders with this file: the one that is compiled as the file should be."""
+        def shared(source):
+            return len(os.path.commonpath([source, path]))
+        return max(sorted(self.entries), key=shared)
+
+    @functools.cache
+    def included(self, path):
+        """Files of the tree that a file includes itself."""
+        found = []
+        for bracket, name in INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
+            if name.startswith("troupe/"):
+                places = [self.root / name[len("troupe/"):], self.root / "runtime" / name[len("troupe/"):]]
+            elif bracket == '"':
+                places = [path.parent / name, *(self.root / folder / name for folder in ("tests", "runtime/program"))]
+            else:
+                places = []
+            found += [pathlib.Path(os.path.normpath(place)) for place in places if place.is_file()][:1]
+        return found
+
+    def closure(self, path):
+        """A file and every file of the tree that it includes, directly or not."""
+        seen, waiting = set(), [path]
+        while waiting:
+            one = waiting.pop()
+            if one not in seen:
+                seen.add(one)
+                waiting += self.included(one)
+        return seen
+
+
+class Stamps:
+    """Remembers what was found clean by what it was made of, so that a check repeats only what has changed."""
+
+    def __init__(self, folder, *makings):
+        self.folder = folder
+        self.makings = makings
+
+    def file(self, *makings):
+        summed = hashlib.sha256()
+        for making in (*self.makings, *makings):
+            data = making.read_bytes() if isinstance(making, pathlib.Path) else str(making).encode()
+            summed.update(hashlib.sha256(data).digest())
+        return self.folder / summed.hexdigest()
+
+    def knows(self, stamp):
+        return stamp.exists()
+
+    def keep(self, stamp):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+
+
+def in_parallel(jobs, work, items):
+    """The results of work(item), in the order of the items."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(work, items)

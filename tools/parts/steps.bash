@@ -1,0 +1,88 @@
+# The steps of a check, for bash scripts to source: each is run, timed and counted, and one that fails does not keep the
+# next from running. A step whose output has a line "N passed, N failed, N skipped" counts what the last such line
+# says, any other step counts as one. To be sourced in the root of the tree.
+#
+#   steps_choose TIERS [NAME...]    which steps are run: those of these tiers, or only these names
+#   steps_list                      from here on steps are listed, not run
+#   step TIER NAME COMMAND...       runs a step, if it is chosen
+#   step_skipped TIER NAME WHY      says that a step cannot be run here, if it is chosen
+#   steps_end                       prints times and the sum, and fails if a step failed
+
+steps_tiers=
+steps_names=()
+steps_known=()
+steps_times=()
+steps_failed=0
+steps_listing=no
+steps_logs=
+steps_summary='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
+
+steps_choose() {
+  steps_tiers=" $1 "
+  shift
+  steps_names=("$@")
+  steps_logs=$(mktemp -d)
+  trap 'rm -rf "$steps_logs"' EXIT
+}
+
+steps_list() { steps_listing=yes; }
+
+step_chosen() {
+  local tier=$1 name=$2
+  steps_known+=("$name")
+  if [[ ${#steps_names[@]} -gt 0 ]]; then
+    [[ " ${steps_names[*]} " == *" $name "* ]] || return 1
+  else
+    [[ $steps_tiers == *" $tier "* ]] || return 1
+  fi
+  [[ $steps_listing == no ]] || { printf '%-6s %s\n' "$tier" "$name"; return 1; }
+}
+
+step_log() { printf '%s/%03d' "$steps_logs" "${#steps_times[@]}"; }
+
+step_note() {
+  local seconds=$1 verdict=$2
+  shift 2
+  steps_times+=("$(printf '%5d s  %-7s  %s' "$seconds" "$verdict" "$*")")
+}
+
+step() {
+  step_chosen "$1" "$2" || return 0
+  local name=$2 begun=$SECONDS verdict=ok log sum='1 passed, 0 failed, 0 skipped'
+  shift 2
+  log=$(step_log)
+  echo "== $name"
+  if ! "$@" </dev/null 2>&1 | tee "$log"; then
+    verdict=FAILED
+    steps_failed=1
+    sum='0 passed, 1 failed, 0 skipped'
+  fi
+  local counted
+  counted=$(grep -E "$steps_summary" "$log" | tail -n 1 || true)
+  # A failure that the step's own count does not show counts all the same.
+  [[ -n $counted && ($verdict == ok || $counted != *" 0 failed"*) ]] || echo "$sum" >>"$log"
+  step_note $((SECONDS - begun)) "$verdict" "$name"
+}
+
+step_skipped() {
+  step_chosen "$1" "$2" || return 0
+  echo "== $2"
+  echo "skipped: $3"
+  echo '0 passed, 0 failed, 1 skipped' >"$(step_log)"
+  step_note 0 skipped "$2: $3"
+}
+
+steps_end() {
+  local name
+  for name in "${steps_names[@]}"; do
+    [[ " ${steps_known[*]} " == *" $name "* ]] ||
+      { echo "there is no step '$name': --list names them" >&2; steps_failed=1; }
+  done
+  [[ $steps_listing == no ]] || return "$steps_failed"
+  [[ ${#steps_times[@]} -gt 0 ]] || return 1
+  echo
+  printf '%s\n' "${steps_times[@]}"
+  printf '%5d s  in all\n\n' "$SECONDS"
+  tools/summarise-tests "$steps_logs"/* || steps_failed=1
+  return "$steps_failed"
+}
