@@ -41,7 +41,7 @@
 #define TROUPE_LOCAL_TYPES_END(block)
 #define TROUPE_REGISTER_LOCAL_TYPES(block) static_cast<void>(0)
 #else
-#define TROUPE_LOCAL_TYPES_BEGIN(block, offset) CAF_BEGIN_TYPE_ID_BLOCK(block, caf::first_custom_type_id + offset)
+#define TROUPE_LOCAL_TYPES_BEGIN(block, offset) CAF_BEGIN_TYPE_ID_BLOCK(block, caf::first_custom_type_id + (offset))
 #define TROUPE_LOCAL_TYPES_AFTER(block, previous) CAF_BEGIN_TYPE_ID_BLOCK(block, ::caf::id_block::previous::end)
 #define TROUPE_LOCAL_TYPE(block, type)                                                                                 \
   CAF_ADD_TYPE_ID(block, (type))                                                                                       \

@@ -161,7 +161,7 @@ void world_actor::announce(const world_event& event) {
   plan_.board->publish(event);
 }
 
-void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, step work) {
+void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work) {
   const auto world = caf::actor_cast<world_inner_handle>(this);
   // A rank whose pipeline could not even be made has nothing to do, and says so.
   for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)

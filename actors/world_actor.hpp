@@ -30,7 +30,7 @@ private:
 
   using step = std::function<void(rank_pipeline&)>;
   /// Runs \p work on every local rank's pipeline in helpers, and reports each end to this actor.
-  void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, step work);
+  void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
 
   world_plan plan_;
   world_state state_;

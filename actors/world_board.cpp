@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-void world_board::publish(world_event event) {
+void world_board::publish(const world_event& event) {
   std::vector<listener> listeners;
   {
     const std::lock_guard lock{guard_};

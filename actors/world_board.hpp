@@ -16,7 +16,7 @@ class world_board {
 public:
   using listener = std::function<void(const world_event&)>;
 
-  void publish(world_event event);
+  void publish(const world_event& event);
   [[nodiscard]] world_event latest() const;
   /// Waits until \p enough says yes to the latest event, at most \p at_most. Returns whether it did.
   [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;

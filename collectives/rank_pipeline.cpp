@@ -1,5 +1,6 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 
+#include <algorithm>
 #include <array>
 #include <future>
 #include <utility>
@@ -29,9 +30,7 @@ public:
   [[nodiscard]] const operation& what() const noexcept { return what_; }
 
   [[nodiscard]] bool inputs_ready() const override {
-    for (const event* one : ready_events(what_))
-      if (one != nullptr && !one->reached()) return false;
-    return true;
+    return std::ranges::all_of(ready_events(what_), [](const event* one) { return one == nullptr || one->reached(); });
   }
 
 private:

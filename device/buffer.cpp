@@ -12,7 +12,7 @@ namespace {
 /// Page-locked host memory of troupe's own.
 class pinned_block final : public memory_block {
 public:
-  pinned_block(std::shared_ptr<device> where, std::size_t size_bytes)
+  pinned_block(const std::shared_ptr<device>& where, std::size_t size_bytes)
     : memory_block{where, memory_kind::pinned, size_bytes > 0 ? where->api().allocate_pinned(size_bytes) : nullptr,
                    size_bytes} {}
 

@@ -16,7 +16,7 @@ struct registry {
 };
 
 // Never destroyed: communicators held by static objects may go after it would have.
-registry& the_registry() noexcept {
+registry& the_registry() {
   static auto* const instance = new registry;
   return *instance;
 }

@@ -55,7 +55,7 @@ private:
 
   std::shared_ptr<const nccl_library> library_;
   const nccl_functions& nccl_;
-  ncclUniqueId id_;
+  ncclUniqueId id_{};
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
 
   mutable std::mutex guard_; ///< Of all below.

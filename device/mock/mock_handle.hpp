@@ -16,8 +16,8 @@ namespace troupe {
 
 template <class Native>
 [[nodiscard]] Native to_native(std::uint64_t number) noexcept {
-  return reinterpret_cast<Native>(
-      static_cast<std::uintptr_t>(number)); // NOLINT(performance-no-int-to-ptr): never dereferenced
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced
+  return reinterpret_cast<Native>(static_cast<std::uintptr_t>(number));
 }
 
 template <class Native>
