@@ -79,7 +79,7 @@ void check(const configuration& settings);
 /// The waiting of \p profile where \p spinners threads would spin on \p cores: falls to frugal where they do not fit.
 struct chosen_wait {
   wait_profile wait;
-  latency_profile used;
+  latency_profile used{};
 };
 [[nodiscard]] chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept;
 

@@ -75,11 +75,13 @@ step_skipped() {
 steps_end() {
   local name
   for name in "${steps_names[@]}"; do
-    [[ " ${steps_known[*]} " == *" $name "* ]] ||
-      { echo "there is no step '$name': --list names them" >&2; steps_failed=1; }
+    [[ " ${steps_known[*]} " != *" $name "* ]] || continue
+    echo "there is no step '$name': --list names them" >&2
+    echo '0 passed, 1 failed, 0 skipped' >"$(step_log)"
+    step_note 0 FAILED "$name: there is no such step"
+    steps_failed=1
   done
   [[ $steps_listing == no ]] || return "$steps_failed"
-  [[ ${#steps_times[@]} -gt 0 ]] || return 1
   echo
   printf '%s\n' "${steps_times[@]}"
   printf '%5d s  in all\n\n' "$SECONDS"
