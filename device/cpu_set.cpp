@@ -1,6 +1,8 @@
 #include <troupe/device/cpu_set.hpp>
+#include <troupe/device/error.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <utility>
 
@@ -37,6 +39,37 @@ std::string to_string(const cpu_set& cpus) {
     first = std::next(last);
   }
   return list;
+}
+
+cpu_set parse_cpu_set(std::string_view list) {
+  constexpr int most = 1 << 16; // of CPUs in one machine: a typing error must not fill the memory
+  const auto refuse = [list] {
+    return exception{errc::invalid_argument,
+                     "'" + std::string{list} + "' is no list of CPUs: write numbers and ranges, as 0-15,32"};
+  };
+  std::vector<int> cpus;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  const auto number = [&] {
+    int value = -1;
+    const auto [next, problem] = std::from_chars(at, end, value);
+    if (problem != std::errc{} || value < 0 || value >= most) throw refuse();
+    at = next;
+    return value;
+  };
+  while (at != end) {
+    const int first = number();
+    int last = first;
+    if (at != end && *at == '-') {
+      ++at;
+      last = number();
+    }
+    if (last < first) throw refuse();
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (at == end) break;
+    if (*at != ',' || ++at == end) throw refuse();
+  }
+  return cpu_set{std::move(cpus)};
 }
 
 } // namespace troupe

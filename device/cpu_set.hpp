@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -30,5 +31,7 @@ private:
 
 /// As the kernel's lists are written, e.g. "0-15,32"; empty for none.
 [[nodiscard]] std::string to_string(const cpu_set& cpus);
+/// What to_string() writes. Errors: invalid_argument.
+[[nodiscard]] cpu_set parse_cpu_set(std::string_view list);
 
 } // namespace troupe

@@ -68,6 +68,25 @@ struct path {
   static std::string print(const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }
 };
 
+/// One list for each device, with semicolons between them.
+struct cpu_lists {
+  static constexpr std::string_view form = "CPUS;CPUS...";
+  static std::vector<cpu_set> parse(std::string_view text) {
+    std::vector<cpu_set> lists;
+    while (!text.empty()) {
+      const std::size_t end = text.find(';');
+      lists.push_back(parse_cpu_set(text.substr(0, end)));
+      text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    }
+    return lists;
+  }
+  static std::string print(const std::vector<cpu_set>& lists) {
+    std::string text;
+    for (std::size_t i = 0; i < lists.size(); ++i) text += (i == 0 ? "" : ";") + to_string(lists[i]);
+    return text;
+  }
+};
+
 struct log_level {
   static constexpr std::string_view form = "NAME";
   static std::string parse(std::string_view text) {
@@ -131,6 +150,7 @@ std::vector<setting> make_table() {
              at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
       at<number<int, 1>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
       at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
+      at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
       at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
       at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),

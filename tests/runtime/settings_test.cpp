@@ -25,7 +25,8 @@ const configuration defaults;
 
 /// A value of this setting other than its default.
 std::string other_value(const setting& one) {
-  for (const char* text : {"3", "7s", "3M", "mock", "frugal", "event", "debug", "/elsewhere/libnccl.so", "none"}) {
+  for (const char* text :
+       {"3", "7s", "3M", "mock", "frugal", "event", "debug", "/elsewhere/libnccl.so", "none", "0-3,8;4"}) {
     configuration changed;
     try {
       one.set(changed, text);
@@ -123,8 +124,8 @@ TEST_CASE("options beat the environment, which beats the file, which beats the d
     CHECK(from_file.value(one) == other);
     CHECK(from_file.origin(one) == "file " + path + ":1");
 
-    // An empty path cannot be said by a variable: that is an unset one.
-    const std::string second = standard.empty() ? "/second" : standard;
+    // What is empty cannot be said by a variable: that is an unset one.
+    const std::string second = standard.empty() ? (one.form == "PATH" ? "/second" : "1") : standard;
     const program_run from_environment{{"--config", path}, {{one.variable, second}}};
     CHECK(from_environment.value(one) == second);
     CHECK(from_environment.origin(one) == "environment " + one.variable);
