@@ -29,7 +29,7 @@ struct completion_options {
   std::vector<std::string> strategies{"flag", "event", "host_fn"};
   std::size_t blocks = 7;
   std::size_t iterations = 200;
-  std::size_t depth = 64;
+  std::size_t depth = 32;
   std::size_t looks = 100;
   std::string bytes = "4";
   std::string json_path;
