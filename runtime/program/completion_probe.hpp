@@ -21,7 +21,8 @@ namespace troupe::program {
 /// Threads: one, which spins.
 class completion_probe {
 public:
-  /// Behind a closed gate CUDA takes 48 host functions, and holds the caller of the 64th: the CPU would wait for itself.
+  /// Behind a closed gate CUDA takes 48 host functions, and holds the caller of the 64th: the CPU would wait for
+  /// itself.
   static constexpr std::size_t largest_depth = 48;
 
   completion_probe(std::shared_ptr<device> where, std::unique_ptr<completion_source> source,
