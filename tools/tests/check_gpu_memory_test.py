@@ -36,7 +36,7 @@ class CheckGpuMemory(unittest.TestCase):
         self.assertIn(f"--tool memcheck --report-api-errors no --error-exitcode 86 {self.bundle}/bin/troupe_tests "
                       f"[gpu]~[nccl] --order rand libraries=/nccl/lib:{self.bundle}/lib", told.stdout)
         self.assertIn("gpu=1", told.stdout)
-        self.assertIn("troupe_tests [gpu] libraries", self.check().stdout)
+        self.assertIn("troupe_tests [gpu]~[not-under-memcheck] libraries", self.check().stdout)
 
     def test_a_machine_without_the_sanitizer_is_told_what_to_install(self):
         told = self.check()
