@@ -18,7 +18,7 @@ bool find(void* library, const char* symbol, Function& function, std::string& fa
 nvml_access open() {
   void* const library = ::dlopen(soname, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* words = ::dlerror();
+    const char* words = ::dlerror(); // NOLINT(concurrency-mt-unsafe): its text is the thread's own
     return {.functions = nullptr, .failure = words != nullptr ? words : std::string{soname} + " cannot be opened"};
   }
   nvml_functions found;

@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::array placements{false, true}; // in place
 
+constexpr std::size_t index_of(bool in_place) noexcept {
+  return in_place ? 1 : 0;
+}
+
 /// Microseconds for each operation, by block.
 struct placement_times {
   std::vector<double> ours;
@@ -77,10 +81,10 @@ private:
     std::array<std::vector<operation>, placements.size()> parts;
     const bench_shape shape = plan_.what->shape(size_bytes / troupe::size_bytes(type), ranks_);
     for (const bool in_place : placements) {
-      cases[in_place] = {.what = plan_.what, .shape = shape, .type = type, .op = op, .in_place = in_place};
-      parts[in_place] = memory_.parts(cases[in_place]);
-      if (raw_ != nullptr) static_cast<void>(raw_->run(parts[in_place], plan_.warmups, plan_.warmups));
-      static_cast<void>(who_.ask(parts[in_place], plan_.warmups, plan_.warmups));
+      cases[index_of(in_place)] = {.what = plan_.what, .shape = shape, .type = type, .op = op, .in_place = in_place};
+      parts[index_of(in_place)] = memory_.parts(cases[index_of(in_place)]);
+      if (raw_ != nullptr) static_cast<void>(raw_->run(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
+      static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
     }
     const std::size_t bytes = shape.size(troupe::size_bytes(type));
     std::array<placement_times, placements.size()> times;
@@ -89,14 +93,14 @@ private:
       // Who goes first alternates, and which placement does, so that a drift favours nobody.
       for (const bool second : {false, true}) {
         const bool in_place = second != (block / 2 % 2 != 0);
-        measure_pair(parts[in_place], block % 2 == 0, times[in_place]);
+        measure_pair(parts[index_of(in_place)], block % 2 == 0, times[index_of(in_place)]);
         progress_.done(operation_work(bytes) * static_cast<double>(plan_.iterations) * (raw_ != nullptr ? 2 : 1));
       }
     }
     for (const bool in_place : placements)
       for (std::size_t i = 0; i < plan_.checks; ++i) {
         progress_.show(position_ + ", check " + std::to_string(i + 1) + "/" + std::to_string(plan_.checks));
-        times[in_place].wrong += memory_.count_wrong(who_, cases[in_place], ++seed_);
+        times[index_of(in_place)].wrong += memory_.count_wrong(who_, cases[index_of(in_place)], ++seed_);
         progress_.done(check_work(bytes, ranks_));
       }
     report(bytes, shape.count, type, op, times);
@@ -132,7 +136,7 @@ private:
     json row{
         {"size_bytes", bytes}, {"count", count}, {"type", to_string(type)}, {"redop", to_string(op)}, {"root", -1}};
     for (const bool in_place : placements) {
-      const placement_times& one = times[in_place];
+      const placement_times& one = times[index_of(in_place)];
       const bandwidth ours = bandwidth_of(bytes, one.ours);
       cells.insert(cells.end(), {fixed(ours.microseconds), fixed(ours.algorithm), fixed(ours.bus),
                                  plan_.checks > 0 ? std::to_string(one.wrong) : "N/A"});

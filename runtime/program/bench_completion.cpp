@@ -84,7 +84,8 @@ void measure(contender& one, const completion_options& how, std::size_t what, st
     if (keep) one.figures[what].add_block(samples);
     return;
   }
-  std::vector<double> armed, unarmed;
+  std::vector<double> armed;
+  std::vector<double> unarmed;
   for (const bool arms : {block % 2 == 0, block % 2 != 0})
     (arms ? armed : unarmed) = one.probe->each_of_many(how.iterations, how.depth, arms);
   if (!keep) return;
@@ -164,8 +165,8 @@ int run(const completion_options& options) {
           " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
       "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
           " others not done; look: one look at one not done, mean of " + std::to_string(options.looks),
-      "release-seen: from the CPU's opening of a gate in front of the mark; enqueue-seen: from before the operation's "
-      "enqueuing",
+      "release-seen: from the CPU's opening of a gate in front of the mark; " +
+          std::string{"enqueue-seen: from before the operation's enqueuing"},
       "op: each of " + std::to_string(options.depth) + " operations in a row, from the opening of a gate to the last",
       "bare: a word of pinned memory written in the stream, without strategy"};
   std::FILE* const out = document.text_output();

@@ -59,7 +59,7 @@ private:
   void open_gate() noexcept;
   /// Until the last armed operation is seen.
   void await_seen();
-  void await_word(word which, std::uint32_t value);
+  void await_word(word which, std::uint32_t expected);
   template <class Done>
   void spin_until(Done done) const;
 

@@ -40,7 +40,7 @@ void store(std::byte* to, dtype type, std::size_t value) noexcept {
 
 } // namespace
 
-demo_batch::demo_batch(const world& where, std::vector<rank> ranks, std::size_t requests, std::size_t count,
+demo_batch::demo_batch(const world& where, const std::vector<rank>& ranks, std::size_t requests, std::size_t count,
                        std::uint64_t seed)
   : world_size_{where.size()},
     stride_bytes_{count * sizeof(double)},

@@ -15,7 +15,8 @@ namespace troupe::program {
 class demo_batch {
 public:
   /// \p ranks are those this client serves: all of the world's, or one (SPMD).
-  demo_batch(const world& where, std::vector<rank> ranks, std::size_t requests, std::size_t count, std::uint64_t seed);
+  demo_batch(const world& where, const std::vector<rank>& ranks, std::size_t requests, std::size_t count,
+             std::uint64_t seed);
 
   /// Draws new shapes and inputs.
   void fill(std::uint64_t round);

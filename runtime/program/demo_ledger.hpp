@@ -28,7 +28,7 @@ public:
 
 private:
   struct entry {
-    const std::string* kind;
+    const std::string* kind = nullptr;
     int answers = 0;
   };
   struct tally {

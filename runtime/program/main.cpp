@@ -2,13 +2,14 @@
 
 #include "commands.hpp"
 
-#include <troupe/device/error.hpp>
-
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <exception>
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App program{"troupe: an actor-based asynchronous GPU runtime"};
   program.require_subcommand(1);
   troupe::program::action chosen;
@@ -18,14 +19,21 @@ int main(int argc, char** argv) {
   troupe::program::add_bench(program, chosen);
   try {
     program.parse(argc, argv);
-    return chosen();
   } catch (const CLI::ParseError& problem) {
     return program.exit(problem);
-  } catch (const troupe::exception& failure) {
-    std::fprintf(stderr, "troupe: %s\n", failure.what());
-    return 1;
+  }
+  return chosen();
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "troupe: %s\n", failure.what());
-    return 1;
+  } catch (...) {
+    std::fprintf(stderr, "troupe: an exception of no known type\n");
   }
+  return 1;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@ namespace troupe::program {
 template <class Value>
 [[nodiscard]] Value percentile(std::vector<Value> values, double fraction) {
   if (values.empty()) return Value{};
-  const auto at = static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = std::ptrdiff_t{std::lround(fraction * static_cast<double>(values.size() - 1))};
   std::nth_element(values.begin(), values.begin() + at, values.end());
   return values[static_cast<std::size_t>(at)];
 }
