@@ -188,11 +188,15 @@ void world_actor::accept(world_request asked, answer reply) {
                                 std::make_shared<answer>(std::move(parts[i]))});
 }
 
+seat world_actor::seat_of(const local_rank& one) const {
+  return {.self = one.self, .world_size = plan_.world_size, .where = *one.where};
+}
+
 error world_actor::objection_to(const world_request& asked) const {
   if (error objection = state_.objection_to(asked)) return objection;
   // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
   for (std::size_t i = 0; i < asked.parts.size(); ++i)
-    if (error objection = validate(asked.parts[i], *plan_.locals[i].where)) {
+    if (error objection = validate(asked.parts[i], seat_of(plan_.locals[i]))) {
       objection.rank = plan_.locals[i].self;
       return objection;
     }

@@ -4,6 +4,7 @@
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/actors/world_state.hpp>
+#include <troupe/collectives/validation.hpp>
 
 #include <functional>
 #include <vector>
@@ -26,6 +27,7 @@ private:
   void close_gates(const error& reason);
   void announce(const world_event& event);
   void accept(world_request asked, answer reply);
+  [[nodiscard]] seat seat_of(const local_rank& one) const;
   [[nodiscard]] error objection_to(const world_request& asked) const;
 
   using step = std::function<void(rank_pipeline&)>;

@@ -1,5 +1,5 @@
 #include <troupe/actors/world_state.hpp>
-#include <troupe/collectives/validation.hpp>
+#include <troupe/collectives/signature.hpp>
 
 #include <string>
 #include <utility>

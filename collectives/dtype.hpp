@@ -7,22 +7,41 @@
 
 namespace troupe {
 
-/// An element type. bf16 is the upper half of an f32.
-enum class dtype : std::uint8_t { u8, i32, i64, f32, f64, bf16 };
+/// An element type. bf16 is the upper half of an f32; f8e4m3 has no infinity (OCP "e4m3fn").
+enum class dtype : std::uint8_t { u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2 };
 
-inline constexpr dtype all_dtypes[] = {dtype::u8, dtype::i32, dtype::i64, dtype::f32, dtype::f64, dtype::bf16};
+inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype::u32,  dtype::i64,    dtype::u64,
+                                       dtype::f16, dtype::f32, dtype::f64, dtype::bf16, dtype::f8e4m3, dtype::f8e5m2};
 
 /// Size of one element; 0 for a value that names no dtype.
 [[nodiscard]] constexpr std::size_t size_bytes(dtype type) noexcept {
   switch (type) {
-    case dtype::u8: return 1;
+    case dtype::u8:
+    case dtype::i8:
+    case dtype::f8e4m3:
+    case dtype::f8e5m2: return 1;
+    case dtype::f16:
     case dtype::bf16: return 2;
     case dtype::i32:
+    case dtype::u32:
     case dtype::f32: return 4;
     case dtype::i64:
+    case dtype::u64:
     case dtype::f64: return 8;
   }
   return 0;
+}
+
+[[nodiscard]] constexpr bool is_integer(dtype type) noexcept {
+  switch (type) {
+    case dtype::u8:
+    case dtype::i8:
+    case dtype::i32:
+    case dtype::u32:
+    case dtype::i64:
+    case dtype::u64: return true;
+    default: return false;
+  }
 }
 
 [[nodiscard]] std::string_view to_string(dtype type) noexcept;

@@ -1,37 +1,44 @@
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/signature.hpp>
+
+#include <array>
 
 namespace troupe {
 
-namespace {
-
-struct describer {
-  std::string operator()(const all_reduce& what) const {
-    return "all_reduce of " + std::to_string(what.count) + ' ' + std::string{to_string(what.type)} + ", " +
-           std::string{to_string(what.op)};
+partition partition::packed(std::vector<std::size_t> counts) {
+  partition made;
+  made.displacements.reserve(counts.size());
+  std::size_t next = 0;
+  for (const std::size_t count : counts) {
+    made.displacements.push_back(next);
+    next += count;
   }
-  std::string operator()(const barrier&) const { return "barrier"; }
-  std::string operator()(const copy& what) const {
-    return "copy of " + std::to_string(what.from.memory.size_bytes()) + " bytes";
-  }
-};
-
-} // namespace
+  made.counts = std::move(counts);
+  return made;
+}
 
 std::string_view name_of(const operation& what) noexcept {
-  constexpr std::string_view names[] = {"all_reduce", "barrier", "copy"};
-  static_assert(std::size(names) == std::variant_size_v<operation>);
-  return what.valueless_by_exception() ? std::string_view{} : names[what.index()];
+  return what.valueless_by_exception() ? std::string_view{} : name_of_kind(what.index());
+}
+
+std::string_view name_of_kind(std::size_t index) noexcept {
+  constexpr std::array<std::string_view, std::variant_size_v<operation>> names{
+      "all_reduce", "reduce",       "broadcast",        "all_gather",   "reduce_scatter", "all_to_all", "gather", "scatter",
+      "all_gather_v", "reduce_scatter_v", "all_to_all_v", "send",         "recv",           "barrier",    "copy",   "group"};
+  return index < names.size() ? names[index] : std::string_view{};
 }
 
 std::string describe(const operation& what) {
-  return std::visit(describer{}, what);
-}
-
-bool agree(const operation& one, const operation& other) noexcept {
-  if (one.index() != other.index()) return false;
-  const auto* mine = std::get_if<all_reduce>(&one);
-  const auto* theirs = std::get_if<all_reduce>(&other);
-  return mine == nullptr || (mine->count == theirs->count && mine->type == theirs->type && mine->op == theirs->op);
+  if (const auto* move = std::get_if<copy>(&what))
+    return "copy of " + std::to_string(move->from.memory.size_bytes()) + " bytes";
+  const auto* several = std::get_if<group>(&what);
+  if (several == nullptr) return describe(signatures_of(what).front());
+  std::string text = "group of " + std::to_string(several->parts.size());
+  constexpr std::size_t most = 4;
+  for (std::size_t i = 0; i < several->parts.size() && i < most; ++i)
+    text += (i == 0 ? ": " : "; ") + describe(several->parts[i]);
+  if (several->parts.size() > most) text += "; …";
+  return text;
 }
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// What one rank is asked to do: plain descriptors, one struct per operation.
+/// What one rank is asked to do: plain descriptors, one struct per operation. n is the number of ranks.
 #pragma once
 
 #include <troupe/collectives/dtype.hpp>
@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace troupe {
 
@@ -32,6 +34,135 @@ struct all_reduce {
   std::size_t count = 0; ///< In elements.
   dtype type = dtype::f32;
   reduction op = reduction::sum;
+  troupe::factor factor{}; ///< Of pre_mul_sum.
+};
+
+/// recv[i] on \p root = reduction over all ranks of send[i]. Elsewhere recv is not used and may be empty.
+/// Shapes and in place as all_reduce.
+struct reduce {
+  operand send;
+  operand recv;
+  std::size_t count = 0;
+  dtype type = dtype::f32;
+  reduction op = reduction::sum;
+  rank root{};
+  troupe::factor factor{};
+};
+
+/// recv[i] on every rank = send[i] of \p root. Elsewhere send is not used and may be empty.
+/// Shapes and in place as all_reduce.
+struct broadcast {
+  operand send;
+  operand recv;
+  std::size_t count = 0;
+  dtype type = dtype::f32;
+  rank root{};
+};
+
+/// recv[r · count + i] on every rank = send[i] of rank r.
+/// Shapes: send \p count elements, recv n · count. In place when send is the rank's own part of recv.
+struct all_gather {
+  operand send;
+  operand recv;
+  std::size_t count = 0; ///< Of each rank's part.
+  dtype type = dtype::f32;
+};
+
+/// recv[i] on rank r = reduction over all ranks of send[r · count + i].
+/// Shapes: send n · count elements, recv \p count. In place when recv is the rank's own part of send.
+struct reduce_scatter {
+  operand send;
+  operand recv;
+  std::size_t count = 0; ///< Of each rank's part.
+  dtype type = dtype::f32;
+  reduction op = reduction::sum;
+  troupe::factor factor{};
+};
+
+/// recv[r · count + i] on rank q = send[q · count + i] of rank r.
+/// Shapes: send and recv n · count elements. Not in place.
+struct all_to_all {
+  operand send;
+  operand recv;
+  std::size_t count = 0; ///< From each rank to each.
+  dtype type = dtype::f32;
+};
+
+/// recv[r · count + i] on \p root = send[i] of rank r. Elsewhere recv is not used and may be empty.
+/// In place on the root when send is the root's own part of recv.
+struct gather {
+  operand send;
+  operand recv;
+  std::size_t count = 0; ///< Of each rank's part.
+  dtype type = dtype::f32;
+  rank root{};
+};
+
+/// recv[i] on rank r = send[r · count + i] of \p root. Elsewhere send is not used and may be empty.
+/// In place on the root when recv is the root's own part of send.
+struct scatter {
+  operand send;
+  operand recv;
+  std::size_t count = 0; ///< Of each rank's part.
+  dtype type = dtype::f32;
+  rank root{};
+};
+
+/// The parts of a buffer, one for each rank, in elements: part r is \p counts[r] elements from \p displacements[r].
+/// Parts that are written must not overlap.
+struct partition {
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> displacements;
+
+  /// Parts of these sizes, one right behind the other.
+  [[nodiscard]] static partition packed(std::vector<std::size_t> counts);
+  friend bool operator==(const partition&, const partition&) = default;
+};
+
+/// As all_gather, rank r giving recv_parts.counts[r] elements. All ranks name the same counts.
+struct all_gather_v {
+  operand send;
+  operand recv;
+  partition recv_parts;
+  dtype type = dtype::f32;
+};
+
+/// As reduce_scatter, rank r getting send_parts.counts[r] elements. All ranks name the same counts.
+struct reduce_scatter_v {
+  operand send;
+  operand recv;
+  partition send_parts;
+  dtype type = dtype::f32;
+  reduction op = reduction::sum;
+  troupe::factor factor{};
+};
+
+/// As all_to_all, in parts of any size: what rank q sends to r is as much as r receives from q.
+struct all_to_all_v {
+  operand send;
+  operand recv;
+  partition send_parts;
+  partition recv_parts;
+  dtype type = dtype::f32;
+};
+
+/// Sends \p count elements to \p peer, whose recv names the same count, dtype and tag. Of several between two ranks
+/// the k-th send meets the k-th recv with the same tag.
+struct send {
+  operand memory;
+  std::size_t count = 0;
+  dtype type = dtype::f32;
+  rank peer{};
+  int tag = 0; ///< From 0.
+};
+
+/// The other half of send.
+struct recv {
+  operand memory;
+  std::size_t count = 0;
+  dtype type = dtype::f32;
+  rank peer{};
+  int tag = 0;
 };
 
 /// Answered when every rank's stream has reached it.
@@ -44,15 +175,25 @@ struct copy {
   operand to;
 };
 
-using operation = std::variant<all_reduce, barrier, copy>;
+struct group;
 
-/// "all_reduce", "barrier", "copy".
+using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
+                               all_gather_v, reduce_scatter_v, all_to_all_v, send, recv, barrier, copy, group>;
+
+/// Several operations launched by one call, in any mix but of copies, barriers and groups (GRP-1). They are not ordered
+/// against each other, so parts that overlap in memory with a writer among them are refused. All or nothing: one part
+/// that is refused refuses the group. Ranks name the same collectives in the same order; sends and receives only have
+/// to meet. A group of nothing is valid.
+struct group {
+  std::vector<operation> parts;
+};
+
+/// The operation's own name: "all_reduce".
 [[nodiscard]] std::string_view name_of(const operation& what) noexcept;
+/// That of the variant's alternative \p index.
+[[nodiscard]] std::string_view name_of_kind(std::size_t index) noexcept;
 
-/// One line for people and for comparison between ranks: "all_reduce of 1024 f32, sum".
+/// One line for people: "all_reduce of 1024 f32, sum".
 [[nodiscard]] std::string describe(const operation& what);
-
-/// Whether two ranks' parts describe the same operation: kind, dtype, reduction and count.
-[[nodiscard]] bool agree(const operation& one, const operation& other) noexcept;
 
 } // namespace troupe

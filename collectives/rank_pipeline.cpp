@@ -1,9 +1,10 @@
+#include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 
 #include <algorithm>
-#include <array>
 #include <future>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -12,11 +13,13 @@ namespace {
 /// How long close() lets the poller see what the device has finished.
 constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 
-/// The ready events an operation waits for; null where it waits for nothing.
-std::array<const event*, 2> ready_events(const operation& what) {
-  if (const auto* reduce = std::get_if<all_reduce>(&what)) return {reduce->send.ready.get(), reduce->recv.ready.get()};
-  if (const auto* move = std::get_if<copy>(&what)) return {move->from.ready.get(), move->to.ready.get()};
-  return {};
+/// The ready events an operation waits for.
+std::vector<const event*> ready_events(const operation& what) {
+  std::vector<const event*> found;
+  visit_operands(what, [&](const operand& one) {
+    if (one.ready) found.push_back(one.ready.get());
+  });
+  return found;
 }
 
 } // namespace
@@ -24,17 +27,19 @@ std::array<const event*, 2> ready_events(const operation& what) {
 /// An accepted request: holds descriptors, buffers and events until the outcome (BUF-1).
 class rank_pipeline::call final : public in_flight {
 public:
-  call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what) noexcept
-    : in_flight{name, formed_in, deadline, std::move(reply)}, what_{std::move(what)} {}
+  call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what)
+    : in_flight{name, formed_in, deadline, std::move(reply)}, what_{std::move(what)}, ready_{ready_events(what_)} {}
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
+  [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
 
   [[nodiscard]] bool inputs_ready() const override {
-    return std::ranges::all_of(ready_events(what_), [](const event* one) { return one == nullptr || one->reached(); });
+    return std::ranges::all_of(ready_, [](const event* one) { return one->reached(); });
   }
 
 private:
   operation what_;
+  std::vector<const event*> ready_; ///< Held by what_.
 };
 
 std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services, std::shared_ptr<communicator> peers,
@@ -104,8 +109,7 @@ bool rank_pipeline::post(launcher::job work) {
 void rank_pipeline::launch(call& one) {
   if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
   try {
-    for (const event* ready : ready_events(one.what()))
-      if (ready != nullptr) stream_->ref().wait(*ready);
+    for (const event* ready : one.ready()) stream_->ref().wait(*ready);
     if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     else

@@ -61,6 +61,7 @@ public:
 
   [[nodiscard]] std::size_t load() const noexcept { return track_->load(); }
   [[nodiscard]] rank self() const noexcept { return peers_->self(); }
+  [[nodiscard]] int world_size() const noexcept { return peers_->world_size(); }
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
 

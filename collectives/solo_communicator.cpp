@@ -1,11 +1,60 @@
+#include <troupe/collectives/signature.hpp>
 #include <troupe/collectives/solo_communicator.hpp>
 
 namespace troupe {
 
+namespace {
+
+void move(const operand& to, std::size_t to_first, const operand& from, std::size_t from_first, std::size_t count,
+          dtype type, stream_ref stream) {
+  const std::size_t width = size_bytes(type);
+  std::byte* const target = to.memory.data() + to_first * width;
+  const std::byte* const source = from.memory.data() + from_first * width;
+  if (count > 0 && target != source) stream.copy(target, source, count * width);
+}
+
+/// Whatever a world of one rank is asked, it has sent to itself.
+struct solo_launch {
+  stream_ref stream;
+
+  template <class Operation>
+  void operator()(const Operation& what) const {
+    if constexpr (requires { what.op; })
+      if (what.op == reduction::pre_mul_sum)
+        throw exception{errc::unsupported, "a world of one rank has no pre_mul_sum: multiply in a kernel of your own"};
+    if constexpr (requires { what.count; what.recv; }) move(what.recv, 0, what.send, 0, what.count, what.type, stream);
+  }
+  void operator()(const all_gather_v& what) const {
+    move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);
+  }
+  void operator()(const reduce_scatter_v& what) const {
+    move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
+  }
+  void operator()(const all_to_all_v& what) const {
+    move(what.recv, what.recv_parts.displacements[0], what.send, what.send_parts.displacements[0],
+         what.send_parts.counts[0], what.type, stream);
+  }
+  void operator()(const group& what) const {
+    const auto asked = signatures_of(what);
+    std::vector<const send*> sends;
+    std::vector<const recv*> recvs;
+    for (const std::size_t i : point_to_point_order(asked)) {
+      if (const auto* one = std::get_if<send>(&what.parts[i])) sends.push_back(one);
+      if (const auto* one = std::get_if<recv>(&what.parts[i])) recvs.push_back(one);
+    }
+    if (sends.size() != recvs.size())
+      throw exception{errc::mismatch, "a world of one rank sends to itself: give a recv for each send"};
+    for (std::size_t i = 0; i < sends.size(); ++i)
+      move(recvs[i]->memory, 0, sends[i]->memory, 0, sends[i]->count, sends[i]->type, stream);
+    for (std::size_t i = 0; i < what.parts.size(); ++i)
+      if (!asked[i].is_point_to_point()) std::visit(*this, what.parts[i]);
+  }
+};
+
+} // namespace
+
 void solo_communicator::launch(const operation& what, stream_ref stream) {
-  const auto* reduce = std::get_if<all_reduce>(&what);
-  if (reduce == nullptr || reduce->send.memory.data() == reduce->recv.memory.data()) return;
-  stream.copy(reduce->recv.memory.data(), reduce->send.memory.data(), reduce->count * size_bytes(reduce->type));
+  std::visit(solo_launch{stream}, what);
 }
 
 } // namespace troupe

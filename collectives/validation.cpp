@@ -1,8 +1,11 @@
+#include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/validation.hpp>
 
+#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 namespace troupe {
 
@@ -12,121 +15,238 @@ error refuse(errc code, std::string text) {
   return error{.code = code, .text = std::move(text)};
 }
 
-/// Both ranges as addresses; a range of length 0 overlaps nothing.
-bool overlap(const std::byte* a, const std::byte* b, std::size_t length_bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a);
-  const auto second = reinterpret_cast<std::uintptr_t>(b);
-  return length_bytes > 0 && first < second + length_bytes && second < first + length_bytes;
-}
-
-error check_residence(const buffer& memory, const char* role, const device& where) {
+error check_residence(const buffer& memory, const std::string& role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
   if (home->shared_api() != where.shared_api())
-    return refuse(errc::wrong_device, std::string{"the "} + role + " buffer was made by another runtime's " +
+    return refuse(errc::wrong_device, "the " + role + " buffer was made by another runtime's " +
                                           std::string{home->api().name()} + " driver: allocate it from this world");
   if (memory.kind() == memory_kind::device && home->id() != where.id())
-    return refuse(errc::wrong_device, std::string{"the "} + role + " buffer lives on device " + to_string(home->id()) +
+    return refuse(errc::wrong_device, "the " + role + " buffer lives on device " + to_string(home->id()) +
                                           ", but this rank's device is " + to_string(where.id()) +
                                           ": pass a buffer of the rank's own device");
   if (memory.stale())
-    return refuse(errc::stale_buffer, std::string{"the "} + role + " buffer was made before device " +
+    return refuse(errc::stale_buffer, "the " + role + " buffer was made before device " +
                                           to_string(home->id()) + " lost its memory: allocate it again");
   return {};
 }
 
-error check_ready_event(const operand& argument, const char* role, const device& where) {
+error check_ready_event(const operand& argument, const device& where) {
   if (!argument.ready || argument.ready->where().shared_api() == where.shared_api()) return {};
-  return refuse(errc::wrong_device, std::string{"the "} + role +
-                                        " buffer's ready event belongs to another runtime's driver: record it with "
-                                        "this one's");
+  return refuse(errc::wrong_device, "a buffer's ready event belongs to another runtime's driver: record it with this "
+                                    "one's");
 }
 
-error check_elements(const operand& argument, const char* role, std::size_t count, dtype type, const device& where) {
-  if (error failure = check_residence(argument.memory, role, where)) return failure;
-  if (error failure = check_ready_event(argument, role, where)) return failure;
-  if (count == 0) return {};
-  const buffer& memory = argument.memory;
-  if (!memory)
-    return refuse(errc::invalid_argument,
-                  std::string{"the "} + role + " buffer is empty and count is " + std::to_string(count));
-  if (memory.kind() != memory_kind::device)
-    return refuse(errc::invalid_argument, std::string{"the "} + role + " buffer is " +
-                                              std::string{to_string(memory.kind())} +
-                                              " host memory: collectives need device memory, copy it there first");
-  const std::size_t capacity = memory.size_bytes() / size_bytes(type);
-  if (count > capacity)
-    return refuse(errc::invalid_argument, "count " + std::to_string(count) + " is more than the " + role +
-                                              " buffer holds: " + std::to_string(memory.size_bytes()) + " bytes are " +
-                                              std::to_string(capacity) + " elements of " +
-                                              std::string{to_string(type)});
-  if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(type) != 0)
-    return refuse(errc::invalid_argument, std::string{"the "} + role + " buffer is not aligned to the " +
-                                              std::to_string(size_bytes(type)) + " bytes of " +
-                                              std::string{to_string(type)} + ": slice at a multiple of that");
-  return {};
-}
-
-class validator {
+/// Values: what can be judged without looking at memory, and must be before it.
+class value_check {
 public:
-  explicit validator(const device& where) : where_{where} {}
+  explicit value_check(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
 
-  error operator()(const all_reduce& what) const {
-    if (size_bytes(what.type) == 0)
-      return refuse(errc::invalid_argument, "dtype " + std::to_string(static_cast<int>(what.type)) +
-                                                " is unknown: choose one of u8, i32, i64, f32, f64, bf16");
-    if (to_string(what.op).empty())
-      return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
-                                                " is unknown: choose one of sum, min, max");
-    if (error failure = check_elements(what.send, "send", what.count, what.type, where_)) return failure;
-    if (error failure = check_elements(what.recv, "recv", what.count, what.type, where_)) return failure;
-    const std::byte* from = what.send.memory.data();
-    const std::byte* to = what.recv.memory.data();
-    if (from != to && overlap(from, to, what.count * size_bytes(what.type)))
-      return refuse(errc::invalid_argument,
-                    "the send and recv ranges overlap without being the same: use one range for both (in place) or "
-                    "two that do not touch");
-    return {};
-  }
-
-  error operator()(const barrier&) const { return {}; }
-
-  error operator()(const copy& what) const {
-    if (error failure = check_residence(what.from.memory, "source", where_)) return failure;
-    if (error failure = check_residence(what.to.memory, "destination", where_)) return failure;
-    if (error failure = check_ready_event(what.from, "source", where_)) return failure;
-    if (error failure = check_ready_event(what.to, "destination", where_)) return failure;
-    const std::size_t length = what.from.memory.size_bytes();
-    if (length > what.to.memory.size_bytes())
-      return refuse(errc::invalid_argument, "the source's " + std::to_string(length) +
-                                                " bytes do not fit the destination's " +
-                                                std::to_string(what.to.memory.size_bytes()) + ": slice the source");
-    if (overlap(what.from.memory.data(), what.to.memory.data(), length))
-      return refuse(errc::invalid_argument, "the source and destination of a copy overlap within " +
-                                                std::to_string(length) +
-                                                " bytes: copy between ranges that do not touch");
+  template <class Operation>
+  error operator()(const Operation& what) const {
+    if constexpr (requires { what.type; })
+      if (size_bytes(what.type) == 0)
+        return refuse(errc::invalid_argument, "dtype " + std::to_string(static_cast<int>(what.type)) +
+                                                  " is unknown: choose one of u8, i8, i32, u32, i64, u64, f16, f32, f64, "
+                                                  "bf16, f8e4m3, f8e5m2");
+    if constexpr (requires { what.op; })
+      if (to_string(what.op).empty())
+        return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
+                                                  " is unknown: choose one of sum, prod, min, max, avg, pre_mul_sum");
+    if constexpr (requires { what.root; })
+      if (error failure = check_rank(what.root, "root")) return failure;
+    if constexpr (requires { what.peer; }) {
+      if (error failure = check_rank(what.peer, "peer")) return failure;
+      if (what.tag < 0)
+        return refuse(errc::invalid_argument, "tag " + std::to_string(what.tag) + " is negative: tags count from 0");
+    }
+    if constexpr (requires { what.count; })
+      if (what.count > max_bytes / size_bytes(what.type) / size_)
+        return refuse(errc::invalid_argument, "count " + std::to_string(what.count) + " of " + std::to_string(size_) +
+                                                  " ranks exceeds any memory");
+    if constexpr (requires { what.send_parts; })
+      if (error failure = check_parts(what.send_parts, "send_parts", size_bytes(what.type))) return failure;
+    if constexpr (requires { what.recv_parts; })
+      if (error failure = check_parts(what.recv_parts, "recv_parts", size_bytes(what.type))) return failure;
     return {};
   }
 
 private:
-  const device& where_;
+  static constexpr std::size_t max_bytes = static_cast<std::size_t>(PTRDIFF_MAX);
+
+  error check_rank(rank one, const std::string& role) const {
+    if (one.value() >= 0 && one.value() < at_.world_size) return {};
+    return refuse(errc::invalid_argument, role + " " + to_string(one) + " is not in this world: its ranks are 0 to " +
+                                              std::to_string(at_.world_size - 1));
+  }
+
+  error check_parts(const partition& parts, const std::string& name, std::size_t width) const {
+    if (parts.counts.size() != size_ || parts.displacements.size() != size_)
+      return refuse(errc::invalid_argument, name + " has " + std::to_string(parts.counts.size()) + " counts and " +
+                                                std::to_string(parts.displacements.size()) +
+                                                " displacements: give one of each for each of the " +
+                                                std::to_string(size_) + " ranks");
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < size_; ++i) {
+      const std::size_t left = max_bytes / width - std::max(sum, std::min(parts.displacements[i], max_bytes / width));
+      if (parts.displacements[i] > max_bytes / width || parts.counts[i] > left)
+        return refuse(errc::invalid_argument, name + " of rank " + std::to_string(i) + " (" +
+                                                  std::to_string(parts.counts[i]) + " elements from " +
+                                                  std::to_string(parts.displacements[i]) + ") exceeds any memory");
+      sum += parts.counts[i];
+    }
+    return {};
+  }
+
+  const seat& at_;
+  std::size_t size_;
 };
+
+error check_extent(const extent& one, const device& where) {
+  const std::string role{one.role};
+  if (error failure = check_residence(*one.memory, role, where)) return failure;
+  if (one.count == 0) return {};
+  const buffer& memory = *one.memory;
+  if (!memory)
+    return refuse(errc::invalid_argument,
+                  "the " + role + " buffer is empty, and " + std::to_string(one.count) + " elements of it are needed");
+  if (memory.kind() != memory_kind::device)
+    return refuse(errc::invalid_argument, "the " + role + " buffer is " + std::string{to_string(memory.kind())} +
+                                              " host memory: collectives need device memory, copy it there first");
+  const std::size_t capacity = memory.size_bytes() / size_bytes(one.type);
+  if (one.first > capacity || one.count > capacity - one.first)
+    return refuse(errc::invalid_argument, "the " + role + " buffer is too short: " + std::to_string(one.count) +
+                                              " elements from " + std::to_string(one.first) + " are needed, and " +
+                                              std::to_string(memory.size_bytes()) + " bytes are " +
+                                              std::to_string(capacity) + " elements of " +
+                                              std::string{to_string(one.type)});
+  if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(one.type) != 0)
+    return refuse(errc::invalid_argument, "the " + role + " buffer is not aligned to the " +
+                                              std::to_string(size_bytes(one.type)) + " bytes of " +
+                                              std::string{to_string(one.type)} + ": slice at a multiple of that");
+  return {};
+}
+
+/// An extent as addresses, and whose it is.
+struct range {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  const extent* what = nullptr;
+  std::size_t part = 0;
+};
+
+void append_ranges(std::vector<range>& all, const footprint& touched, std::size_t part) {
+  for (const extent& one : touched.extents) {
+    if (one.count == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(one.memory->data()) + one.first * size_bytes(one.type);
+    all.push_back({begin, begin + one.count * size_bytes(one.type), &one, part});
+  }
+}
+
+/// Calls \p conflict for pairs that overlap with a writer among them, until it returns an error.
+template <class Conflict>
+error find_conflict(std::vector<range> all, Conflict conflict) {
+  std::ranges::sort(all, {}, &range::begin);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
+      if (all[i].what->written || all[j].what->written)
+        if (error failure = conflict(all[i], all[j])) return failure;
+  return {};
+}
+
+error check_overlap(const footprint& touched) {
+  std::vector<range> all;
+  append_ranges(all, touched, 0);
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
+    if (one.what->written && other.what->written)
+      return refuse(errc::invalid_argument, "two parts of the " + std::string{one.what->role} +
+                                                " buffer overlap, and both are written: give them displacements that "
+                                                "keep them apart");
+    const extent& from = one.what->written ? *other.what : *one.what;
+    const extent& to = one.what->written ? *one.what : *other.what;
+    const auto width = static_cast<std::ptrdiff_t>(size_bytes(from.type));
+    if (from.role == "send" && touched.in_place &&
+        from.memory->data() == to.memory->data() + *touched.in_place * width)
+      return {};
+    return refuse(errc::invalid_argument,
+                  "the " + std::string{from.role} + " and " + std::string{to.role} + " ranges overlap" +
+                      (touched.in_place ? " without being in place: put the send range where this rank's part of the "
+                                          "result is, or use two ranges that do not touch"
+                                        : ": this operation is not done in place, use two ranges that do not touch"));
+  });
+}
+
+error check_memory(const footprint& touched, const device& where) {
+  for (const extent& one : touched.extents)
+    if (error failure = check_extent(one, where)) return failure;
+  return check_overlap(touched);
+}
+
+error check_events(const operation& what, const device& where) {
+  error first;
+  visit_operands(what, [&](const operand& one) {
+    if (!first) first = check_ready_event(one, where);
+  });
+  return first;
+}
+
+error check_copy(const copy& what, const footprint& touched, const device& where) {
+  if (error failure = check_residence(what.from.memory, "source", where)) return failure;
+  if (error failure = check_residence(what.to.memory, "destination", where)) return failure;
+  const std::size_t length = what.from.memory.size_bytes();
+  if (length > what.to.memory.size_bytes())
+    return refuse(errc::invalid_argument, "the source's " + std::to_string(length) +
+                                              " bytes do not fit the destination's " +
+                                              std::to_string(what.to.memory.size_bytes()) + ": slice the source");
+  if (check_overlap(touched))
+    return refuse(errc::invalid_argument, "the source and destination of a copy overlap within " +
+                                              std::to_string(length) + " bytes: copy between ranges that do not touch");
+  return {};
+}
+
+error validate_single(const operation& what, const footprint& touched, const seat& at) {
+  if (error failure = check_events(what, at.where)) return failure;
+  const auto* move = std::get_if<copy>(&what);
+  return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
+}
+
+error in_part(std::size_t index, error failure) {
+  failure.text = "part " + std::to_string(index) + " of the group: " + failure.text;
+  return failure;
+}
+
+error validate_group(const group& what, const seat& at) {
+  std::vector<footprint> touched(what.parts.size());
+  std::vector<range> all;
+  for (std::size_t i = 0; i < what.parts.size(); ++i) {
+    const operation& part = what.parts[i];
+    if (std::holds_alternative<group>(part) || std::holds_alternative<barrier>(part) ||
+        std::holds_alternative<copy>(part))
+      return in_part(i, refuse(errc::invalid_argument, "a " + std::string{name_of(part)} +
+                                                           " cannot be in a group: ask for it by itself"));
+    if (error failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
+    touched[i] = footprint_of(part, at.self, at.world_size);
+    if (error failure = validate_single(part, touched[i], at)) return in_part(i, std::move(failure));
+    append_ranges(all, touched[i], i);
+  }
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
+    if (one.part == other.part) return {};
+    const auto name = [&](const range& it) {
+      return "part " + std::to_string(it.part) + " (the " + std::string{it.what->role} + " range of its " +
+             std::string{name_of(what.parts[it.part])} + ")";
+    };
+    return refuse(errc::invalid_argument, name(one) + " and " + name(other) +
+                                              " overlap, and one is written: parts of a group are not ordered against "
+                                              "each other, so ask for them one after the other");
+  });
+}
 
 } // namespace
 
-error validate(const operation& what, const device& where) {
-  return std::visit(validator{where}, what);
-}
-
-error check_agreement(std::span<const operation> parts) {
-  if (parts.empty())
-    return refuse(errc::invalid_argument, "a request to a world needs one part for each rank, and has none");
-  for (std::size_t i = 1; i < parts.size(); ++i)
-    if (!agree(parts.front(), parts[i]))
-      return refuse(errc::mismatch, "the ranks disagree: rank 0 asks for " + describe(parts.front()) + ", rank " +
-                                        std::to_string(i) + " for " + describe(parts[i]) +
-                                        ": give every rank the same operation");
-  return {};
+error validate(const operation& what, const seat& at) {
+  if (const auto* several = std::get_if<group>(&what)) return validate_group(*several, at);
+  if (error failure = std::visit(value_check{at}, what)) return failure;
+  return validate_single(what, footprint_of(what, at.self, at.world_size), at);
 }
 
 } // namespace troupe

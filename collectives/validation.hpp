@@ -4,16 +4,19 @@
 #include <troupe/collectives/operation.hpp>
 #include <troupe/device/device.hpp>
 
-#include <span>
-
 namespace troupe {
 
-/// Checks one rank's part: values, sizes, alignment, overlap, and that every buffer lives, now, where the rank does.
-/// Returns errc::none or the first error, which names the value, the limit and the remedy.
-[[nodiscard]] error validate(const operation& what, const device& where);
+/// Whose part is checked: a rank, the size of its world, and the device on which it works.
+struct seat {
+  rank self;
+  int world_size = 1;
+  const device& where;
+};
 
-/// Checks that all ranks' parts describe the same operation. Returns errc::none, or errc::mismatch naming two ranks
-/// and what each asked for.
-[[nodiscard]] error check_agreement(std::span<const operation> parts);
+/// Checks one rank's part: values, sizes, alignment, overlap, and that every buffer lives, now, where the rank does.
+/// Of a group, every part and that they do not touch each other's memory. What ranks must agree on is checked
+/// by check_agreement().
+/// Returns errc::none or the first error, which names the value, the limit and the remedy.
+[[nodiscard]] error validate(const operation& what, const seat& at);
 
 } // namespace troupe

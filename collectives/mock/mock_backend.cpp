@@ -13,56 +13,19 @@ namespace troupe {
 
 namespace {
 
-/// One rank's operation in its stream.
+/// One rank's launch in its stream.
 class meeting_task final : public mock_task {
 public:
-  meeting_task(std::shared_ptr<mock_rendezvous> place, rank self, std::uint64_t ordinal, mock_arrival arrival)
-    : place_{std::move(place)}, self_{self}, ordinal_{ordinal}, arrival_{std::move(arrival)} {}
+  meeting_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
+    : place_{std::move(place)}, mine_{std::move(mine)} {}
   // Dropped when its device failed: the peers must not touch this rank's memory any more.
-  ~meeting_task() override {
-    if (!over_) place_->leave(self_, ordinal_);
-  }
+  ~meeting_task() override { place_->leave(mine_); }
 
-  progress step() override {
-    const progress reached = place_->meet(self_, ordinal_, arrival_);
-    over_ = reached == progress::reached;
-    return reached;
-  }
+  progress step() override { return place_->meet(mine_); }
 
 private:
   std::shared_ptr<mock_rendezvous> place_;
-  rank self_;
-  std::uint64_t ordinal_;
-  mock_arrival arrival_;
-  bool over_ = false;
-};
-
-/// What would be written beyond the end on a GPU is named here.
-void require_room(const operand& where, const char* what, std::size_t needed_bytes) {
-  if (where.memory.size_bytes() < needed_bytes)
-    throw exception{errc::invalid_argument, std::string{"the "} + what + " buffer of " +
-                                                std::to_string(where.memory.size_bytes()) + " bytes is too small for " +
-                                                std::to_string(needed_bytes)};
-}
-
-struct arrival_of {
-  mock_arrival operator()(const all_reduce& what) const {
-    const std::size_t width = size_bytes(what.type);
-    if (width == 0 || to_string(what.op).empty())
-      throw exception{errc::invalid_argument, "an all_reduce needs a dtype and a reduction that exist"};
-    if (what.count > SIZE_MAX / width) throw exception{errc::invalid_argument, "the count exceeds any memory"};
-    require_room(what.send, "send", what.count * width);
-    require_room(what.recv, "recv", what.count * width);
-    return {.count = what.count,
-            .type = what.type,
-            .op = what.op,
-            .memory = {what.send.memory.data(), what.recv.memory.data()},
-            .text = {}};
-  }
-  mock_arrival operator()(const barrier&) const { return {}; }
-  mock_arrival operator()(const copy&) const {
-    throw exception{errc::internal, "a copy is local to one rank and must not reach a communicator"};
-  }
+  mock_launch mine_;
 };
 
 class mock_communicator final : public communicator {
@@ -86,11 +49,8 @@ public:
 
   void launch(const operation& what, stream_ref stream) override {
     require_formed();
-    mock_arrival arrival = std::visit(arrival_of{}, what);
-    arrival.kind = what.index();
-    arrival.text = describe(what);
     driver_.enqueue(where()->id(), stream.native(),
-                    std::make_unique<meeting_task>(place_, self(), launched_++, std::move(arrival)));
+                    std::make_unique<meeting_task>(place_, order_.next(what, self(), world_size())));
   }
 
   void check() override { place_->check(self()); }
@@ -117,7 +77,7 @@ private:
   const std::shared_ptr<mock_rendezvous> place_;
   mock_driver& driver_; ///< Held by where().
   std::atomic<life> life_{life::fresh};
-  std::uint64_t launched_ = 0;
+  mock_order order_; ///< The launcher's own.
 };
 
 class mock_backend final : public backend {

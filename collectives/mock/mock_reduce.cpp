@@ -1,10 +1,10 @@
 #include <troupe/collectives/mock/mock_reduce.hpp>
+#include <troupe/collectives/mock/small_float.hpp>
 
-#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -12,30 +12,46 @@ namespace troupe {
 namespace {
 
 /// An element as it lies in memory, and the type that it is combined in.
-template <class Stored, class Combined>
-struct element {
-  using stored = Stored;
-  using combined = Combined;
-  static Combined load(Stored value) noexcept { return static_cast<Combined>(value); }
-  static Stored store(Combined value) noexcept { return static_cast<Stored>(value); }
+template <class Number>
+struct plain_element {
+  using stored = Number;
+  using combined = Number;
+  static combined load(stored value) noexcept { return value; }
+  static stored store(combined value) noexcept { return value; }
 };
 
-struct bf16_element {
-  using stored = std::uint16_t;
+template <class Format>
+struct narrow_element {
+  using stored = typename Format::bits;
   using combined = float;
-  static float load(std::uint16_t bits) noexcept { return from_bf16(bits); }
-  static std::uint16_t store(float value) noexcept { return to_bf16(value); }
+  static combined load(stored value) noexcept { return Format::decode(value); }
+  static stored store(combined value) noexcept { return Format::encode(value); }
 };
+
+/// Signed overflow is undefined, and narrow types would be promoted: wraps by hand.
+template <class T, class Combine>
+T wrapping(T left, T right, Combine combine) noexcept {
+  if constexpr (std::is_integral_v<T>) {
+    using unsigned_t = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<unsigned_t>(
+        combine(static_cast<std::uint64_t>(static_cast<unsigned_t>(left)),
+                static_cast<std::uint64_t>(static_cast<unsigned_t>(right)))));
+  } else {
+    return combine(left, right);
+  }
+}
 
 struct add {
   template <class T>
   T operator()(T left, T right) const noexcept {
-    if constexpr (std::is_integral_v<T>) { // signed overflow is undefined, and u8 would be promoted: wrap by hand
-      using bits = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<bits>(static_cast<bits>(left) + static_cast<bits>(right)));
-    } else {
-      return left + right;
-    }
+    return wrapping(left, right, [](auto a, auto b) { return a + b; });
+  }
+};
+
+struct multiply {
+  template <class T>
+  T operator()(T left, T right) const noexcept {
+    return wrapping(left, right, [](auto a, auto b) { return a * b; });
   }
 };
 
@@ -59,60 +75,106 @@ struct greater {
   }
 };
 
-template <class Element, class Combine>
-void reduce(std::span<const reduce_part> parts, std::size_t count, Combine combine) {
+/// What becomes of an element before it is combined, and of the result.
+struct unchanged {
+  template <class Element>
+  static auto before(typename Element::combined value, const reduce_part&) noexcept {
+    return value;
+  }
+  template <class Element>
+  static auto after(typename Element::combined value) noexcept {
+    return value;
+  }
+};
+
+template <class Element>
+typename Element::combined rounded(typename Element::combined value) noexcept {
+  return Element::load(Element::store(value));
+}
+
+struct scaled_by_factor : unchanged {
+  template <class Element>
+  static auto before(typename Element::combined value, const reduce_part& part) noexcept {
+    typename Element::stored factor;
+    std::memcpy(&factor, part.factor.data(), sizeof factor);
+    return rounded<Element>(multiply{}(value, Element::load(factor)));
+  }
+};
+
+/// The mean of \p ranks values.
+struct averaged {
+  std::size_t ranks;
+
+  template <class Element>
+  auto before(typename Element::combined value, const reduce_part&) const noexcept {
+    using number = typename Element::combined;
+    if constexpr (std::is_floating_point_v<number>)
+      return rounded<Element>(value * rounded<Element>(number{1} / static_cast<number>(ranks)));
+    else
+      return value;
+  }
+  template <class Element>
+  auto after(typename Element::combined value) const noexcept {
+    using number = typename Element::combined;
+    if constexpr (std::is_floating_point_v<number>)
+      return value;
+    else if constexpr (std::is_signed_v<number>)
+      return static_cast<number>(static_cast<std::int64_t>(value) / static_cast<std::int64_t>(ranks));
+    else
+      return static_cast<number>(value / ranks);
+  }
+};
+
+template <class Element, class Combine, class Change>
+void reduce(std::span<const reduce_part> parts, std::size_t count, Combine combine, Change change) {
   using stored = typename Element::stored;
   // Elements go through memcpy, since a slice may begin at any byte; compilers make plain vector loads of it.
-  const auto load = [](const std::byte* base, std::size_t index) {
+  const auto load = [&](const reduce_part& part, std::size_t index) {
     stored value;
-    std::memcpy(&value, base + index * sizeof(stored), sizeof(stored));
-    return Element::load(value);
+    std::memcpy(&value, part.send + index * sizeof(stored), sizeof(stored));
+    return change.template before<Element>(Element::load(value), part);
   };
 
   std::vector<typename Element::combined> sums(count);
-  for (std::size_t i = 0; i < count; ++i) sums[i] = load(parts.front().send, i);
+  for (std::size_t i = 0; i < count; ++i) sums[i] = load(parts.front(), i);
   for (const reduce_part& part : parts.subspan(1))
-    for (std::size_t i = 0; i < count; ++i) sums[i] = combine(sums[i], load(part.send, i));
+    for (std::size_t i = 0; i < count; ++i) sums[i] = combine(sums[i], load(part, i));
 
+  std::vector<stored> results(count);
+  for (std::size_t i = 0; i < count; ++i) results[i] = Element::store(change.template after<Element>(sums[i]));
   for (const reduce_part& part : parts)
-    for (std::size_t i = 0; i < count; ++i) {
-      const stored value = Element::store(sums[i]);
-      std::memcpy(part.recv + i * sizeof(stored), &value, sizeof(stored));
-    }
+    if (part.recv != nullptr) std::memcpy(part.recv, results.data(), count * sizeof(stored));
 }
 
 template <class Element>
 void reduce_by(std::span<const reduce_part> parts, std::size_t count, reduction op) {
   switch (op) {
-    case reduction::sum: return reduce<Element>(parts, count, add{});
-    case reduction::min: return reduce<Element>(parts, count, lesser{});
-    case reduction::max: return reduce<Element>(parts, count, greater{});
+    case reduction::sum: return reduce<Element>(parts, count, add{}, unchanged{});
+    case reduction::prod: return reduce<Element>(parts, count, multiply{}, unchanged{});
+    case reduction::min: return reduce<Element>(parts, count, lesser{}, unchanged{});
+    case reduction::max: return reduce<Element>(parts, count, greater{}, unchanged{});
+    case reduction::avg: return reduce<Element>(parts, count, add{}, averaged{parts.size()});
+    case reduction::pre_mul_sum: return reduce<Element>(parts, count, add{}, scaled_by_factor{});
   }
 }
 
 } // namespace
 
-float from_bf16(std::uint16_t bits) noexcept {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
-}
-
-std::uint16_t to_bf16(float value) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  // Rounding could carry a NaN's payload into an infinity: keep its upper half and make it quiet.
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
-  const std::uint32_t to_nearest_even = 0x7FFFU + ((bits >> 16U) & 1U);
-  return static_cast<std::uint16_t>((bits + to_nearest_even) >> 16U);
-}
-
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op) {
   if (count == 0 || parts.empty()) return;
   switch (type) {
-    case dtype::u8: return reduce_by<element<std::uint8_t, std::uint8_t>>(parts, count, op);
-    case dtype::i32: return reduce_by<element<std::int32_t, std::int32_t>>(parts, count, op);
-    case dtype::i64: return reduce_by<element<std::int64_t, std::int64_t>>(parts, count, op);
-    case dtype::f32: return reduce_by<element<float, float>>(parts, count, op);
-    case dtype::f64: return reduce_by<element<double, double>>(parts, count, op);
-    case dtype::bf16: return reduce_by<bf16_element>(parts, count, op);
+    case dtype::u8: return reduce_by<plain_element<std::uint8_t>>(parts, count, op);
+    case dtype::i8: return reduce_by<plain_element<std::int8_t>>(parts, count, op);
+    case dtype::i32: return reduce_by<plain_element<std::int32_t>>(parts, count, op);
+    case dtype::u32: return reduce_by<plain_element<std::uint32_t>>(parts, count, op);
+    case dtype::i64: return reduce_by<plain_element<std::int64_t>>(parts, count, op);
+    case dtype::u64: return reduce_by<plain_element<std::uint64_t>>(parts, count, op);
+    case dtype::f16: return reduce_by<narrow_element<float16>>(parts, count, op);
+    case dtype::f32: return reduce_by<plain_element<float>>(parts, count, op);
+    case dtype::f64: return reduce_by<plain_element<double>>(parts, count, op);
+    case dtype::bf16: return reduce_by<narrow_element<bfloat16>>(parts, count, op);
+    case dtype::f8e4m3: return reduce_by<narrow_element<float8_e4m3>>(parts, count, op);
+    case dtype::f8e5m2: return reduce_by<narrow_element<float8_e5m2>>(parts, count, op);
   }
 }
 

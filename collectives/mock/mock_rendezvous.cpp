@@ -36,12 +36,12 @@ std::string name_ranks(const std::vector<std::size_t>& ranks) {
 }
 
 /// Who asked for what, in order of the lowest rank that asked for it.
-std::string name_disagreement(std::uint64_t ordinal, const std::vector<std::optional<mock_arrival>>& arrivals) {
+std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_launch*>& launches) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> camps;
-  for (std::size_t i = 0; i < arrivals.size(); ++i) {
-    const auto camp = std::ranges::find(camps, arrivals[i]->text, [](const auto& one) { return one.first; });
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const auto camp = std::ranges::find(camps, launches[i]->text, [](const auto& one) { return one.first; });
     if (camp == camps.end())
-      camps.emplace_back(arrivals[i]->text, std::vector{i});
+      camps.emplace_back(launches[i]->text, std::vector{i});
     else
       camp->second.push_back(i);
   }
@@ -51,6 +51,15 @@ std::string name_disagreement(std::uint64_t ordinal, const std::vector<std::opti
     text += name_ranks(ranks) + " asked for " + what;
   }
   return text;
+}
+
+error find_disagreement(const std::vector<mock_launch*>& launches) {
+  std::vector<std::vector<signature>> asked;
+  for (const mock_launch* one : launches) {
+    auto& mine = asked.emplace_back();
+    for (const mock_call& call : one->collectives) mine.push_back(call.what);
+  }
+  return check_agreement(asked);
 }
 
 } // namespace
@@ -92,44 +101,87 @@ void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   if (me.aborted) throw exception{aborted_error(self)};
 }
 
-progress mock_rendezvous::meet(rank self, std::uint64_t ordinal, const mock_arrival& arrival) {
+progress mock_rendezvous::meet(mock_launch& mine) {
   const std::lock_guard lock{guard_};
-  if (member_of(self).aborted) return progress::reached; // completion is not success
-  meeting& here = meetings_[ordinal];
-  here.arrivals.resize(members_.size());
-  auto& mine = here.arrivals[static_cast<std::size_t>(self.value())];
-  if (!mine) {
-    mine = arrival;
-    if (++here.present == members_.size()) conclude(ordinal, here);
-  }
-  if (!here.over) return progress::pending;
-  if (++here.gone == members_.size()) meetings_.erase(ordinal);
-  return progress::reached;
+  if (member_of(mine.self).aborted) return progress::reached; // completion is not success
+  if (!mine.arrived) arrive(mine);
+  return mine.pending == 0 ? progress::reached : progress::pending;
 }
 
-void mock_rendezvous::conclude(std::uint64_t ordinal, meeting& all) {
-  const mock_arrival& first = *all.arrivals.front();
-  if (mismatch_) return; // a communicator that has failed does nothing more
-  if (!std::ranges::all_of(all.arrivals, [&](const auto& one) { return one->asks_the_same(first); })) {
-    mismatch_ = error{.code = errc::mismatch, .text = name_disagreement(ordinal, all.arrivals)};
-    return;
+void mock_rendezvous::arrive(mock_launch& mine) {
+  mine.arrived = true;
+  mine.pending = mine.transfers.size() + (mine.ordinal ? 1 : 0);
+  for (mock_launch::transfer& one : mine.transfers) {
+    const transfer_key key{{one.from, one.to}, one.ordinal};
+    encounter& both = encounters_[key];
+    const bool sends = one.call.what.is_send();
+    (sends ? both.sender : both.receiver) = &mine;
+    (sends ? both.sent : both.received) = &one;
+    if (both.sender != nullptr && both.receiver != nullptr && !mismatch_) {
+      conclude(both);
+      encounters_.erase(key);
+    }
   }
-  std::vector<reduce_part> parts;
-  parts.reserve(all.arrivals.size());
-  for (const auto& one : all.arrivals) parts.push_back(one->memory);
-  reduce_parts(parts, first.count, first.type, first.op); // nothing to do for a barrier, whose count is 0
-  all.over = true;
+  if (!mine.ordinal) return;
+  meeting& here = meetings_[*mine.ordinal];
+  here.resize(members_.size());
+  here[static_cast<std::size_t>(mine.self.value())] = &mine;
+  // A communicator that has failed does nothing more.
+  if (mismatch_ || std::ranges::find(here, nullptr) != here.end()) return;
+  conclude(*mine.ordinal, here);
+  if (!mismatch_) meetings_.erase(*mine.ordinal);
+}
+
+void mock_rendezvous::conclude(std::uint64_t ordinal, const meeting& all) {
+  if (const error why = find_disagreement(all)) {
+    const bool told_apart = std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; });
+    return fail(told_apart ? name_disagreement(ordinal, all) : why.text);
+  }
+  for (std::size_t i = 0; i < all.front()->collectives.size(); ++i) {
+    std::vector<const mock_call*> ranks;
+    for (const mock_launch* one : all) ranks.push_back(&one->collectives[i]);
+    perform(ranks);
+  }
+  for (mock_launch* one : all) --one->pending;
   wake_all();
 }
 
-void mock_rendezvous::leave(rank self, std::uint64_t ordinal) noexcept {
+void mock_rendezvous::conclude(const encounter& both) {
+  const signature& sent = both.sent->call.what;
+  const signature& received = both.received->call.what;
+  if (sent.count != received.count || sent.type != received.type || sent.tag != received.tag)
+    return fail("ranks disagree: rank " + std::to_string(both.sent->from) + " asked for " + describe(sent) +
+                ", and rank " + std::to_string(both.sent->to) + " for " + describe(received));
+  perform_transfer(both.sent->call, both.received->call);
+  both.sent->over = both.received->over = true;
+  --both.sender->pending;
+  --both.receiver->pending;
+  wake_all();
+}
+
+void mock_rendezvous::fail(std::string text) {
+  mismatch_ = error{.code = errc::mismatch, .text = std::move(text)};
+}
+
+void mock_rendezvous::leave(mock_launch& mine) noexcept {
   const std::lock_guard lock{guard_};
-  const auto found = meetings_.find(ordinal);
+  withdraw(mine);
+}
+
+void mock_rendezvous::withdraw(mock_launch& mine) noexcept {
+  if (!mine.arrived || mine.pending == 0) return;
+  for (const mock_launch::transfer& one : mine.transfers) {
+    const auto found = encounters_.find({{one.from, one.to}, one.ordinal});
+    if (one.over || found == encounters_.end()) continue;
+    encounter& both = found->second;
+    if (both.sent == &one) both.sender = nullptr, both.sent = nullptr;
+    if (both.received == &one) both.receiver = nullptr, both.received = nullptr;
+  }
+  if (!mine.ordinal) return;
+  const auto found = meetings_.find(*mine.ordinal);
   if (found == meetings_.end()) return;
-  auto& mine = found->second.arrivals[static_cast<std::size_t>(self.value())];
-  if (!mine || found->second.over) return;
-  mine.reset();
-  --found->second.present;
+  mock_launch*& place = found->second[static_cast<std::size_t>(mine.self.value())];
+  if (place == &mine) place = nullptr;
 }
 
 void mock_rendezvous::check(rank self) const {
@@ -147,15 +199,34 @@ void mock_rendezvous::abort(rank self) noexcept {
     const std::lock_guard lock{guard_};
     member& me = member_of(self);
     me.aborted = true;
-    for (auto& [ordinal, here] : meetings_) {
-      auto& mine = here.arrivals[static_cast<std::size_t>(self.value())];
-      if (!mine || here.over) continue;
-      mine.reset();
-      --here.present;
+    for (auto& [ordinal, here] : meetings_) here[static_cast<std::size_t>(self.value())] = nullptr;
+    for (auto& [key, both] : encounters_) {
+      if (both.sender != nullptr && both.sender->self == self) both.sender = nullptr, both.sent = nullptr;
+      if (both.receiver != nullptr && both.receiver->self == self) both.receiver = nullptr, both.received = nullptr;
     }
     if (me.engine) me.engine->wake();
   }
   joined_changed_.notify_all();
+}
+
+mock_launch mock_order::next(const operation& what, rank self, int world_size) {
+  mock_launch made{.self = self, .text = describe(what)};
+  std::vector<mock_call> calls = calls_of(what, self, world_size);
+  std::vector<signature> asked;
+  for (const mock_call& one : calls) asked.push_back(one.what);
+  for (const std::size_t i : point_to_point_order(asked)) {
+    const auto mine = static_cast<std::size_t>(self.value());
+    const auto peer = static_cast<std::size_t>(asked[i].root.value());
+    const bool sends = asked[i].is_send();
+    mock_launch::transfer one{.call = std::move(calls[i]), .from = sends ? mine : peer, .to = sends ? peer : mine};
+    std::uint64_t& next_ordinal = sends ? sent_[peer] : received_[peer];
+    one.ordinal = next_ordinal++;
+    made.transfers.push_back(std::move(one));
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    if (!asked[i].is_point_to_point()) made.collectives.push_back(std::move(calls[i]));
+  if (!made.collectives.empty()) made.ordinal = collectives_++;
+  return made;
 }
 
 void mock_rendezvous::wake_all() const noexcept {

@@ -1,5 +1,6 @@
 #include <troupe/collectives/nccl/nccl_call.hpp>
 #include <troupe/collectives/nccl/nccl_communicator.hpp>
+#include <troupe/collectives/nccl/nccl_enqueue.hpp>
 #include <troupe/device/unreturned.hpp>
 
 #include <chrono>
@@ -7,7 +8,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 
 namespace troupe {
 
@@ -15,27 +15,6 @@ namespace {
 
 /// How long abort() lets a call leave that is inside NCCL: a launch takes microseconds, so what stays is stuck.
 constexpr std::chrono::milliseconds time_to_leave{10};
-
-ncclDataType_t as_nccl(dtype type) {
-  switch (type) {
-    case dtype::u8: return ncclUint8;
-    case dtype::i32: return ncclInt32;
-    case dtype::i64: return ncclInt64;
-    case dtype::f32: return ncclFloat32;
-    case dtype::f64: return ncclFloat64;
-    case dtype::bf16: return ncclBfloat16;
-  }
-  throw exception{errc::invalid_argument, "a value that names no dtype"};
-}
-
-ncclRedOp_t as_nccl(reduction op) {
-  switch (op) {
-    case reduction::sum: return ncclSum;
-    case reduction::min: return ncclMin;
-    case reduction::max: return ncclMax;
-  }
-  throw exception{errc::invalid_argument, "a value that names no reduction"};
-}
 
 cudaStream_t as_cuda(stream_ref stream) noexcept {
   return reinterpret_cast<cudaStream_t>(stream.native());
@@ -146,36 +125,21 @@ void nccl_communicator::form() {
 
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
-  std::visit([&](const auto& one) { enqueue(one, stream, stay.handle()); }, what);
-}
-
-void nccl_communicator::expect_launched(ncclResult_t result) const {
-  result = wait_out(result);
+  const nccl_enqueued outcome = enqueue(what, {.nccl = nccl_,
+                                               .communicator = stay.handle(),
+                                               .stream = as_cuda(stream),
+                                               .self = self(),
+                                               .world_size = world_size(),
+                                               .barrier_word = barrier_word_->address()});
+  if (std::holds_alternative<barrier>(what)) barrier_word_->used_in(stream);
+  const ncclResult_t result = wait_out(outcome.result);
   if (result == ncclSuccess) [[likely]]
     return;
   {
     const std::lock_guard lock{guard_};
     if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
   }
-  nccl_call(nccl_, result, "ncclAllReduce", self(), effect::unknown_outcome);
-}
-
-void nccl_communicator::enqueue(const all_reduce& what, stream_ref stream, ncclComm_t handle) {
-  if (what.count == 0) return; // the same on every rank, by validation (ORD-2)
-  const ncclResult_t result = nccl_.all_reduce(what.send.memory.data(), what.recv.memory.data(), what.count,
-                                               as_nccl(what.type), as_nccl(what.op), handle, as_cuda(stream));
-  expect_launched(result);
-}
-
-void nccl_communicator::enqueue(const barrier&, stream_ref stream, ncclComm_t handle) {
-  void* const word = barrier_word_->address();
-  const ncclResult_t result = nccl_.all_reduce(word, word, 1, ncclInt32, ncclSum, handle, as_cuda(stream));
-  expect_launched(result);
-  barrier_word_->used_in(stream);
-}
-
-void nccl_communicator::enqueue(const copy&, stream_ref, ncclComm_t) {
-  throw exception{errc::internal, "a copy is local to its rank and never reaches a communicator"};
+  nccl_call(nccl_, result, outcome.call, self(), effect::unknown_outcome);
 }
 
 void nccl_communicator::check() {

@@ -47,10 +47,6 @@ private:
 
   void form();
   [[nodiscard]] ncclResult_t wait_out(ncclResult_t result) const;
-  void expect_launched(ncclResult_t result) const;
-  void enqueue(const all_reduce& what, stream_ref stream, ncclComm_t handle);
-  void enqueue(const barrier& what, stream_ref stream, ncclComm_t handle);
-  void enqueue(const copy& what, stream_ref stream, ncclComm_t handle);
   [[nodiscard]] error aborted(const char* during) const;
 
   std::shared_ptr<const nccl_library> library_;

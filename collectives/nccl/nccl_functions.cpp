@@ -35,6 +35,14 @@ nccl_functions nccl_functions::find(void* library) {
   find_required(library, found.comm_abort, "ncclCommAbort");
   find_required(library, found.comm_get_async_error, "ncclCommGetAsyncError");
   find_required(library, found.all_reduce, "ncclAllReduce");
+  find_required(library, found.reduce, "ncclReduce");
+  find_required(library, found.broadcast, "ncclBroadcast");
+  find_required(library, found.all_gather, "ncclAllGather");
+  find_required(library, found.reduce_scatter, "ncclReduceScatter");
+  find_required(library, found.send, "ncclSend");
+  find_required(library, found.recv, "ncclRecv");
+  find_required(library, found.red_op_create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
+  find_required(library, found.red_op_destroy, "ncclRedOpDestroy");
   find_required(library, found.group_start, "ncclGroupStart");
   find_required(library, found.group_end, "ncclGroupEnd");
   find_optional(library, found.get_last_error, "ncclGetLastError");
