@@ -1,5 +1,7 @@
 #include <troupe/collectives/extents.hpp>
 
+#include <type_traits>
+
 namespace troupe {
 
 namespace {
@@ -8,9 +10,7 @@ class surveyor {
 public:
   surveyor(rank self, int world_size) : self_{self}, place_{index(self)}, size_{static_cast<std::size_t>(world_size)} {}
 
-  footprint operator()(const all_reduce& what) {
-    return both(what, what.count, what.count, 0);
-  }
+  footprint operator()(const all_reduce& what) { return both(what, what.count, what.count, 0); }
   footprint operator()(const reduce& what) {
     read(what.send.memory, "send", 0, what.count, what.type);
     if (self_ == what.root) write(what.recv.memory, "recv", 0, what.count, what.type);
@@ -92,7 +92,8 @@ private:
   }
 
   template <class Operation>
-  footprint both(const Operation& what, std::size_t sent, std::size_t received, std::optional<std::ptrdiff_t> in_place) {
+  footprint both(const Operation& what, std::size_t sent, std::size_t received,
+                 std::optional<std::ptrdiff_t> in_place) {
     read(what.send.memory, "send", 0, sent, what.type);
     write(what.recv.memory, "recv", 0, received, what.type);
     if constexpr (requires { what.factor; }) return with_factor(what, in_place);
@@ -120,14 +121,14 @@ footprint footprint_of(const operation& what, rank self, int world_size) {
   return std::visit(surveyor{self, world_size}, what);
 }
 
-void visit_operands(const operation& what, const std::function<void(const operand&)>& visit) {
+void visit_operands(const operation& what, const std::function<void(const operand&, std::string_view role)>& visit) {
   std::visit(
       [&]<class T>(const T& one) {
-        if constexpr (requires { one.send; }) visit(one.send);
-        if constexpr (requires { one.recv; }) visit(one.recv);
-        if constexpr (requires { one.memory; }) visit(one.memory);
-        if constexpr (requires { one.from; }) visit(one.from);
-        if constexpr (requires { one.to; }) visit(one.to);
+        if constexpr (requires { one.send; }) visit(one.send, "send");
+        if constexpr (requires { one.recv; }) visit(one.recv, "recv");
+        if constexpr (requires { one.memory; }) visit(one.memory, std::is_same_v<T, send> ? "send" : "recv");
+        if constexpr (requires { one.from; }) visit(one.from, "source");
+        if constexpr (requires { one.to; }) visit(one.to, "destination");
         if constexpr (requires { one.parts; })
           for (const operation& part : one.parts) visit_operands(part, visit);
       },

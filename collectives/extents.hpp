@@ -28,11 +28,11 @@ struct footprint {
   std::optional<std::ptrdiff_t> in_place{};
 };
 
-/// Of rank \p self among \p world_size. Products and sums of sizes have been checked to fit (see validate()). A group has
-/// none of its own.
+/// Of rank \p self among \p world_size. Products and sums of sizes have been checked to fit (see validate()). A group
+/// has none of its own.
 [[nodiscard]] footprint footprint_of(const operation& what, rank self, int world_size);
 
-/// Every buffer argument, used by this rank or not.
-void visit_operands(const operation& what, const std::function<void(const operand&)>& visit);
+/// Every buffer argument with its role, used by this rank or not.
+void visit_operands(const operation& what, const std::function<void(const operand&, std::string_view role)>& visit);
 
 } // namespace troupe

@@ -16,7 +16,7 @@ constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 /// The ready events an operation waits for.
 std::vector<const event*> ready_events(const operation& what) {
   std::vector<const event*> found;
-  visit_operands(what, [&](const operand& one) {
+  visit_operands(what, [&](const operand& one, std::string_view) {
     if (one.ready) found.push_back(one.ready.get());
   });
   return found;

@@ -14,7 +14,8 @@ constexpr std::size_t index_of = [] {
   std::size_t found = 0;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     ((std::is_same_v<T, std::variant_alternative_t<I, operation>> ? void(found = I) : void()), ...);
-  }(std::make_index_sequence<std::variant_size_v<operation>>{});
+  }
+  (std::make_index_sequence<std::variant_size_v<operation>>{});
   return found;
 }();
 
@@ -189,13 +190,16 @@ std::string describe(const signature& what) {
     case index_of<scatter>: return text + elements(what.count) + with_root();
     case index_of<all_gather>:
     case index_of<all_to_all>: return text + elements(what.count);
-    case index_of<all_gather_v>: return text + elements(sum(what.recv_counts)) + " in parts of " + list(what.recv_counts);
+    case index_of<all_gather_v>:
+      return text + elements(sum(what.recv_counts)) + " in parts of " + list(what.recv_counts);
     case index_of<reduce_scatter_v>:
       return text + elements(sum(what.send_counts)) + " in parts of " + list(what.send_counts) + with_op();
     case index_of<all_to_all_v>:
       return text + elements(sum(what.send_counts)) + " out, " + std::to_string(sum(what.recv_counts)) + " in";
-    case index_of<send>: return text + elements(what.count) + " to rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
-    case index_of<recv>: return text + elements(what.count) + " from rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
+    case index_of<send>:
+      return text + elements(what.count) + " to rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
+    case index_of<recv>:
+      return text + elements(what.count) + " from rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
     default: return text;
   }
 }

@@ -22,7 +22,11 @@ struct solo_launch {
     if constexpr (requires { what.op; })
       if (what.op == reduction::pre_mul_sum)
         throw exception{errc::unsupported, "a world of one rank has no pre_mul_sum: multiply in a kernel of your own"};
-    if constexpr (requires { what.count; what.recv; }) move(what.recv, 0, what.send, 0, what.count, what.type, stream);
+    if constexpr (requires {
+                    what.count;
+                    what.recv;
+                  })
+      move(what.recv, 0, what.send, 0, what.count, what.type, stream);
   }
   void operator()(const all_gather_v& what) const {
     move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);

@@ -26,15 +26,16 @@ error check_residence(const buffer& memory, const std::string& role, const devic
                                           ", but this rank's device is " + to_string(where.id()) +
                                           ": pass a buffer of the rank's own device");
   if (memory.stale())
-    return refuse(errc::stale_buffer, "the " + role + " buffer was made before device " +
-                                          to_string(home->id()) + " lost its memory: allocate it again");
+    return refuse(errc::stale_buffer, "the " + role + " buffer was made before device " + to_string(home->id()) +
+                                          " lost its memory: allocate it again");
   return {};
 }
 
-error check_ready_event(const operand& argument, const device& where) {
+error check_ready_event(const operand& argument, std::string_view role, const device& where) {
   if (!argument.ready || argument.ready->where().shared_api() == where.shared_api()) return {};
-  return refuse(errc::wrong_device, "a buffer's ready event belongs to another runtime's driver: record it with this "
-                                    "one's");
+  return refuse(errc::wrong_device, "the " + std::string{role} +
+                                        " buffer's ready event belongs to another runtime's "
+                                        "driver: record it with this one's");
 }
 
 /// Values: what can be judged without looking at memory, and must be before it.
@@ -46,9 +47,10 @@ public:
   error operator()(const Operation& what) const {
     if constexpr (requires { what.type; })
       if (size_bytes(what.type) == 0)
-        return refuse(errc::invalid_argument, "dtype " + std::to_string(static_cast<int>(what.type)) +
-                                                  " is unknown: choose one of u8, i8, i32, u32, i64, u64, f16, f32, f64, "
-                                                  "bf16, f8e4m3, f8e5m2");
+        return refuse(errc::invalid_argument,
+                      "dtype " + std::to_string(static_cast<int>(what.type)) +
+                          " is unknown: choose one of u8, i8, i32, u32, i64, u64, f16, f32, f64, "
+                          "bf16, f8e4m3, f8e5m2");
     if constexpr (requires { what.op; })
       if (to_string(what.op).empty())
         return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
@@ -115,11 +117,10 @@ error check_extent(const extent& one, const device& where) {
                                               " host memory: collectives need device memory, copy it there first");
   const std::size_t capacity = memory.size_bytes() / size_bytes(one.type);
   if (one.first > capacity || one.count > capacity - one.first)
-    return refuse(errc::invalid_argument, "the " + role + " buffer is too short: " + std::to_string(one.count) +
-                                              " elements from " + std::to_string(one.first) + " are needed, and " +
-                                              std::to_string(memory.size_bytes()) + " bytes are " +
-                                              std::to_string(capacity) + " elements of " +
-                                              std::string{to_string(one.type)});
+    return refuse(errc::invalid_argument,
+                  "the " + role + " buffer is too short: " + std::to_string(one.count) + " elements from " +
+                      std::to_string(one.first) + " are needed, and " + std::to_string(memory.size_bytes()) +
+                      " bytes are " + std::to_string(capacity) + " elements of " + std::string{to_string(one.type)});
   if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(one.type) != 0)
     return refuse(errc::invalid_argument, "the " + role + " buffer is not aligned to the " +
                                               std::to_string(size_bytes(one.type)) + " bytes of " +
@@ -165,8 +166,7 @@ error check_overlap(const footprint& touched) {
     const extent& from = one.what->written ? *other.what : *one.what;
     const extent& to = one.what->written ? *one.what : *other.what;
     const auto width = static_cast<std::ptrdiff_t>(size_bytes(from.type));
-    if (from.role == "send" && touched.in_place &&
-        from.memory->data() == to.memory->data() + *touched.in_place * width)
+    if (from.role == "send" && touched.in_place && from.memory->data() == to.memory->data() + *touched.in_place * width)
       return {};
     return refuse(errc::invalid_argument,
                   "the " + std::string{from.role} + " and " + std::string{to.role} + " ranges overlap" +
@@ -184,8 +184,8 @@ error check_memory(const footprint& touched, const device& where) {
 
 error check_events(const operation& what, const device& where) {
   error first;
-  visit_operands(what, [&](const operand& one) {
-    if (!first) first = check_ready_event(one, where);
+  visit_operands(what, [&](const operand& one, std::string_view role) {
+    if (!first) first = check_ready_event(one, role, where);
   });
   return first;
 }
@@ -222,8 +222,8 @@ error validate_group(const group& what, const seat& at) {
     const operation& part = what.parts[i];
     if (std::holds_alternative<group>(part) || std::holds_alternative<barrier>(part) ||
         std::holds_alternative<copy>(part))
-      return in_part(i, refuse(errc::invalid_argument, "a " + std::string{name_of(part)} +
-                                                           " cannot be in a group: ask for it by itself"));
+      return in_part(i, refuse(errc::invalid_argument,
+                               "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (error failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
     touched[i] = footprint_of(part, at.self, at.world_size);
     if (error failure = validate_single(part, touched[i], at)) return in_part(i, std::move(failure));

@@ -28,7 +28,8 @@ mock_call call_of(const operation& what, rank self, int world_size) {
   std::visit(
       [&]<class T>(const T& one) {
         if constexpr (requires { one.type; })
-          if (size_bytes(one.type) == 0) throw exception{errc::invalid_argument, "an operation needs a dtype that exists"};
+          if (size_bytes(one.type) == 0)
+            throw exception{errc::invalid_argument, "an operation needs a dtype that exists"};
         if constexpr (requires { one.op; })
           if (to_string(one.op).empty())
             throw exception{errc::invalid_argument, "an operation needs a reduction that exists"};
@@ -57,7 +58,9 @@ public:
   explicit performance(std::span<const mock_call* const> ranks)
     : ranks_{ranks}, width_{size_bytes(ranks.front()->what.type)}, count_{ranks.front()->what.count} {}
 
-  void operator()(const all_reduce&) const { reduce_into({}, count_, [](std::size_t) { return true; }); }
+  void operator()(const all_reduce&) const {
+    reduce_into({}, count_, [](std::size_t) { return true; });
+  }
   void operator()(const reduce&) const {
     reduce_into({}, count_, [&](std::size_t rank) { return rank == root(); });
   }

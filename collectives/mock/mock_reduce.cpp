@@ -33,9 +33,8 @@ template <class T, class Combine>
 T wrapping(T left, T right, Combine combine) noexcept {
   if constexpr (std::is_integral_v<T>) {
     using unsigned_t = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<unsigned_t>(
-        combine(static_cast<std::uint64_t>(static_cast<unsigned_t>(left)),
-                static_cast<std::uint64_t>(static_cast<unsigned_t>(right)))));
+    return static_cast<T>(static_cast<unsigned_t>(combine(static_cast<std::uint64_t>(static_cast<unsigned_t>(left)),
+                                                          static_cast<std::uint64_t>(static_cast<unsigned_t>(right)))));
   } else {
     return combine(left, right);
   }

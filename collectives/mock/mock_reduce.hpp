@@ -13,7 +13,7 @@ namespace troupe {
 /// One rank's part of a reduction: \p count elements each, of any alignment; the same address for in place.
 struct reduce_part {
   const std::byte* send = nullptr;
-  std::byte* recv = nullptr;           ///< Null for a rank that gets no result.
+  std::byte* recv = nullptr;            ///< Null for a rank that gets no result.
   std::array<std::byte, 8> factor = {}; ///< Of pre_mul_sum: an element.
 };
 

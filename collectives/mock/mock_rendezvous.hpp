@@ -54,11 +54,10 @@ private:
 
 /// One formation's meeting place, shared by its communicators and their tasks in flight.
 ///
-/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank meets the k-th of every other, and the k-th send from
-/// one rank to another the k-th recv; unless all ask the same, nobody's memory is touched, check() names who asked for
-/// what, and nothing ends any more but by abort().
-/// Threads: safe from any. Results are computed under the lock, so that whoever leaves (abort, a dropped task) knows
-/// that its memory is not touched any more.
+/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank meets the k-th of every other, and the k-th send
+/// from one rank to another the k-th recv; unless all ask the same, nobody's memory is touched, check() names who asked
+/// for what, and nothing ends any more but by abort(). Threads: safe from any. Results are computed under the lock, so
+/// that whoever leaves (abort, a dropped task) knows that its memory is not touched any more.
 class mock_rendezvous {
 public:
   /// The place that \p id names: made by the first communicator that asks, gone with the last.
@@ -74,8 +73,8 @@ public:
   /// Errors: communicator_failed after abort(), invalid_argument when this rank has come before.
   void join(rank self, std::shared_ptr<mock_waker> engine);
 
-  /// Comes with \p mine, once or again; reached when all of it is over for this rank. \p mine must stay where it is until
-  /// then, or until leave().
+  /// Comes with \p mine, once or again; reached when all of it is over for this rank. \p mine must stay where it is
+  /// until then, or until leave().
   [[nodiscard]] progress meet(mock_launch& mine);
   /// Withdraws a launch that is not over: its memory is not touched from here on, and the others hang.
   void leave(mock_launch& mine) noexcept;

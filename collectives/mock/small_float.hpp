@@ -55,7 +55,8 @@ private:
     const unsigned exponent = magnitude >> MantissaBits;
     const unsigned mantissa = magnitude & ((1U << MantissaBits) - 1U);
     if (exponent == 0) return std::ldexp(static_cast<float>(mantissa), 1 - bias - MantissaBits);
-    const unsigned single = ((exponent + 127U - static_cast<unsigned>(bias)) << 23U) | (mantissa << (23U - MantissaBits));
+    const unsigned single =
+        ((exponent + 127U - static_cast<unsigned>(bias)) << 23U) | (mantissa << (23U - MantissaBits));
     return std::bit_cast<float>(single);
   }
 

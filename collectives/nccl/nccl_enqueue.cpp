@@ -90,16 +90,14 @@ public:
     open_group();
     give(what.send, 0, what.count, what.type, index(what.root));
     if (to_.self != what.root) return;
-    for (std::size_t peer = 0; peer < size(); ++peer)
-      take(what.recv, peer * what.count, what.count, what.type, peer);
+    for (std::size_t peer = 0; peer < size(); ++peer) take(what.recv, peer * what.count, what.count, what.type, peer);
   }
 
   void operator()(const scatter& what) {
     if (what.count == 0) return;
     open_group();
     if (to_.self == what.root)
-      for (std::size_t peer = 0; peer < size(); ++peer)
-        give(what.send, peer * what.count, what.count, what.type, peer);
+      for (std::size_t peer = 0; peer < size(); ++peer) give(what.send, peer * what.count, what.count, what.type, peer);
     take(what.recv, 0, what.count, what.type, index(what.root));
   }
 

@@ -1,6 +1,6 @@
 #include "reference_values.hpp"
 
-#include <troupe/collectives/mock/mock_reduce.hpp>
+#include <troupe/collectives/mock/small_float.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -13,28 +13,41 @@ namespace {
 
 constexpr std::size_t period = 16'381; // prime
 
-struct bf16 {
-  std::uint16_t bits = 0;
+template <class Format>
+struct narrow {
+  using format = Format;
+  typename Format::bits bits = 0;
 };
 
 /// Bits of a float's significand; 0 for integers.
 template <class T>
 constexpr int significand_bits = std::is_floating_point_v<T> ? std::numeric_limits<T>::digits : 0;
-template <>
-constexpr int significand_bits<bf16> = 8;
+template <int Exponent, int Mantissa, bool HasInfinity>
+constexpr int significand_bits<narrow<small_float<Exponent, Mantissa, HasInfinity>>> = Mantissa + 1;
+
+template <class T>
+constexpr bool is_narrow = false;
+template <class Format>
+constexpr bool is_narrow<narrow<Format>> = true;
 
 /// Calls \p use with a value of \p type's element.
 template <class Use>
 decltype(auto) with_element(dtype type, Use use) {
   switch (type) {
     case dtype::u8: return use(std::uint8_t{});
+    case dtype::i8: return use(std::int8_t{});
     case dtype::i32: return use(std::int32_t{});
+    case dtype::u32: return use(std::uint32_t{});
     case dtype::i64: return use(std::int64_t{});
+    case dtype::u64: return use(std::uint64_t{});
     case dtype::f32: return use(float{});
     case dtype::f64: return use(double{});
-    case dtype::bf16: break;
+    case dtype::f16: return use(narrow<float16>{});
+    case dtype::bf16: return use(narrow<bfloat16>{});
+    case dtype::f8e4m3: return use(narrow<float8_e4m3>{});
+    case dtype::f8e5m2: break;
   }
-  return use(bf16{});
+  return use(narrow<float8_e5m2>{});
 }
 
 /// What an element is compared and combined in: integers modulo 2⁶⁴, floats in f64, which holds all others exactly.
@@ -42,10 +55,12 @@ template <class T>
 auto load(const std::byte* from) noexcept {
   T value;
   std::memcpy(&value, from, sizeof value);
-  if constexpr (std::is_same_v<T, bf16>)
-    return static_cast<double>(from_bf16(value.bits));
+  if constexpr (is_narrow<T>)
+    return static_cast<double>(T::format::decode(value.bits));
   else if constexpr (std::is_floating_point_v<T>)
     return static_cast<double>(value);
+  else if constexpr (std::is_same_v<T, std::uint64_t>)
+    return value;
   else
     return static_cast<std::int64_t>(value);
 }
@@ -53,8 +68,8 @@ auto load(const std::byte* from) noexcept {
 template <class T, class Value>
 void store(Value value, std::byte* to) noexcept {
   T element;
-  if constexpr (std::is_same_v<T, bf16>)
-    element.bits = to_bf16(static_cast<float>(value));
+  if constexpr (is_narrow<T>)
+    element.bits = T::format::encode(static_cast<float>(value));
   else
     element = static_cast<T>(value);
   std::memcpy(to, &element, sizeof element);
@@ -65,7 +80,7 @@ Value combine(Value left, Value right, reduction op) noexcept {
   switch (op) {
     case reduction::min: return std::min(left, right);
     case reduction::max: return std::max(left, right);
-    case reduction::sum: break;
+    default: break;
   }
   if constexpr (std::is_integral_v<Value>)
     return static_cast<Value>(static_cast<std::uint64_t>(left) + static_cast<std::uint64_t>(right));

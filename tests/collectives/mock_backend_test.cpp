@@ -3,7 +3,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/mock/mock_backend.hpp>
-#include <troupe/collectives/mock/mock_reduce.hpp>
+#include <troupe/collectives/mock/small_float.hpp>
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/unreturned.hpp>
@@ -68,17 +68,23 @@ void put(dtype type, std::byte* base, std::size_t index, int value) {
   const auto store = [&](auto element) { std::memcpy(base + index * sizeof element, &element, sizeof element); };
   switch (type) {
     case dtype::u8: return store(static_cast<std::uint8_t>(value));
+    case dtype::i8: return store(static_cast<std::int8_t>(value));
     case dtype::i32: return store(static_cast<std::int32_t>(value));
+    case dtype::u32: return store(static_cast<std::uint32_t>(value));
     case dtype::i64: return store(static_cast<std::int64_t>(value));
+    case dtype::u64: return store(static_cast<std::uint64_t>(value));
+    case dtype::f16: return store(float16::encode(static_cast<float>(value)));
     case dtype::f32: return store(static_cast<float>(value));
     case dtype::f64: return store(static_cast<double>(value));
-    case dtype::bf16: return store(to_bf16(static_cast<float>(value)));
+    case dtype::bf16: return store(bfloat16::encode(static_cast<float>(value)));
+    case dtype::f8e4m3: return store(float8_e4m3::encode(static_cast<float>(value)));
+    case dtype::f8e5m2: return store(float8_e5m2::encode(static_cast<float>(value)));
   }
 }
 
 int value_of(dtype type, int of_rank, std::size_t index) {
   const int value = static_cast<int>((index * 7 + static_cast<std::size_t>(of_rank) * 5) % 11);
-  return type == dtype::u8 ? value : value - 5;
+  return type == dtype::u8 || type == dtype::u32 || type == dtype::u64 ? value : value - 5;
 }
 
 int expected(dtype type, reduction op, int world_size, std::size_t index) {
@@ -101,7 +107,7 @@ TEST_CASE("all_reduce gives every rank the same right result, whatever dtype, re
   std::vector<std::shared_ptr<memory_pool>> pools;
   for (const auto& seat : world.seats) pools.push_back(memory_pool::create(seat.gpu));
   for (const dtype type : all_dtypes)
-    for (const reduction op : all_reductions)
+    for (const reduction op : {reduction::sum, reduction::min, reduction::max})
       for (const bool in_place : {true, false})
         for (const std::size_t count : {0U, 1U, 3U, 17U, 1000U}) {
           CAPTURE(size, to_string(type), to_string(op), in_place, count);

@@ -1,5 +1,6 @@
 // The corners of the mock's arithmetic; the sweep over shapes is in mock_backend_test.cpp.
 #include <troupe/collectives/mock/mock_reduce.hpp>
+#include <troupe/collectives/mock/small_float.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -40,7 +41,8 @@ TEST_CASE("minimum and maximum give NaN wherever a rank has one", "[collectives]
     CHECK(std::isnan(combine<float>(dtype::f32, op, {none, 1, 2})));
     CHECK(std::isnan(combine<float>(dtype::f32, op, {1, none, 2})));
     CHECK(std::isnan(combine<double>(dtype::f64, op, {1, 2, std::numeric_limits<double>::quiet_NaN()})));
-    CHECK(std::isnan(from_bf16(combine<std::uint16_t>(dtype::bf16, op, {to_bf16(1), to_bf16(none)}))));
+    CHECK(std::isnan(
+        bfloat16::decode(combine<std::uint16_t>(dtype::bf16, op, {bfloat16::encode(1), bfloat16::encode(none)}))));
   }
   CHECK_FALSE(std::signbit(combine<float>(dtype::f32, reduction::min, {0.0F, -0.0F})));
   constexpr float infinite = std::numeric_limits<float>::infinity();
@@ -48,24 +50,25 @@ TEST_CASE("minimum and maximum give NaN wherever a rank has one", "[collectives]
 }
 
 TEST_CASE("bf16 rounds to nearest even and keeps infinities and NaNs", "[collectives][mock]") {
-  CHECK(to_bf16(1.0F) == 0x3F80);
-  CHECK(to_bf16(std::bit_cast<float>(0x3F808000U)) == 0x3F80); // half-way: to the even one below
-  CHECK(to_bf16(std::bit_cast<float>(0x3F818000U)) == 0x3F82); // half-way: to the even one above
-  CHECK(to_bf16(std::bit_cast<float>(0x3F808001U)) == 0x3F81);
-  CHECK(to_bf16(std::numeric_limits<float>::infinity()) == 0x7F80);
-  CHECK(to_bf16(std::numeric_limits<float>::max()) == 0x7F80);
-  CHECK(std::isnan(from_bf16(to_bf16(std::bit_cast<float>(0x7F800001U))))); // whose payload is in the lower half
+  CHECK(bfloat16::encode(1.0F) == 0x3F80);
+  CHECK(bfloat16::encode(std::bit_cast<float>(0x3F808000U)) == 0x3F80); // half-way: to the even one below
+  CHECK(bfloat16::encode(std::bit_cast<float>(0x3F818000U)) == 0x3F82); // half-way: to the even one above
+  CHECK(bfloat16::encode(std::bit_cast<float>(0x3F808001U)) == 0x3F81);
+  CHECK(bfloat16::encode(std::numeric_limits<float>::infinity()) == 0x7F80);
+  CHECK(bfloat16::encode(std::numeric_limits<float>::max()) == 0x7F80);
+  CHECK(std::isnan(
+      bfloat16::decode(bfloat16::encode(std::bit_cast<float>(0x7F800001U))))); // whose payload is in the lower half
   for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
     const auto value = static_cast<std::uint16_t>(bits);
-    if (!std::isnan(from_bf16(value))) REQUIRE(to_bf16(from_bf16(value)) == value);
+    if (!std::isnan(bfloat16::decode(value))) REQUIRE(bfloat16::encode(bfloat16::decode(value)) == value);
   }
 }
 
 TEST_CASE("bf16 sums are rounded once, at the end", "[collectives][mock]") {
   // Rounded after each step, 256 + 1 would stay 256 for ever.
-  std::vector<std::uint16_t> of_ranks{to_bf16(256)};
-  for (int i = 0; i < 4; ++i) of_ranks.push_back(to_bf16(1));
-  CHECK(from_bf16(combine(dtype::bf16, reduction::sum, of_ranks)) == 260);
+  std::vector<std::uint16_t> of_ranks{bfloat16::encode(256)};
+  for (int i = 0; i < 4; ++i) of_ranks.push_back(bfloat16::encode(1));
+  CHECK(bfloat16::decode(combine(dtype::bf16, reduction::sum, of_ranks)) == 260);
 }
 
 TEST_CASE("elements may begin at any byte", "[collectives][mock]") {
