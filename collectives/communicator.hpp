@@ -18,6 +18,13 @@ struct unique_id {
   std::array<std::byte, 128> bytes{};
 };
 
+/// A rank's place in a communicator that is split off another: that of its color.
+struct split_seat {
+  int color = 0; ///< From 0.
+  rank self;     ///< Ranks of one color count from 0, without a gap.
+  int world_size = 1;
+};
+
 /// One rank's end of a communicator.
 ///
 /// Life: constructed (cheap) → init() → launch()… → destroy() or abort().
@@ -48,6 +55,14 @@ public:
   /// Gives everything back after all work has finished and all ranks stopped launching. Idempotent; nothing after
   /// abort().
   virtual void destroy() = 0;
+
+  /// A communicator of those of this one's ranks that name the same color, not yet formed: its init() meets all ranks
+  /// of this one, each of which must call split() or split_none(), the k-th time together. Nothing may be in flight
+  /// meanwhile. Where its init() is stuck, only the abort of this one ends it.
+  /// Errors: unsupported.
+  [[nodiscard]] virtual std::shared_ptr<communicator> split(const split_seat& as);
+  /// Takes part in a split, in no color. Blocks as init() does.
+  virtual void split_none();
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }

@@ -78,6 +78,17 @@ rank_pipeline::~rank_pipeline() {
 }
 
 void rank_pipeline::init() {
+  prepare();
+  peers_->init();
+  begin();
+}
+
+void rank_pipeline::init_formed() {
+  prepare();
+  begin();
+}
+
+void rank_pipeline::prepare() {
   where()->api().enter_thread(where()->id());
   {
     auto made = std::make_shared<stream>(where());
@@ -85,7 +96,9 @@ void rank_pipeline::init() {
     stream_ = std::move(made);
   }
   track_->source().prepare(where());
-  peers_->init();
+}
+
+void rank_pipeline::begin() {
   services_.poller->attach(track_);
   if (const auto hand = launcher_.lock()) hand->watch(weak_from_this());
 }
@@ -94,9 +107,46 @@ void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, an
   const time_point now = services_.time->now();
   auto accepted = std::make_shared<call>(name, epoch_, later(now, deadline), std::move(reply), std::move(what));
   accepted->accepted_at(now);
-  track_->push(accepted);
+  {
+    const std::lock_guard lock{submit_guard_};
+    track_->push(accepted);
+    if (held_)
+      waiting_.push_back(std::move(accepted));
+    else
+      enqueue(accepted);
+  }
+  services_.poller->notify();
+}
+
+void rank_pipeline::enqueue(const std::shared_ptr<call>& accepted) {
   if (!post([self = shared_from_this(), accepted] { self->launch(*accepted); }))
     accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+}
+
+void rank_pipeline::hold() {
+  const std::lock_guard lock{submit_guard_};
+  held_ = true;
+}
+
+void rank_pipeline::settle() {
+  where()->api().enter_thread(where()->id());
+  const auto launched = std::make_shared<std::promise<std::shared_ptr<stream>>>();
+  const auto look = [self = shared_from_this(), launched] {
+    const std::lock_guard lock{self->guard_};
+    launched->set_value(self->stream_);
+  };
+  if (!post(look)) look();
+  if (const auto line = launched->get_future().get()) line->ref().synchronize();
+  if (failed()) throw exception{mark_->why()};
+}
+
+void rank_pipeline::resume() {
+  {
+    const std::lock_guard lock{submit_guard_};
+    held_ = false;
+    for (const auto& one : waiting_) enqueue(one);
+    waiting_.clear();
+  }
   services_.poller->notify();
 }
 
@@ -178,6 +228,10 @@ std::shared_ptr<stream> rank_pipeline::take_stream() {
 }
 
 void rank_pipeline::release_buffers() {
+  {
+    const std::lock_guard lock{submit_guard_};
+    waiting_.clear(); // the track has the answers to give
+  }
   track_->release_quarantine();
   services_.poller->notify();
 }

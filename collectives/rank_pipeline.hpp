@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/launch_order.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/completion_source.hpp>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace troupe {
 
@@ -21,11 +23,12 @@ struct pipeline_services {
   std::shared_ptr<slot_table> slots{};
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
+  std::shared_ptr<launch_order> order{}; ///< Of all worlds on these GPUs.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
-/// Threads: submit() from one thread at a time (ORD-1: the order of its calls is the order of launches); init(),
-/// abort(), close() on helpers; the rest from any.
+/// Threads: submit() from any (ORD-1: the order of its calls is the order of launches); init(), settle(), abort(),
+/// close() on helpers; the rest from any.
 class rank_pipeline final : public launcher_check, public std::enable_shared_from_this<rank_pipeline> {
 public:
   /// Cheap: touches neither the device nor a peer. \p on_fault is called at most once, from any thread, with the first
@@ -41,9 +44,21 @@ public:
 
   /// Makes the stream and meets the other ranks. Blocks.
   void init();
+  /// The same where the communicator has been formed already: meets nobody.
+  void init_formed();
 
   /// Sends a validated operation on its way. Never blocks on the device or a peer.
   void submit(ticket name, operation what, nanoseconds deadline, answer reply);
+
+  /// From now on requests are accepted but not launched, until resume(): their deadlines run. Not counted.
+  void hold();
+  /// After hold(): waits until everything that was submitted before is over on the device. Blocks.
+  /// Errors: what made the communicator fail.
+  void settle();
+  /// Launches what was held, in the order of submission.
+  void resume();
+  /// For work between settle() and resume(). Helpers only.
+  [[nodiscard]] communicator& peers() const noexcept { return *peers_; }
 
   /// Declares the communicator failed: nothing more is launched, and whatever has no outcome gets \p why with unknown
   /// outcome, or rejected if it certainly did not run. Returns whether this was the first failure.
@@ -71,7 +86,10 @@ public:
 private:
   class call;
 
+  void prepare();
+  void begin();
   void launch(call& one);
+  void enqueue(const std::shared_ptr<call>& accepted);
   /// False when the launcher has ended.
   bool post(launcher::job work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
@@ -91,6 +109,10 @@ private:
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::uint64_t sequence_ = 0; ///< The launcher's own.
+
+  std::mutex submit_guard_; ///< Makes the track's order and the launcher's one.
+  bool held_ = false;
+  std::vector<std::shared_ptr<call>> waiting_;
 
   std::mutex guard_;
   std::function<void(error)> on_fault_;

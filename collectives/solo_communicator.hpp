@@ -17,6 +17,10 @@ public:
   void check() override {}
   void abort() override {}
   void destroy() override {}
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat&) override {
+    return std::make_shared<solo_communicator>(where());
+  }
+  void split_none() override {}
 };
 
 } // namespace troupe

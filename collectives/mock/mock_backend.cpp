@@ -3,11 +3,14 @@
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/unreturned.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -28,11 +31,36 @@ private:
   mock_launch mine_;
 };
 
+/// What every rank of a communicator can tell of its split number \p ordinal without asking.
+unique_id derived_id(const unique_id& parent, std::uint64_t ordinal, int color) {
+  unique_id id;
+  std::array<std::uint32_t, sizeof id.bytes / sizeof(std::uint32_t)> words{};
+  std::vector<std::uint32_t> seed(words.size());
+  std::memcpy(seed.data(), parent.bytes.data(), sizeof words);
+  seed.push_back(static_cast<std::uint32_t>(ordinal));
+  seed.push_back(static_cast<std::uint32_t>(color));
+  std::seed_seq{seed.begin(), seed.end()}.generate(words.begin(), words.end());
+  std::memcpy(id.bytes.data(), words.data(), sizeof words);
+  return id;
+}
+
+constexpr int every_color = -1;
+
 class mock_communicator final : public communicator {
 public:
-  mock_communicator(std::shared_ptr<mock_rendezvous> place, rank self, int world_size, std::shared_ptr<device> where,
-                    mock_driver& driver)
-    : communicator{self, world_size, std::move(where)}, place_{std::move(place)}, driver_{driver} {}
+  mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver)
+    : communicator{self, world_size, std::move(where)},
+      id_{id},
+      place_{mock_rendezvous::find_or_make(id, world_size)},
+      driver_{driver} {}
+
+  /// One that is split off \p parent: all its ranks meet, and then those of the new one.
+  mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
+                    const split_seat& as)
+    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_} {
+    first_ = std::move(all);
+    self_in_parent_ = parent.self();
+  }
 
   ~mock_communicator() override {
     if (life_ == life::formed)
@@ -42,6 +70,7 @@ public:
 
   void init() override {
     driver_.open(where()->id()); // a failed device cannot take part
+    if (first_) first_->join(self_in_parent_, driver_.waker());
     place_->join(self(), driver_.waker());
     auto expected = life::fresh;
     if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted just now
@@ -56,26 +85,56 @@ public:
   void check() override { place_->check(self()); }
 
   void abort() override {
-    if (life_.exchange(life::ended) != life::ended) place_->abort(self());
+    if (life_.exchange(life::ended) == life::ended) return;
+    if (first_) first_->abort(self_in_parent_);
+    place_->abort(self());
+    const std::lock_guard lock{splits_guard_};
+    if (const auto forming = splits_.lock()) forming->abort(self());
   }
 
   void destroy() override { life_ = life::ended; }
 
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+    const auto ordinal = next_split();
+    return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), derived_id(id_, ordinal, as.color), as);
+  }
+
+  void split_none() override { meeting_of(next_split())->join(self(), driver_.waker()); }
+
 private:
   enum class life : std::uint8_t { fresh, formed, ended };
+
+  std::uint64_t next_split() {
+    require_formed();
+    const std::lock_guard lock{splits_guard_};
+    return split_count_++;
+  }
+
+  std::shared_ptr<mock_rendezvous> meeting_of(std::uint64_t ordinal) {
+    auto all = mock_rendezvous::find_or_make(derived_id(id_, ordinal, every_color), world_size());
+    const std::lock_guard lock{splits_guard_};
+    splits_ = all;
+    return all;
+  }
 
   void require_formed() const {
     switch (life_.load()) {
       case life::formed: return;
-      case life::fresh: throw exception{errc::invalid_argument, "launch() before init() has returned"};
+      case life::fresh: throw exception{errc::invalid_argument, "launch() or split() before init() has returned"};
       case life::ended:
         throw exception{error{
             .code = errc::communicator_failed, .text = "the communicator was aborted or destroyed", .rank = self()}};
     }
   }
 
+  const unique_id id_;
   const std::shared_ptr<mock_rendezvous> place_;
+  std::shared_ptr<mock_rendezvous> first_; ///< Of a split: where the parent's ranks meet.
+  rank self_in_parent_{};
   mock_driver& driver_; ///< Held by where().
+  std::mutex splits_guard_;
+  std::uint64_t split_count_ = 0;
+  std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
   std::atomic<life> life_{life::fresh};
   mock_order order_; ///< The launcher's own.
 };
@@ -104,8 +163,7 @@ public:
     if (driver == nullptr)
       throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
-    return std::make_shared<mock_communicator>(mock_rendezvous::find_or_make(id, world_size), self, world_size,
-                                               std::move(where), *driver);
+    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver);
   }
 };
 

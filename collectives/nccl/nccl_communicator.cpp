@@ -56,6 +56,13 @@ nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library
   std::memcpy(&id_, id.bytes.data(), sizeof id_);
 }
 
+nccl_communicator::nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept
+  : communicator{as.self, as.world_size, parent->where()},
+    library_{parent->library_},
+    nccl_{library_->functions()},
+    parent_{std::move(parent)},
+    color_{as.color} {}
+
 nccl_communicator::~nccl_communicator() {
   if (phase_ == phase::fresh || phase_ == phase::ended) return;
   return_or_report("an NCCL communicator", [this] {
@@ -94,19 +101,61 @@ void nccl_communicator::init() {
     if (phase_ != phase::fresh)
       throw exception{errc::invalid_argument, "init() is called once: create a new communicator"};
     barrier_word_ = std::move(word);
-    form();
+    if (!parent_) form();
     phase_ = phase::forming;
     ++inside_;
   }
+  if (parent_)
+    form_from_parent();
+  else
+    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // meets the other ranks
+}
 
-  const ncclResult_t result = wait_out(nccl_.group_end()); // meets the other ranks
+void nccl_communicator::form_from_parent() {
+  const auto parent = std::exchange(parent_, nullptr);
+  ncclComm_t formed = nullptr;
+  ncclResult_t result = ncclSuccess;
+  try {
+    const visit stay{*parent};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    result = parent->wait_out(nccl_.comm_split(stay.handle(), color_, self().value(), &formed, &config));
+  } catch (const exception&) { // the parent has been aborted, and NCCL has not been entered
+    const std::lock_guard lock{guard_};
+    --inside_;
+    left_.notify_all();
+    phase_ = phase::ended;
+    throw;
+  }
+  bool ended = false;
+  {
+    const std::lock_guard lock{guard_};
+    ended = phase_ == phase::ended;
+    if (!ended) handle_ = formed;
+  }
+  if (ended && formed != nullptr) static_cast<void>(nccl_.comm_abort(formed)); // abort() came before there was a handle
+  end_forming(result, "ncclCommSplit");
+}
 
+void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
   const std::lock_guard lock{guard_};
   --inside_;
   left_.notify_all();
   if (phase_ == phase::ended) throw exception{aborted("init()")};
-  phase_ = result == ncclSuccess ? phase::ready : phase::unusable;
-  nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
+  phase_ = result == ncclSuccess ? phase::ready : handle_ != nullptr ? phase::unusable : phase::ended;
+  nccl_call(nccl_, result, call, self());
+}
+
+std::shared_ptr<communicator> nccl_communicator::split(const split_seat& as) {
+  return std::make_shared<nccl_communicator>(shared_from_this(), as);
+}
+
+void nccl_communicator::split_none() {
+  where()->api().enter_thread(where()->id());
+  const visit stay{*this};
+  ncclComm_t none = nullptr;
+  nccl_call(nccl_, wait_out(nccl_.comm_split(stay.handle(), NCCL_SPLIT_NOCOLOR, 0, &none, nullptr)), "ncclCommSplit",
+            self());
 }
 
 /// Obtains the handle and leaves the calling thread inside a group, whose end does the rest. Local, so short.

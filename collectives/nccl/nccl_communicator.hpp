@@ -24,12 +24,15 @@ namespace troupe {
 ///   shuts the door for new calls and gives those inside a moment to leave: only a call that is really stuck is still
 ///   there. Such a call sees the flag within microseconds, while the freeing begins with stopping threads; the
 ///   remaining window is NCCL's and has no remedy in its interface.
+/// - ncclCommSplit() gives the new handle only when all is done; until then the parent's abort is what ends it.
 /// - While ranks still meet (bootstrap), an abort sets the flag and frees nothing: NCCL leaks the unborn
 ///   communicator. Bounded by the restart budget.
-class nccl_communicator final : public communicator {
+class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
 public:
   nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self, int world_size,
                     std::shared_ptr<device> where) noexcept;
+  /// The end that init() splits off \p parent.
+  nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept;
   /// Neither aborted nor destroyed: reports and leaks NCCL's part, rather than block.
   ~nccl_communicator() override;
 
@@ -40,18 +43,24 @@ public:
   void abort() override;
   /// After an init() that failed it aborts, as NCCL demands.
   void destroy() override;
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
+  void split_none() override;
 
 private:
   enum class phase : std::uint8_t { fresh, forming, ready, unusable, closing, ended };
   class visit;
 
   void form();
+  void form_from_parent();
+  void end_forming(ncclResult_t result, const char* call);
   [[nodiscard]] ncclResult_t wait_out(ncclResult_t result) const;
   [[nodiscard]] error aborted(const char* during) const;
 
   std::shared_ptr<const nccl_library> library_;
   const nccl_functions& nccl_;
   ncclUniqueId id_{};
+  std::shared_ptr<nccl_communicator> parent_; ///< Until init() has ended.
+  int color_ = 0;
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
 
   mutable std::mutex guard_; ///< Of all below.

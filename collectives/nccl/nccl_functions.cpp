@@ -30,6 +30,7 @@ nccl_functions nccl_functions::find(void* library) {
   find_required(library, found.get_error_string, "ncclGetErrorString");
   find_required(library, found.get_unique_id, "ncclGetUniqueId");
   find_required(library, found.comm_init_rank_config, "ncclCommInitRankConfig");
+  find_required(library, found.comm_split, "ncclCommSplit");
   find_required(library, found.comm_finalize, "ncclCommFinalize");
   find_required(library, found.comm_destroy, "ncclCommDestroy");
   find_required(library, found.comm_abort, "ncclCommAbort");

@@ -19,6 +19,7 @@ struct nccl_functions {
   decltype(&ncclGetErrorString) get_error_string = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&ncclCommSplit) comm_split = nullptr;
   decltype(&ncclCommFinalize) comm_finalize = nullptr;
   decltype(&ncclCommDestroy) comm_destroy = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;

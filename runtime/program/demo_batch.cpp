@@ -1,3 +1,4 @@
+#include "conform_values.hpp"
 #include "demo_batch.hpp"
 
 #include <algorithm>
@@ -16,27 +17,10 @@ std::uint64_t mix(std::uint64_t x) noexcept { // splitmix64
   return x ^ (x >> 31U);
 }
 
-template <class T>
-void store_as(std::byte* to, std::size_t value) noexcept {
-  const auto converted = static_cast<T>(value);
-  std::memcpy(to, &converted, sizeof converted);
-}
-
-/// Writes a whole number below 256, which every dtype holds exactly.
-void store(std::byte* to, dtype type, std::size_t value) noexcept {
-  switch (type) {
-    case dtype::u8: return store_as<std::uint8_t>(to, value);
-    case dtype::i32: return store_as<std::int32_t>(to, value);
-    case dtype::i64: return store_as<std::int64_t>(to, value);
-    case dtype::f32: return store_as<float>(to, value);
-    case dtype::f64: return store_as<double>(to, value);
-    case dtype::bf16: {
-      const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U);
-      std::memcpy(to, &bits, sizeof bits);
-      return;
-    }
-  }
-}
+/// Those that hold every whole number below 256, as long as a sum stays there.
+constexpr dtype types[] = {dtype::u8,  dtype::i32, dtype::u32, dtype::i64, dtype::u64,
+                           dtype::f16, dtype::f32, dtype::f64, dtype::bf16};
+constexpr reduction reductions[] = {reduction::sum, reduction::min, reduction::max};
 
 } // namespace
 
@@ -59,12 +43,12 @@ void demo_batch::fill(std::uint64_t round) {
     // The shape must be the same for every rank's client, so it is drawn from seed, round and index alone.
     const std::uint64_t draw = mix(seed_ ^ mix(round ^ mix(i)));
     shapes_[i] = {.count = draw % (max_count_ + 1),
-                  .type = all_dtypes[(draw >> 20U) % std::size(all_dtypes)],
-                  .op = all_reductions[(draw >> 40U) % std::size(all_reductions)]};
+                  .type = types[(draw >> 20U) % std::size(types)],
+                  .op = reductions[(draw >> 40U) % std::size(reductions)]};
     for (const lane& one : lanes_)
       for (std::size_t e = 0; e < shapes_[i].count; ++e)
-        store(one.host_in.data() + offset_of(i) + e * size_bytes(shapes_[i].type), shapes_[i].type,
-              value(i, e, one.self));
+        store_element(one.host_in.data() + offset_of(i) + e * size_bytes(shapes_[i].type), shapes_[i].type,
+                      static_cast<double>(value(i, e, one.self)));
   }
   for (const lane& one : lanes_) std::memset(one.host_out.data(), 0xee, one.host_out.size_bytes());
 }
@@ -98,7 +82,7 @@ std::size_t demo_batch::wrong_results() const {
       const std::byte* at = one.host_out.data() + offset_of(i);
       for (std::size_t e = 0; e < what.count; ++e, at += size_bytes(what.type)) {
         std::byte wanted[sizeof(double)];
-        store(wanted, what.type, expected(i, e));
+        store_element(wanted, what.type, static_cast<double>(expected(i, e)));
         if (std::memcmp(at, wanted, size_bytes(what.type)) != 0) return false;
       }
       return true;
@@ -118,11 +102,10 @@ std::size_t demo_batch::expected(std::size_t request, std::size_t element) const
   std::size_t result = value(request, element, rank{0});
   for (int r = 1; r < world_size_; ++r) {
     const std::size_t other = value(request, element, rank{r});
-    switch (shapes_[request].op) {
-      case reduction::sum: result += other; break;
-      case reduction::min: result = std::min(result, other); break;
-      case reduction::max: result = std::max(result, other); break;
-    }
+    const reduction op = shapes_[request].op;
+    result = op == reduction::sum   ? result + other
+             : op == reduction::min ? std::min(result, other)
+                                    : std::max(result, other);
   }
   return result;
 }
