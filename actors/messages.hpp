@@ -2,21 +2,29 @@
 #pragma once
 
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/actors/world_board.hpp>
 #include <troupe/actors/world_event.hpp>
+#include <troupe/collectives/rank_group.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/answer.hpp>
 
 #include <functional>
 #include <memory>
+#include <variant>
+#include <vector>
 
 namespace troupe {
 struct adopt_pipeline;
 struct close_gate;
 struct leave;
+struct offspring_report;
 struct posted_request;
+struct posted_split;
 struct posted_world_request;
 struct rank_report;
+struct split_reply;
+struct split_request;
 struct status_query;
 struct stop_world;
 struct subscribe;
@@ -28,10 +36,14 @@ TROUPE_LOCAL_TYPE(troupe, troupe::close_gate)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
+TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
 TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
@@ -77,7 +89,7 @@ struct stop_world {};
 
 /// To the world, from helpers and pipelines: what happened to one rank of one epoch (EPO-1).
 struct rank_report {
-  enum class kind : std::uint8_t { formed, faulted, closed, drained, released };
+  enum class kind : std::uint8_t { formed, faulted, closed, drained, released, maintained };
   kind what = kind::formed;
   troupe::rank rank;
   troupe::epoch epoch;
@@ -99,13 +111,66 @@ using collective_handle =
 /// A world, to its clients.
 using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
+                        caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<world_event>(status_query), caf::result<void>(subscribe),
                         caf::result<void>(stop_world)>;
 
 /// A world, to its own parts.
 using world_inner_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
+                        caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<world_event>(status_query), caf::result<void>(subscribe),
-                        caf::result<void>(stop_world), caf::result<void>(rank_report)>;
+                        caf::result<void>(stop_world), caf::result<void>(rank_report),
+                        caf::result<void>(offspring_report)>;
+
+/// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
+/// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with
+/// their parent's stop, or before it by their own.
+struct split_request {
+  std::vector<rank_group> groups;
+  troupe::epoch epoch; ///< The world's epoch as the client knows it (EPO-1).
+};
+
+/// One world that was split off. Where none of its ranks live in this process, there is only the group.
+struct sub_world {
+  rank_group group;
+  std::vector<rank> local_ranks{}; ///< In the new world, ascending.
+  world_handle world{};
+  std::vector<collective_handle> collectives{}; ///< In the order of local_ranks.
+  std::shared_ptr<world_board> board{};
+};
+
+/// In the order of the groups asked for. All of them are ready.
+struct split_reply {
+  std::vector<sub_world> worlds;
+};
+
+/// The obligation to reply to a split, once (ONE-1).
+class split_answer {
+public:
+  using sink = std::function<void(std::variant<split_reply, error>)>;
+
+  explicit split_answer(sink to) : sink_{std::move(to)} {}
+  split_answer(const split_answer&) = delete;
+  split_answer& operator=(const split_answer&) = delete;
+  ~split_answer();
+
+  /// Does nothing when it has been called before.
+  void deliver(std::variant<split_reply, error> result);
+
+private:
+  sink sink_;
+};
+
+struct posted_split {
+  split_request what;
+  std::shared_ptr<split_answer> reply;
+};
+
+/// To a world, from one that was split off it.
+struct offspring_report {
+  std::uint64_t child = 0;
+  world_event event;
+};
 
 } // namespace troupe

@@ -48,12 +48,17 @@ world_actor::behavior_type world_actor::make_behavior() {
         return caf::delegated<completion>{};
       },
       [this](posted_world_request& posted) { accept(std::move(posted.what), std::move(*posted.reply)); },
+      [this](split_request& asked) -> caf::result<split_reply> {
+        split(std::move(asked), take_split_answer(this));
+        return caf::delegated<split_reply>{};
+      },
+      [this](posted_split& posted) { split(std::move(posted.what), std::move(posted.reply)); },
       [this](status_query) { return state_.event(); },
       [this](subscribe& wish) {
         compat::send(this, wish.listener, state_.event());
         listeners_.push_back(std::move(wish.listener));
       },
-      [this](stop_world) { carry_out(state_.on_stop()); },
+      [this](stop_world) { stop(); },
       [this](rank_report& report) {
         switch (report.what) {
           case rank_report::kind::formed: return carry_out(state_.on_formed(report.epoch, report.failure));
@@ -61,7 +66,12 @@ world_actor::behavior_type world_actor::make_behavior() {
           case rank_report::kind::closed: return carry_out(state_.on_closed(report.epoch));
           case rank_report::kind::drained: return carry_out(state_.on_drained(report.epoch, report.failure));
           case rank_report::kind::released: return carry_out(state_.on_released(report.epoch, report.failure));
+          case rank_report::kind::maintained: return carry_out(state_.on_maintained(report.epoch, report.failure));
         }
+      },
+      [this](offspring_report& report) {
+        offspring_.heard(report);
+        if (stopping_ && offspring_.all_stopped()) carry_out(state_.on_stop());
       },
   };
 }
@@ -70,6 +80,8 @@ void world_actor::on_exit() {
   if (!left_) {
     // Killed: what would have been done in order is done at once, without anyone left to report to.
     const error why{.code = errc::abandoned, .text = "the world actor was killed"};
+    offspring_.stop_all();
+    drop_maintenance(why);
     for (const auto& one : pipelines_) {
       one->fail(why);
       plan_.helpers->run(
@@ -113,6 +125,19 @@ void world_actor::carry_out(world_effects effects) {
                      on_every_rank("the release", plan_.deadlines.release, rank_report::kind::released,
                                    [](rank_pipeline& one) { one.close(); });
                    },
+                   [this](world_effect::hold) {
+                     for (const auto& one : pipelines_) one->hold();
+                   },
+                   [this](world_effect::maintain) { maintain(); },
+                   [this](world_effect::maintained) {
+                     const maintenance over = std::move(maintenance_.front());
+                     maintenance_.pop_front();
+                     over.done({});
+                   },
+                   [this](const world_effect::drop_maintenance& what) { drop_maintenance(what.reason); },
+                   [this](world_effect::resume) {
+                     for (const auto& one : pipelines_) one->resume();
+                   },
                    [this](world_effect::leave) {
                      left_ = true;
                      for (const auto& one : collectives_) compat::send(this, one, leave{});
@@ -125,21 +150,32 @@ void world_actor::carry_out(world_effects effects) {
 void world_actor::form() {
   const epoch now = state_.current_epoch();
   try {
-    const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
-    for (const local_rank& one : plan_.locals) {
-      std::shared_ptr<communicator> peers = plan_.world_size > 1
-                                                ? plan_.backend->create(id, one.self, plan_.world_size, one.where)
-                                                : std::make_shared<solo_communicator>(one.where);
+    auto ends = plan_.formed.empty() ? make_ends() : plan_.formed;
+    for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
+      const local_rank& one = plan_.locals[i];
       const auto world = caf::actor_cast<world_inner_handle>(this);
       pipelines_.push_back(rank_pipeline::create(
-          plan_.services, std::move(peers), one.hand, now, [world, self = one.self, now](error why) {
+          plan_.services, std::move(ends[i]), one.hand, now, [world, self = one.self, now](error why) {
             compat::post(world, rank_report{rank_report::kind::faulted, self, now, std::move(why)});
           }));
     }
   } catch (...) {
     return carry_out(state_.on_formed(now, current_error()));
   }
-  on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, [](rank_pipeline& one) { one.init(); });
+  on_every_rank(
+      "the forming", plan_.deadlines.form, rank_report::kind::formed,
+      [met = !std::exchange(plan_.formed, {}).empty()](rank_pipeline& one) { met ? one.init_formed() : one.init(); });
+}
+
+std::vector<std::shared_ptr<communicator>> world_actor::make_ends() const {
+  std::vector<std::shared_ptr<communicator>> ends;
+  const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
+  for (const local_rank& one : plan_.locals)
+    if (plan_.world_size > 1)
+      ends.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
+    else
+      ends.push_back(std::make_shared<solo_communicator>(one.where));
+  return ends;
 }
 
 void world_actor::adopt() {
@@ -181,11 +217,50 @@ void world_actor::accept(world_request asked, answer reply) {
     objection.ticket = name;
     return reply.deliver(std::move(objection));
   }
-  auto parts = split_answer(std::move(reply), name, collectives_.size());
-  for (std::size_t i = 0; i < collectives_.size(); ++i)
-    compat::send(this, collectives_[i],
-                 posted_request{{std::move(asked.parts[i]), asked.epoch, asked.deadline},
-                                std::make_shared<answer>(std::move(parts[i]))});
+  auto answers = divide_answer(std::move(reply), name, pipelines_.size());
+  const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
+  plan_.services.order->take_turn([&] {
+    for (std::size_t i = 0; i < pipelines_.size(); ++i)
+      pipelines_[i]->submit(name, std::move(asked.parts[i]), deadline, std::move(answers[i]));
+  });
+}
+
+void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
+  error objection = state_.maintenance_objection(asked.epoch);
+  if (!objection) objection = check_groups(asked.groups, plan_.world_size);
+  if (objection) return reply->deliver(std::move(objection));
+  const auto made = std::make_shared<world_split>(std::move(asked.groups), plan_.world_size);
+  maintenance_.push_back({.name = "the split",
+                          .step = [made](rank_pipeline& one) { made->take_part(one); },
+                          .done =
+                              [this, made, reply](const error& failure) {
+                                error why = failure ? failure : state_.maintenance_objection(state_.current_epoch());
+                                if (!why)
+                                  return offspring_.raise(system(), caf::actor_cast<world_inner_handle>(this), plan_,
+                                                          *made, reply);
+                                made->abandon(*plan_.helpers, plan_.deadlines.abort);
+                                reply->deliver(std::move(why));
+                              }});
+  carry_out(state_.on_maintenance_asked());
+}
+
+void world_actor::maintain() {
+  const maintenance& next = maintenance_.front();
+  on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
+                [step = next.step](rank_pipeline& one) {
+                  one.settle();
+                  step(one);
+                });
+}
+
+void world_actor::drop_maintenance(const error& reason) {
+  for (const maintenance& one : std::exchange(maintenance_, {})) one.done(reason);
+}
+
+void world_actor::stop() {
+  stopping_ = true;
+  offspring_.stop_all();
+  if (offspring_.all_stopped()) carry_out(state_.on_stop());
 }
 
 seat world_actor::seat_of(const local_rank& one) const {

@@ -1,11 +1,14 @@
 /// The actor that forms a world, orders requests to all of it, watches its ranks and ends it.
 #pragma once
 
+#include <troupe/actors/maintenance.hpp>
 #include <troupe/actors/messages.hpp>
+#include <troupe/actors/offspring.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/validation.hpp>
 
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -23,10 +26,15 @@ public:
 private:
   void carry_out(world_effects effects);
   void form();
+  [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_ends() const;
   void adopt();
   void close_gates(const error& reason);
   void announce(const world_event& event);
   void accept(world_request asked, answer reply);
+  void split(split_request asked, std::shared_ptr<split_answer> reply);
+  void stop();
+  void maintain();
+  void drop_maintenance(const error& reason);
   [[nodiscard]] seat seat_of(const local_rank& one) const;
   [[nodiscard]] error objection_to(const world_request& asked) const;
 
@@ -39,6 +47,9 @@ private:
   std::vector<collective_handle> collectives_;
   std::vector<std::shared_ptr<rank_pipeline>> pipelines_;
   std::vector<listener_handle> listeners_;
+  std::deque<maintenance> maintenance_;
+  offspring offspring_;
+  bool stopping_ = false;
   compat::watches watches_;
   bool left_ = false;
 };

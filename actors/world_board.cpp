@@ -9,7 +9,8 @@ void world_board::publish(const world_event& event) {
   {
     const std::lock_guard lock{guard_};
     latest_ = event;
-    listeners = listeners_;
+    // Nothing follows the end: what listeners hold is let go of.
+    listeners = event.phase == world_phase::stopped ? std::exchange(listeners_, {}) : listeners_;
     changed_.notify_all();
   }
   for (const auto& heard : listeners) heard(event);

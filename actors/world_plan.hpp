@@ -35,6 +35,8 @@ struct world_plan {
   std::vector<local_rank> locals{}; ///< Ascending by rank.
   /// Names the formation to all processes; made by the world itself when all ranks are local.
   std::optional<unique_id> id{};
+  /// Where the world was split off another: the locals' communicators, which have met.
+  std::vector<std::shared_ptr<communicator>> formed{};
   std::shared_ptr<troupe::backend> backend;
   std::shared_ptr<helper_crew> helpers;
   std::shared_ptr<world_board> board;

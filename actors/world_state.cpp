@@ -6,6 +6,14 @@
 
 namespace troupe {
 
+namespace {
+
+error stopping_error() {
+  return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+}
+
+} // namespace
+
 world_state::world_state(int world_size, std::vector<rank> local_ranks)
   : world_size_{world_size}, local_ranks_{std::move(local_ranks)} {}
 
@@ -60,14 +68,40 @@ world_effects world_state::on_released(epoch formed_in, const error&) {
 world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
-  error reason{.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+  error reason = stopping_error();
   if (phase_ == world_phase::forming) {
     reason.text = "the world was stopped while it was forming";
     return fail(std::move(reason));
   }
+  return maintenance_ > 0 ? world_effects{} : close(std::move(reason));
+}
+
+world_effects world_state::close(error reason) {
   phase_ = world_phase::stopping;
   expect_reports();
   return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}};
+}
+
+world_effects world_state::on_maintenance_asked() {
+  if (++maintenance_ > 1) return {};
+  expect_reports();
+  return {world_effect::hold{}, world_effect::maintain{}};
+}
+
+world_effects world_state::on_maintained(epoch formed_in, const error& failure) {
+  if (formed_in != epoch_ || phase_ != world_phase::ready || maintenance_ == 0) return {};
+  if (failure) return fail(failure);
+  if (!last_report()) return {};
+  world_effects effects{world_effect::maintained{}};
+  if (--maintenance_ > 0) {
+    expect_reports();
+    effects.emplace_back(world_effect::maintain{});
+    return effects;
+  }
+  effects.emplace_back(world_effect::resume{});
+  if (stop_requested_)
+    for (auto& next : close(stopping_error())) effects.push_back(std::move(next));
+  return effects;
 }
 
 world_effects world_state::fail(error reason) {
@@ -78,8 +112,10 @@ world_effects world_state::fail(error reason) {
   error refusal{.code = errc::world_failed,
                 .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
                 .epoch = epoch_};
-  return {world_effect::close_gates{std::move(refusal)}, world_effect::fail{reason_}, world_effect::announce{event()},
-          world_effect::abort{}};
+  world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
+                        world_effect::announce{event()}, world_effect::abort{}};
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  return effects;
 }
 
 world_effects world_state::finish() {
@@ -91,7 +127,21 @@ bool world_state::last_report() noexcept {
   return outstanding_ > 0 && --outstanding_ == 0;
 }
 
-error world_state::objection_to(const world_request& asked) const {
+error world_state::maintenance_objection(epoch meant_for) const {
+  if (stop_requested_) return stopping_error();
+  error objection = phase_objection();
+  return objection ? objection : epoch_objection(meant_for);
+}
+
+error world_state::epoch_objection(epoch meant_for) const {
+  if (meant_for == epoch_) return {};
+  return {.code = errc::stale_epoch,
+          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(epoch_) +
+                  ": take the epoch from the world's latest event",
+          .epoch = epoch_};
+}
+
+error world_state::phase_objection() const {
   switch (phase_) {
     case world_phase::ready: break;
     case world_phase::forming:
@@ -101,14 +151,14 @@ error world_state::objection_to(const world_request& asked) const {
               .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
               .epoch = epoch_};
     case world_phase::stopping:
-    case world_phase::stopped:
-      return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+    case world_phase::stopped: return stopping_error();
   }
-  if (asked.epoch != epoch_)
-    return {.code = errc::stale_epoch,
-            .text = "the request is for epoch " + to_string(asked.epoch) + ", the world is in epoch " +
-                    to_string(epoch_) + ": take the epoch from the world's latest event",
-            .epoch = epoch_};
+  return {};
+}
+
+error world_state::objection_to(const world_request& asked) const {
+  if (error objection = phase_objection()) return objection;
+  if (error objection = epoch_objection(asked.epoch)) return objection;
   if (local_ranks_.size() != static_cast<std::size_t>(world_size_))
     return {.code = errc::unsupported,
             .text = "only " + std::to_string(local_ranks_.size()) + " of the world's " + std::to_string(world_size_) +

@@ -35,11 +35,25 @@ struct drain {};
 struct release {};
 /// Everything has been given back: collective actors and the world end.
 struct leave {};
+/// Every pipeline: accept requests, and launch none.
+struct hold {};
+/// Every pipeline, in helpers: what was launched ends, then the maintenance whose turn it is.
+struct maintain {};
+/// That maintenance has been done on every rank.
+struct maintained {};
+/// Maintenance that waits will not be done.
+struct drop_maintenance {
+  error reason;
+};
+/// Every pipeline: launch what was held.
+struct resume {};
 } // namespace world_effect
 
-using world_effects = std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce,
-                                               world_effect::close_gates, world_effect::fail, world_effect::abort,
-                                               world_effect::drain, world_effect::release, world_effect::leave>>;
+using world_effects =
+    std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
+                             world_effect::fail, world_effect::abort, world_effect::drain, world_effect::release,
+                             world_effect::leave, world_effect::hold, world_effect::maintain, world_effect::maintained,
+                             world_effect::drop_maintenance, world_effect::resume>>;
 
 /// The states are those of world_phase. Reports about ranks come once per rank and step; those of another epoch are
 /// ignored (EPO-1).
@@ -57,6 +71,12 @@ public:
   /// A communicator was given back, or its abort has ended, or that was given up.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
   [[nodiscard]] world_effects on_stop();
+  /// Work wants its turn for which nothing may be in flight: a split, a registration of memory. One is done at a time,
+  /// in the order asked; requests wait meanwhile. Only where maintenance_objection() is errc::none.
+  [[nodiscard]] world_effects on_maintenance_asked();
+  /// One rank's part of the maintenance is over. A failure leaves the ranks out of step, so the world fails.
+  [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure);
+  [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
   /// errc::none if \p asked may be sent to the ranks, else why not.
   [[nodiscard]] error objection_to(const world_request& asked) const;
@@ -69,6 +89,9 @@ public:
 private:
   [[nodiscard]] world_effects fail(error reason);
   [[nodiscard]] world_effects finish();
+  [[nodiscard]] world_effects close(error reason);
+  [[nodiscard]] error phase_objection() const;
+  [[nodiscard]] error epoch_objection(epoch meant_for) const;
   /// Counts one rank's report; true when it was the last.
   [[nodiscard]] bool last_report() noexcept;
   void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
@@ -83,6 +106,7 @@ private:
   bool releasing_ = false; ///< Communicators are being given back or aborted.
   bool released_ = false;  ///< They all have been.
   bool stop_requested_ = false;
+  std::size_t maintenance_ = 0; ///< Asked and not done.
   ticket next_{1};
 };
 

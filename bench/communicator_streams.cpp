@@ -1,6 +1,7 @@
-// How should several communicators share one GPU? Each rank is in three: the world, a pair of neighbours, a pair across.
-// A step is one all_reduce in each. Compared: one stream for all; a stream each, in no order; a stream each, chained by
-// events; and a stream each with NCCL_LAUNCH_ORDER_IMPLICIT=1, which is another run of this program with that set.
+// How should several communicators share one GPU? Each rank is in three: the world, a pair of neighbours, a pair
+// across. A step is one all_reduce in each. Compared: one stream for all; a stream each, in no order; a stream each,
+// chained by events; and a stream each with NCCL_LAUNCH_ORDER_IMPLICIT=1, which is another run of this program with
+// that set.
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/event.hpp>
@@ -13,8 +14,8 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>

@@ -73,7 +73,7 @@ private:
 
 } // namespace
 
-std::vector<answer> split_answer(answer whole, ticket name, std::size_t part_count) {
+std::vector<answer> divide_answer(answer whole, ticket name, std::size_t part_count) {
   const auto group = std::make_shared<gathered>(std::move(whole), name, part_count);
   std::vector<answer> parts;
   parts.reserve(part_count);

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// Splits \p whole into \p part_count > 0 answers. When the last of them has been delivered, \p whole gets the first
+/// Divides \p whole into \p part_count > 0 answers. When the last of them has been delivered, \p whole gets the first
 /// error in time if there was one, else a completion that carries \p name, the earliest `queued`, and the latest
 /// `launched` and `done`. If any part may have run, an error says so for the whole.
-[[nodiscard]] std::vector<answer> split_answer(answer whole, ticket name, std::size_t part_count);
+[[nodiscard]] std::vector<answer> divide_answer(answer whole, ticket name, std::size_t part_count);
 
 } // namespace troupe

@@ -69,15 +69,18 @@ public:
                                                      api->enter_thread(std::nullopt);
                                                    }),
                 .strategy = settings.strategy,
-                .limits = settings.limits};
+                .limits = settings.limits,
+                .order = std::make_shared<launch_order>()};
     services.poller->start();
   }
 
   ~parts() {
-    for (const auto& one : worlds) {
-      return_or_report("a world", [&] { world{one}.stop(); });
+    const auto all = worlds->all();
+    for (const auto& one : all) return_or_report("a world", [&] { world{one}.stop(); });
+    for (const auto& one : worlds->all()) {
       // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
-      one->actors = {};
+      one->actor = world_handle{};
+      one->collectives.clear();
     }
     launchers.clear();
     services.poller->stop();
@@ -143,7 +146,7 @@ public:
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
-  std::vector<std::shared_ptr<world::core>> worlds; ///< Held: a world ends by stop(), not by losing its handles.
+  std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
 };
 
 runtime::runtime(configuration settings) {
@@ -192,21 +195,23 @@ world runtime::form_world(const world_options& options) {
     }
     plan.services = p.services;
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
-    std::erase_if(p.worlds, [](const auto& one) { return one->board->latest().phase == world_phase::stopped; });
-    p.worlds.push_back(shared);
   }
   shared->world_size = plan.world_size;
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
+  shared->registry = p.worlds;
   plan.board->listen([](const world_event& event) {
     event.reason ? log_warning(troupe::describe(event)) : log_info(troupe::describe(event));
   });
-  shared->actors = spawn_world(p.system, plan);
+  auto spawned = spawn_world(p.system, std::move(plan));
+  shared->actor = spawned.world;
+  shared->collectives = std::move(spawned.collectives);
+  p.worlds->add(shared);
 
   const auto settled = [](const world_event& event) { return event.phase != world_phase::forming; };
   // The world's own deadline ends the forming; this one is only a backstop.
-  static_cast<void>(plan.board->wait(settled, 2 * p.settings.deadlines.form));
-  const world_event now = plan.board->latest();
+  static_cast<void>(shared->board->wait(settled, 2 * p.settings.deadlines.form));
+  const world_event now = shared->board->latest();
   if (now.phase == world_phase::ready) return world{std::move(shared)};
   error why =
       now.reason ? now.reason : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};

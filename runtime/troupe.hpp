@@ -27,5 +27,6 @@
 
 // runtime: where a program begins, and what plain threads hold.
 #include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>

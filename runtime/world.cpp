@@ -7,6 +7,17 @@
 
 namespace troupe {
 
+void world_registry::add(std::shared_ptr<world::core> one) {
+  const std::lock_guard lock{guard_};
+  std::erase_if(worlds_, [](const auto& other) { return other->board->latest().phase == world_phase::stopped; });
+  worlds_.push_back(std::move(one));
+}
+
+std::vector<std::shared_ptr<world::core>> world_registry::all() const {
+  const std::lock_guard lock{guard_};
+  return worlds_;
+}
+
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
 
 int world::size() const {
@@ -57,7 +68,7 @@ std::future<completion> world::ask(std::vector<operation> parts, nanoseconds dea
 
 std::future<completion> world::ask(world_request asked) {
   auto [reply, future] = make_future_answer();
-  compat::post(core_->actors.world, posted_world_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
+  compat::post(core_->actor, posted_world_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
   return std::move(future);
 }
 
@@ -92,17 +103,51 @@ std::future<completion> world::copy(rank whom, buffer from, buffer to) {
 }
 
 world_handle world::actor() const {
-  return core_->actors.world;
+  return core_->actor;
 }
 
 const collective_handle& world::collective(rank whom) const {
-  return core_->actors.collectives[index_of(whom)];
+  return core_->collectives[index_of(whom)];
+}
+
+std::vector<split_world> world::split(std::vector<rank_group> groups) {
+  const auto done = std::make_shared<std::promise<split_reply>>();
+  auto future = done->get_future();
+  auto reply = std::make_shared<split_answer>([done](std::variant<split_reply, error> result) {
+    if (error* failure = std::get_if<error>(&result))
+      done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
+    else
+      done->set_value(std::get<split_reply>(std::move(result)));
+  });
+  compat::post(core_->actor, posted_split{{std::move(groups), epoch()}, std::move(reply)});
+
+  std::vector<split_world> found;
+  for (sub_world& one : future.get().worlds) {
+    found.push_back({std::move(one.group), std::nullopt});
+    if (!one.board) continue;
+    auto shared = std::make_shared<core>();
+    shared->board = std::move(one.board);
+    shared->actor = std::move(one.world);
+    shared->collectives = std::move(one.collectives);
+    shared->world_size = static_cast<int>(found.back().group.members.size());
+    for (const rank self : one.local_ranks) {
+      const rank in_parent = found.back().group.members[static_cast<std::size_t>(self.value())];
+      shared->pools.push_back(core_->pools[index_of(in_parent)]);
+    }
+    shared->local_ranks = std::move(one.local_ranks);
+    shared->deadlines = core_->deadlines;
+    shared->registry = core_->registry;
+    if (const auto registry = core_->registry.lock()) registry->add(shared);
+    found.back().handle.emplace(world{std::move(shared)});
+  }
+  return found;
 }
 
 void world::stop() {
-  compat::post(core_->actors.world, stop_world{});
+  compat::post(core_->actor, stop_world{});
   const auto& limits = core_->deadlines;
-  const nanoseconds longest = limits.form + 2 * limits.drain + limits.release + limits.abort;
+  // Worlds that were split off end first.
+  const nanoseconds longest = 2 * (limits.form + 2 * limits.drain + limits.release + limits.abort);
   if (!core_->board->wait([](const world_event& event) { return event.phase == world_phase::stopped; }, longest))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
 }

@@ -10,10 +10,13 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace troupe {
+
+struct split_world;
 
 /// A counted handle to a world. Asking never blocks; the future that it returns is answered once, when the GPU is
 /// done, and throws troupe::exception on an error (ONE-1).
@@ -56,6 +59,13 @@ public:
   /// Copies on \p whom's stream, between pinned memory and its device's.
   [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to);
 
+  /// Splits off a world for each group of ranks, each named once in it, in the order of its ranks there; a rank may be
+  /// in several groups. Returns when all are ready, in the order of \p groups. Every process of the world asks for
+  /// the same, at the same place among its requests: those in flight end first, those that come meanwhile wait.
+  /// Lifetime: stopping this world stops them first. Memory of this world's pools serves them too.
+  /// Errors: invalid_argument (a group), stopping, world_failed, deadline_exceeded.
+  [[nodiscard]] std::vector<split_world> split(std::vector<rank_group> groups);
+
   /// For actors: the world, and one rank's collective actor.
   [[nodiscard]] world_handle actor() const;
   [[nodiscard]] const collective_handle& collective(rank whom) const;
@@ -68,6 +78,12 @@ private:
   [[nodiscard]] std::size_t index_of(rank whom) const;
 
   std::shared_ptr<core> core_;
+};
+
+/// A group of ranks and its world; none where no rank of it lives in this process.
+struct split_world {
+  rank_group group;
+  std::optional<world> handle{};
 };
 
 } // namespace troupe

@@ -1,23 +1,38 @@
 /// What all handles of one world share. Not for users.
 #pragma once
 
-#include <troupe/actors/world_actor.hpp>
+#include <troupe/actors/messages.hpp>
+#include <troupe/actors/world_plan.hpp>
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace troupe {
 
+/// The worlds of one runtime, which stops them and then takes their actors' handles away.
+class world_registry {
+public:
+  void add(std::shared_ptr<world::core> one);
+  [[nodiscard]] std::vector<std::shared_ptr<world::core>> all() const;
+
+private:
+  mutable std::mutex guard_;
+  std::vector<std::shared_ptr<world::core>> worlds_; ///< Held: a world ends by stop(), not by losing its handles.
+};
+
 class world::core {
 public:
   std::shared_ptr<world_board> board;
-  spawned_world actors;
+  world_handle actor;
+  std::vector<collective_handle> collectives; ///< In the order of local_ranks.
   int world_size = 0;
   std::vector<rank> local_ranks;
   std::vector<std::shared_ptr<memory_pool>> pools; ///< In the order of local_ranks.
   world_deadlines deadlines;
+  std::weak_ptr<world_registry> registry;
 };
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-#include "conform_values.hpp"
 #include "demo_batch.hpp"
+#include "conform_values.hpp"
 
 #include <algorithm>
 #include <bit>

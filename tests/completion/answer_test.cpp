@@ -101,7 +101,7 @@ TEST_CASE("a future gets the completion, the error, or abandoned as an exception
 
 TEST_CASE("a group answers when its last part does: earliest queued, latest launched and done", "[completion][ONE-1]") {
   const outcome_log log;
-  auto parts = split_answer(log.make_answer(), ticket{77}, 3);
+  auto parts = divide_answer(log.make_answer(), ticket{77}, 3);
   REQUIRE(parts.size() == 3);
   parts[1].deliver(done(5, 8, 30));
   parts[0].deliver(done(2, 9, 10));
@@ -118,13 +118,13 @@ TEST_CASE("a group answers when its last part does: earliest queued, latest laun
 
 TEST_CASE("a group of one is that one, under the group's name", "[completion]") {
   const outcome_log log;
-  split_answer(log.make_answer(), ticket{9}, 1).front().deliver(done(1, 2, 3));
+  divide_answer(log.make_answer(), ticket{9}, 1).front().deliver(done(1, 2, 3));
   CHECK(log.success().ticket == ticket{9});
 }
 
 TEST_CASE("a group's error is the first in time, and waits for the last part", "[completion][ONE-1]") {
   const outcome_log log;
-  auto parts = split_answer(log.make_answer(), ticket{7}, 3);
+  auto parts = divide_answer(log.make_answer(), ticket{7}, 3);
   parts[2].deliver(rejected(errc::stale_buffer));
   parts[0].deliver(rejected(errc::wrong_device));
   CHECK(log.count() == 0);
@@ -138,7 +138,7 @@ TEST_CASE("a group's error is the first in time, and waits for the last part", "
 TEST_CASE("a group's error has unknown outcome if any part may have run", "[completion][ONE-2]") {
   const outcome_log one_ran;
   {
-    auto parts = split_answer(one_ran.make_answer(), ticket{7}, 2);
+    auto parts = divide_answer(one_ran.make_answer(), ticket{7}, 2);
     parts[0].deliver(rejected(errc::wrong_device));
     parts[1].deliver(done(1, 2, 3));
   }
@@ -147,7 +147,7 @@ TEST_CASE("a group's error has unknown outcome if any part may have run", "[comp
 
   const outcome_log one_unknown;
   {
-    auto parts = split_answer(one_unknown.make_answer(), ticket{7}, 2);
+    auto parts = divide_answer(one_unknown.make_answer(), ticket{7}, 2);
     parts[0].deliver(rejected(errc::wrong_device));
     parts[1].deliver(with_unknown_outcome(rejected(errc::deadline_exceeded)));
   }
@@ -158,7 +158,7 @@ TEST_CASE("a group's error has unknown outcome if any part may have run", "[comp
 TEST_CASE("parts that are dropped still answer the group, once", "[completion][ONE-1]") {
   const outcome_log log;
   {
-    auto parts = split_answer(log.make_answer(), ticket{7}, 3);
+    auto parts = divide_answer(log.make_answer(), ticket{7}, 3);
     parts[1].deliver(done(1, 2, 3));
   }
   REQUIRE(log.count() == 1);
@@ -170,7 +170,7 @@ TEST_CASE("a group whose parts are answered by different threads answers once", 
   constexpr std::size_t threads = 4;
   for (int round = 0; round < 200; ++round) {
     const outcome_log log;
-    auto parts = split_answer(log.make_answer(), ticket{1}, threads);
+    auto parts = divide_answer(log.make_answer(), ticket{1}, threads);
     {
       std::vector<std::jthread> workers;
       for (auto& part : parts)

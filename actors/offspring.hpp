@@ -1,0 +1,45 @@
+/// The worlds that were split off one world. They end before it does.
+#pragma once
+
+#include <troupe/actors/messages.hpp>
+#include <troupe/actors/world_split.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// Threads: the parent's actor. What children tell arrives there as offspring_report.
+class offspring {
+public:
+  /// Spawns the worlds of \p made, the children of \p parent, and delivers to \p reply when all have settled. Where
+  /// one fails, all are stopped.
+  void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
+             std::shared_ptr<split_answer> reply);
+
+  void heard(const offspring_report& report);
+
+  void stop_all();
+  [[nodiscard]] bool all_stopped() const noexcept { return living_.empty(); }
+
+private:
+  /// One split's children until all of them have settled.
+  struct litter {
+    std::shared_ptr<split_answer> reply;
+    split_reply result;
+    std::size_t unsettled = 0;
+    error failure;
+  };
+  struct child {
+    std::uint64_t name;
+    world_handle world;
+    std::shared_ptr<litter> born_with; ///< Until it has settled.
+  };
+
+  std::uint64_t next_ = 0;
+  std::vector<child> living_;
+};
+
+} // namespace troupe
