@@ -37,15 +37,15 @@ template <class Self>
   return answer{std::make_unique<sink>(self)};
 }
 
-/// The same for a request to split.
-template <class Self>
-[[nodiscard]] std::shared_ptr<split_answer> take_split_answer(Self* self) {
+/// The same for a request whose reply is a value.
+template <class Value, class Self>
+[[nodiscard]] std::shared_ptr<value_answer<Value>> take_value_answer(Self* self) {
   auto reply = std::make_shared<compat::foreign_reply>(self);
-  return std::make_shared<split_answer>([reply](std::variant<split_reply, error> result) {
+  return std::make_shared<value_answer<Value>>([reply](std::variant<Value, error> result) {
     if (const error* failure = std::get_if<error>(&result))
       reply->deliver(to_caf(*failure));
     else
-      reply->deliver(std::get<split_reply>(std::move(result)));
+      reply->deliver(std::get<Value>(std::move(result)));
   });
 }
 

@@ -6,11 +6,13 @@
 #include <troupe/actors/world_event.hpp>
 #include <troupe/collectives/rank_group.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
+#include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/answer.hpp>
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,10 +21,13 @@ struct adopt_pipeline;
 struct close_gate;
 struct leave;
 struct offspring_report;
+struct posted_registration;
 struct posted_request;
 struct posted_split;
 struct posted_world_request;
 struct rank_report;
+struct registration_reply;
+struct registration_request;
 struct split_reply;
 struct split_request;
 struct status_query;
@@ -37,11 +42,14 @@ TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::registration_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::registration_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
@@ -112,6 +120,7 @@ using collective_handle =
 using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
+                        caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<world_event>(status_query), caf::result<void>(subscribe),
                         caf::result<void>(stop_world)>;
 
@@ -119,6 +128,7 @@ using world_handle =
 using world_inner_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
+                        caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<world_event>(status_query), caf::result<void>(subscribe),
                         caf::result<void>(stop_world), caf::result<void>(rank_report),
                         caf::result<void>(offspring_report)>;
@@ -145,26 +155,48 @@ struct split_reply {
   std::vector<sub_world> worlds;
 };
 
-/// The obligation to reply to a split, once (ONE-1).
-class split_answer {
-public:
-  using sink = std::function<void(std::variant<split_reply, error>)>;
+/// Asks a world to register memory on every local rank. Every process asks for the same, at the same place among its
+/// requests, which wait meanwhile as for a split.
+struct registration_request {
+  std::size_t size_bytes = 0; ///< On each rank.
+  troupe::epoch epoch;
+};
 
-  explicit split_answer(sink to) : sink_{std::move(to)} {}
-  split_answer(const split_answer&) = delete;
-  split_answer& operator=(const split_answer&) = delete;
-  ~split_answer();
+/// Memory that requests use through registered windows by themselves; its why_ordinary() says where they do not.
+struct registration_reply {
+  std::shared_ptr<registered_pool> pool;
+};
+
+/// The obligation to reply with a value, once (ONE-1).
+template <class Value>
+class value_answer {
+public:
+  using sink = std::function<void(std::variant<Value, error>)>;
+
+  explicit value_answer(sink to) : sink_{std::move(to)} {}
+  value_answer(const value_answer&) = delete;
+  value_answer& operator=(const value_answer&) = delete;
+  ~value_answer() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
 
   /// Does nothing when it has been called before.
-  void deliver(std::variant<split_reply, error> result);
+  void deliver(std::variant<Value, error> result) {
+    if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
+  }
 
 private:
   sink sink_;
 };
+using split_answer = value_answer<split_reply>;
+using registration_answer = value_answer<registration_reply>;
 
 struct posted_split {
   split_request what;
   std::shared_ptr<split_answer> reply;
+};
+
+struct posted_registration {
+  registration_request what;
+  std::shared_ptr<registration_answer> reply;
 };
 
 /// To a world, from one that was split off it.

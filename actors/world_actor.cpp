@@ -49,10 +49,15 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](posted_world_request& posted) { accept(std::move(posted.what), std::move(*posted.reply)); },
       [this](split_request& asked) -> caf::result<split_reply> {
-        split(std::move(asked), take_split_answer(this));
+        split(std::move(asked), take_value_answer<split_reply>(this));
         return caf::delegated<split_reply>{};
       },
       [this](posted_split& posted) { split(std::move(posted.what), std::move(posted.reply)); },
+      [this](registration_request& asked) -> caf::result<registration_reply> {
+        register_memory(asked, take_value_answer<registration_reply>(this));
+        return caf::delegated<registration_reply>{};
+      },
+      [this](posted_registration& posted) { register_memory(posted.what, std::move(posted.reply)); },
       [this](status_query) { return state_.event(); },
       [this](subscribe& wish) {
         compat::send(this, wish.listener, state_.event());
@@ -95,6 +100,7 @@ void world_actor::on_exit() {
     announce(last);
   }
   pipelines_.clear();
+  registered_.clear();
   collectives_.clear();
   listeners_.clear();
 }
@@ -244,6 +250,36 @@ void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply
   carry_out(state_.on_maintenance_asked());
 }
 
+void world_actor::register_memory(registration_request asked, std::shared_ptr<registration_answer> reply) {
+  error objection = state_.maintenance_objection(asked.epoch);
+  if (!objection && asked.size_bytes == 0)
+    objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
+  if (objection) return reply->deliver(std::move(objection));
+  const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
+  maintenance_.push_back({.name = "the allocation of memory to register",
+                          .step = [made](rank_pipeline& one) { made->allocate(one); },
+                          .done =
+                              [this, made](const error& failure) {
+                                error why = failure ? failure : made->failure();
+                                if (!why) why = state_.maintenance_objection(state_.current_epoch());
+                                why ? made->reply().deliver(std::move(why)) : enroll(made);
+                              }});
+  carry_out(state_.on_maintenance_asked());
+}
+
+void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
+  maintenance_.push_back({.name = "the registration of memory",
+                          .step = [made](rank_pipeline& one) { made->enroll(one); },
+                          .done =
+                              [this, made](const error& failure) {
+                                if (failure) return made->reply().deliver(failure);
+                                const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
+                                registered_.push_back(made->make_pool(alone));
+                                made->reply().deliver(registration_reply{registered_.back()});
+                              }});
+  carry_out(state_.on_maintenance_asked());
+}
+
 void world_actor::maintain() {
   const maintenance& next = maintenance_.front();
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
@@ -275,6 +311,8 @@ error world_actor::objection_to(const world_request& asked) const {
       objection.rank = plan_.locals[i].self;
       return objection;
     }
+  for (const auto& one : registered_)
+    if (error objection = check_places(asked.parts, *one)) return objection;
   return {};
 }
 

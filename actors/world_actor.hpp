@@ -5,6 +5,7 @@
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/offspring.hpp>
 #include <troupe/actors/world_plan.hpp>
+#include <troupe/actors/world_registration.hpp>
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/validation.hpp>
 
@@ -32,6 +33,8 @@ private:
   void announce(const world_event& event);
   void accept(world_request asked, answer reply);
   void split(split_request asked, std::shared_ptr<split_answer> reply);
+  void register_memory(registration_request asked, std::shared_ptr<registration_answer> reply);
+  void enroll(const std::shared_ptr<world_registration>& made);
   void stop();
   void maintain();
   void drop_maintenance(const error& reason);
@@ -49,6 +52,7 @@ private:
   std::vector<listener_handle> listeners_;
   std::deque<maintenance> maintenance_;
   offspring offspring_;
+  std::vector<std::shared_ptr<registered_pool>> registered_;
   bool stopping_ = false;
   compat::watches watches_;
   bool left_ = false;

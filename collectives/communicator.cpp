@@ -10,4 +10,12 @@ void communicator::split_none() {
   throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
 }
 
+std::shared_ptr<registered_region> communicator::allocate_region(std::size_t) {
+  throw exception{errc::unsupported, "this kind of communicator has no memory to register: use the pools' memory"};
+}
+
+void communicator::register_region(registered_region&) {
+  throw exception{errc::unsupported, "this kind of communicator registers no memory: use the pools' memory"};
+}
+
 } // namespace troupe

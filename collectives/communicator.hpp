@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/registered_region.hpp>
 #include <troupe/device/device.hpp>
 #include <troupe/device/stream.hpp>
 
@@ -63,6 +64,13 @@ public:
   [[nodiscard]] virtual std::shared_ptr<communicator> split(const split_seat& as);
   /// Takes part in a split, in no color. Blocks as init() does.
   virtual void split_none();
+
+  /// Memory of this rank's device, apt for registration; not yet registered. Meets nobody.
+  /// Errors: unsupported, out_of_memory.
+  [[nodiscard]] virtual std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes);
+  /// Makes \p region, which allocate_region() of this one gave, known to all ranks; all do so together, with one size,
+  /// while nothing is in flight. Blocks. It stays registered until abort() or destroy().
+  virtual void register_region(registered_region& region);
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }

@@ -1,3 +1,4 @@
+#include <troupe/collectives/pooled_region.hpp>
 #include <troupe/collectives/signature.hpp>
 #include <troupe/collectives/solo_communicator.hpp>
 
@@ -56,6 +57,10 @@ struct solo_launch {
 };
 
 } // namespace
+
+std::shared_ptr<registered_region> solo_communicator::allocate_region(std::size_t size_bytes) {
+  return make_pooled_region(where(), size_bytes, "a world of one rank has no peers to reach");
+}
 
 void solo_communicator::launch(const operation& what, stream_ref stream) {
   std::visit(solo_launch{stream}, what);

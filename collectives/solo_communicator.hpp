@@ -21,6 +21,8 @@ public:
     return std::make_shared<solo_communicator>(where());
   }
   void split_none() override {}
+  [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
+  void register_region(registered_region&) override {}
 };
 
 } // namespace troupe

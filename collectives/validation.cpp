@@ -212,6 +212,7 @@ error validate_single(const operation& what, const footprint& touched, const sea
 
 error in_part(std::size_t index, error failure) {
   failure.text = "part " + std::to_string(index) + " of the group: " + failure.text;
+  failure.part = index;
   return failure;
 }
 

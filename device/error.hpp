@@ -54,6 +54,7 @@ struct error {
   std::optional<troupe::rank> rank{};
   std::optional<troupe::ticket> ticket{};
   std::optional<troupe::epoch> epoch{};
+  std::optional<std::size_t> part{}; ///< Of a group: the part at fault.
 
   /// True when this is a failure.
   [[nodiscard]] explicit operator bool() const noexcept { return code != errc::none; }

@@ -81,6 +81,8 @@ public:
       // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
       one->actor = world_handle{};
       one->collectives.clear();
+      const std::lock_guard lock{one->registered_guard};
+      one->registered.reset();
     }
     launchers.clear();
     services.poller->stop();

@@ -17,6 +17,7 @@
 // collectives: what can be asked for.
 #include <troupe/collectives/dtype.hpp>
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/part_outcomes.hpp>
 #include <troupe/collectives/reduction.hpp>
 #include <troupe/collectives/request.hpp>
 
@@ -30,3 +31,4 @@
 #include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
+#include <troupe/runtime/world_group.hpp>

@@ -62,6 +62,56 @@ const std::shared_ptr<device>& world::device_of(rank where) const {
   return core_->pools[index_of(where)]->where();
 }
 
+namespace {
+
+/// The obligation to reply, and the future that it arrives in.
+template <class Value>
+std::pair<std::shared_ptr<value_answer<Value>>, std::future<Value>> make_value_answer() {
+  const auto done = std::make_shared<std::promise<Value>>();
+  auto future = done->get_future();
+  return {std::make_shared<value_answer<Value>>([done](std::variant<Value, error> result) {
+            if (error* failure = std::get_if<error>(&result))
+              done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
+            else
+              done->set_value(std::get<Value>(std::move(result)));
+          }),
+          std::move(future)};
+}
+
+} // namespace
+
+void world::register_memory(std::size_t size_bytes) {
+  auto [reply, future] = make_value_answer<registration_reply>();
+  compat::post(core_->actor, posted_registration{{size_bytes, epoch()}, std::move(reply)});
+  auto pool = future.get().pool;
+  const std::lock_guard lock{core_->registered_guard};
+  core_->registered = std::move(pool);
+}
+
+std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
+  std::shared_ptr<registered_pool> pool;
+  {
+    const std::lock_guard lock{core_->registered_guard};
+    pool = core_->registered;
+  }
+  if (pool) {
+    try {
+      return pool->allocate(size_bytes);
+    } catch (const exception& failure) { // full: the ranks' pools have more
+      if (failure.why().code != errc::out_of_memory) throw;
+    }
+  }
+  std::vector<buffer> made;
+  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
+  return made;
+}
+
+registered_memory_status world::registered_memory() const {
+  const std::lock_guard lock{core_->registered_guard};
+  if (!core_->registered) return {.why_ordinary = "no memory has been registered: call register_memory()"};
+  return {core_->registered->size_bytes(), core_->registered->free_bytes(), core_->registered->why_ordinary()};
+}
+
 std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline) {
   return ask(world_request{std::move(parts), epoch(), deadline});
 }
@@ -111,14 +161,7 @@ const collective_handle& world::collective(rank whom) const {
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
-  const auto done = std::make_shared<std::promise<split_reply>>();
-  auto future = done->get_future();
-  auto reply = std::make_shared<split_answer>([done](std::variant<split_reply, error> result) {
-    if (error* failure = std::get_if<error>(&result))
-      done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
-    else
-      done->set_value(std::get<split_reply>(std::move(result)));
-  });
+  auto [reply, future] = make_value_answer<split_reply>();
   compat::post(core_->actor, posted_split{{std::move(groups), epoch()}, std::move(reply)});
 
   std::vector<split_world> found;

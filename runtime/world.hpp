@@ -12,11 +12,19 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace troupe {
 
 struct split_world;
+
+/// How a world's registered memory is.
+struct registered_memory_status {
+  std::size_t size_bytes = 0; ///< On each rank; 0 where none has been asked for.
+  std::size_t free_bytes = 0;
+  std::string why_ordinary{}; ///< Why requests on it are no faster than on other memory; empty where they are.
+};
 
 /// A counted handle to a world. Asking never blocks; the future that it returns is answered once, when the GPU is
 /// done, and throws troupe::exception on an error (ONE-1).
@@ -42,6 +50,16 @@ public:
   /// Page-locked host memory that every local rank reaches.
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
+
+  /// Memory that all ranks know of, \p size_bytes on each, for requests that are the faster for it (small all_reduce,
+  /// all_gather, reduce_scatter; NCCL's symmetric windows). From then on allocate_all() gives it out. Sequenced as a
+  /// split is; every process of the world asks for the same. Where it is of no use, registered_memory().why_ordinary
+  /// says so. Errors: out_of_memory (nothing has changed), invalid_argument, stopping, world_failed.
+  void register_memory(std::size_t size_bytes);
+  /// One buffer of \p size_bytes for each local rank, at one place of the registered memory where there is room, else
+  /// of the ranks' pools. Contents: undefined. Errors: out_of_memory.
+  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  [[nodiscard]] registered_memory_status registered_memory() const;
 
   /// Asks all ranks with one message: parts[i] is for the i-th rank. Needs all ranks in this process.
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts,
@@ -73,6 +91,9 @@ public:
   /// Lets requests in flight finish, gives everything back and returns when that has ended. Idempotent.
   /// Errors: deadline_exceeded when it took longer than all its phases may.
   void stop();
+
+  /// Whether both are handles to one world.
+  friend bool operator==(const world& one, const world& other) noexcept { return one.core_ == other.core_; }
 
 private:
   [[nodiscard]] std::size_t index_of(rank whom) const;

@@ -32,6 +32,8 @@ public:
   std::vector<rank> local_ranks;
   std::vector<std::shared_ptr<memory_pool>> pools; ///< In the order of local_ranks.
   world_deadlines deadlines;
+  std::mutex registered_guard;
+  std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
   std::weak_ptr<world_registry> registry;
 };
 

@@ -1,5 +1,6 @@
 #include <troupe/collectives/mock/mock_backend.hpp>
 #include <troupe/collectives/mock/mock_rendezvous.hpp>
+#include <troupe/collectives/pooled_region.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/unreturned.hpp>
 
@@ -100,6 +101,14 @@ public:
   }
 
   void split_none() override { meeting_of(next_split())->join(self(), driver_.waker()); }
+
+  [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
+    require_formed();
+    return make_pooled_region(where(), size_bytes);
+  }
+
+  /// Registers nothing; but it meets the others, as a real one does.
+  void register_region(registered_region&) override { meeting_of(next_split())->join(self(), driver_.waker()); }
 
 private:
   enum class life : std::uint8_t { fresh, formed, ended };

@@ -1,6 +1,8 @@
 #include <troupe/collectives/nccl/nccl_call.hpp>
 #include <troupe/collectives/nccl/nccl_communicator.hpp>
 #include <troupe/collectives/nccl/nccl_enqueue.hpp>
+#include <troupe/collectives/nccl/nccl_region.hpp>
+#include <troupe/collectives/pooled_region.hpp>
 #include <troupe/device/unreturned.hpp>
 
 #include <chrono>
@@ -172,6 +174,32 @@ void nccl_communicator::form() {
   nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
 }
 
+std::shared_ptr<registered_region> nccl_communicator::allocate_region(std::size_t size_bytes) {
+  try {
+    return nccl_region::allocate(library_, where(), size_bytes);
+  } catch (const exception& failure) { // on all ranks alike, for they share the library
+    if (failure.why().code != errc::unsupported) throw;
+    return make_pooled_region(where(), size_bytes, failure.why().text);
+  }
+}
+
+void nccl_communicator::register_region(registered_region& region) {
+  where()->api().enter_thread(where()->id());
+  auto* const memory = dynamic_cast<nccl_region*>(&region);
+  if (memory == nullptr) return;
+  void* window = nullptr;
+  {
+    const visit stay{*this};
+    nccl_call(nccl_,
+              wait_out(nccl_.comm_window_register(stay.handle(), memory->address(), memory->size_bytes(), &window,
+                                                  nccl_window_symmetric)),
+              "ncclCommWindowRegister", self());
+  }
+  memory->judge(window != nullptr);
+  const std::lock_guard lock{guard_};
+  if (window != nullptr) windows_.push_back(window);
+}
+
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
   const nccl_enqueued outcome = enqueue(what, {.nccl = nccl_,
@@ -231,6 +259,10 @@ void nccl_communicator::destroy() {
   }
 
   where()->api().enter_thread(where()->id());
+  for (void* const window : windows_)
+    return_or_report("an NCCL window", [&] {
+      nccl_call(nccl_, nccl_.comm_window_deregister(handle, window), "ncclCommWindowDeregister", self());
+    });
   const ncclResult_t finalized = wait_out(nccl_.comm_finalize(handle)); // flushes; waits for NCCL's own work
 
   {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace troupe {
 
@@ -45,6 +46,8 @@ public:
   void destroy() override;
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
   void split_none() override;
+  [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
+  void register_region(registered_region& region) override;
 
 private:
   enum class phase : std::uint8_t { fresh, forming, ready, unusable, closing, ended };
@@ -67,6 +70,7 @@ private:
   std::condition_variable left_;
   phase phase_ = phase::fresh;
   ncclComm_t handle_ = nullptr;
+  std::vector<void*> windows_;
   int inside_ = 0; ///< Threads that are inside NCCL with the handle.
 };
 

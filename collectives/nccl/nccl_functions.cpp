@@ -49,6 +49,10 @@ nccl_functions nccl_functions::find(void* library) {
   find_optional(library, found.get_last_error, "ncclGetLastError");
   find_optional(library, found.comm_revoke, "ncclCommRevoke");
   find_optional(library, found.comm_shrink, "ncclCommShrink");
+  find_optional(library, found.mem_alloc, "ncclMemAlloc");
+  find_optional(library, found.mem_free, "ncclMemFree");
+  find_optional(library, found.comm_window_register, "ncclCommWindowRegister");
+  find_optional(library, found.comm_window_deregister, "ncclCommWindowDeregister");
   return found;
 }
 

@@ -13,6 +13,12 @@ using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int exclude
                                           int flags);
 using nccl_get_last_error = const char* (*)(ncclComm_t);
 
+using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);
+using nccl_mem_free = ncclResult_t (*)(void*);
+using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
+using nccl_comm_window_deregister = ncclResult_t (*)(ncclComm_t, void* window);
+inline constexpr int nccl_window_symmetric = 1; ///< NCCL_WIN_COLL_SYMMETRIC
+
 /// Members down to group_end are never null; the later ones are null where the library lacks them.
 struct nccl_functions {
   decltype(&ncclGetVersion) get_version = nullptr;
@@ -39,6 +45,10 @@ struct nccl_functions {
   nccl_get_last_error get_last_error = nullptr;
   nccl_comm_revoke comm_revoke = nullptr;
   nccl_comm_shrink comm_shrink = nullptr;
+  nccl_mem_alloc mem_alloc = nullptr;
+  nccl_mem_free mem_free = nullptr;
+  nccl_comm_window_register comm_window_register = nullptr;
+  nccl_comm_window_deregister comm_window_deregister = nullptr;
 
   /// Finds them in what dlopen() returned. Errors: unsupported, naming a required one that is absent.
   [[nodiscard]] static nccl_functions find(void* library);

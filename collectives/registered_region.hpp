@@ -1,0 +1,37 @@
+/// Device memory that a communicator has made known to all its ranks, one range on each.
+#pragma once
+
+#include <troupe/device/device.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// Owns the memory. The communicator that registered it must have been destroyed or aborted, or be the last to use it.
+class registered_region {
+public:
+  registered_region(std::shared_ptr<device> where, std::byte* address, std::size_t size_bytes)
+    : device_{std::move(where)}, address_{address}, size_bytes_{size_bytes} {}
+  registered_region(const registered_region&) = delete;
+  registered_region& operator=(const registered_region&) = delete;
+  virtual ~registered_region() = default;
+
+  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  /// Why requests on this memory run as on any other, for people; empty where they have kernels of their own.
+  [[nodiscard]] const std::string& why_ordinary() const noexcept { return why_ordinary_; }
+
+protected:
+  void ordinary(std::string why) { why_ordinary_ = std::move(why); }
+
+private:
+  std::shared_ptr<device> device_;
+  std::byte* address_;
+  std::size_t size_bytes_;
+  std::string why_ordinary_;
+};
+
+} // namespace troupe

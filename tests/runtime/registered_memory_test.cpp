@@ -1,0 +1,86 @@
+// Memory that all ranks know of: given out at one place on each, used by requests, refused where the places differ.
+#include "support/outcomes.hpp"
+#include "support/runtimes.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+using namespace troupe;
+using Catch::Matchers::ContainsSubstring;
+using troupe::tests::error_of;
+using troupe::tests::failure_of;
+using troupe::tests::gpu_settings;
+using troupe::tests::mock_settings;
+using troupe::tests::read_back;
+
+namespace {
+
+std::vector<operation> sums(const std::vector<buffer>& send, const std::vector<buffer>& recv, std::size_t count) {
+  std::vector<operation> parts;
+  for (std::size_t i = 0; i < send.size(); ++i) parts.emplace_back(all_reduce{send[i], recv[i], count});
+  return parts;
+}
+
+void fill(world& where, const std::vector<buffer>& to) {
+  for (const rank self : where.local_ranks()) {
+    const buffer host = where.allocate_pinned(to.front().size_bytes());
+    std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
+    static_cast<void>(where.copy(self, host, to[static_cast<std::size_t>(self.value())]).get());
+  }
+}
+
+} // namespace
+
+TROUPE_WORLD_TEST(2, "requests on registered memory give the same results, in any count and place", "[runtime]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  CHECK_THAT(where.registered_memory().why_ordinary, ContainsSubstring("register_memory()"));
+  where.register_memory(8U << 20U);
+  CHECK(where.registered_memory().size_bytes == 8U << 20U);
+  CHECK(where.registered_memory().why_ordinary.empty());
+  for (const std::size_t count : {1U, 3U, 1000U, 1U << 18U}) {
+    CAPTURE(count);
+    const auto send = where.allocate_all(count * sizeof(float));
+    const auto recv = where.allocate_all(count * sizeof(float));
+    fill(where, send);
+    static_cast<void>(where.ask(sums(send, recv, count)).get());
+    static_cast<void>(where.ask(sums(send, send, count)).get());
+    for (const rank self : where.local_ranks())
+      for (const auto* memory : {&send, &recv})
+        CHECK(read_back(where, self, (*memory)[static_cast<std::size_t>(self.value())]) ==
+              std::vector<float>(count, 3.0F));
+  }
+  CHECK(where.registered_memory().free_bytes == 8U << 20U); // all has been given back
+}
+
+TROUPE_WORLD_TEST(2, "registered memory at different places of the ranks is refused, and the next request works",
+                  "[runtime][ORD-2]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  where.register_memory(1U << 20U);
+  const auto one = where.allocate_all(1024);
+  const auto other = where.allocate_all(1024);
+  const std::vector<buffer> ordinary{where.allocate(rank{0}, 1024), where.allocate(rank{1}, 1024)};
+  const error crossed = failure_of(where.ask(sums({one[0], other[1]}, {one[0], other[1]}, 16)));
+  CHECK(crossed.code == errc::mismatch);
+  CHECK_THAT(crossed.text, ContainsSubstring("rank 0 has send at registered offset 0") &&
+                               ContainsSubstring("rank 1 has send at registered offset 1024"));
+  const error mixed = failure_of(where.ask(sums({one[0], ordinary[1]}, {one[0], ordinary[1]}, 16)));
+  CHECK(mixed.code == errc::mismatch);
+  CHECK_THAT(mixed.text, ContainsSubstring("rank 1 has send in ordinary memory"));
+  CHECK_FALSE(failure_of(where.ask(sums({one[0], one[1]}, ordinary, 16))));
+  CHECK_FALSE(failure_of(where.ask(sums(one, one, 16))));
+}
+
+TEST_CASE("memory that cannot be had is told, and nothing has changed", "[runtime]") {
+  runtime rt{mock_settings(2)};
+  world where = rt.form_world();
+  CHECK(error_of([&] { where.register_memory(std::size_t{1} << 40U); }).code == errc::out_of_memory);
+  CHECK(error_of([&] { where.register_memory(0); }).code == errc::invalid_argument);
+  CHECK_NOTHROW(static_cast<void>(where.barrier().get()));
+  where.register_memory(4096);
+  const auto all = where.allocate_all(4096);
+  const auto more = where.allocate_all(4096); // of the pools
+  CHECK(where.registered_memory().free_bytes == 0);
+  CHECK_FALSE(failure_of(where.ask(sums(all, more, 8))));
+}
