@@ -1,5 +1,5 @@
 #include "demo_batch.hpp"
-#include "conform_values.hpp"
+#include "elements.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 using namespace troupe;
 using program::reference_values;
+using program::value_kind;
 
 namespace {
 
@@ -26,28 +28,90 @@ bytes input(const reference_values& values, int rank, std::size_t first, std::si
   return made;
 }
 
-bytes reduced(const std::vector<bytes>& inputs, std::size_t count, dtype type, reduction op) {
-  std::vector<bytes> results = inputs;
+/// By the mock's arithmetic, \p ranks in any order.
+bytes reduced(const reference_values& values, const std::vector<int>& ranks, std::size_t count, dtype type,
+              reduction op, value_kind kind) {
+  std::vector<bytes> data;
+  for (const int rank : ranks) data.push_back(input(values, rank, 0, count, type));
   std::vector<reduce_part> parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i) parts.push_back({inputs[i].data(), results[i].data()});
+  for (std::size_t i = 0; i < data.size(); ++i)
+    parts.push_back({data[i].data(), data[i].data(), program::reference_factor(type, ranks[i], kind).value});
   reduce_parts(parts, count, type, op);
-  return results.front();
+  return data.front();
 }
 
 } // namespace
 
 TEST_CASE("a right result is found right for every dtype, reduction and world size, in any order of ranks", "[bench]") {
   const dtype type = GENERATE(from_range(all_dtypes));
-  const reduction op = GENERATE(reduction::sum, reduction::min, reduction::max);
-  const int ranks = GENERATE(1, 2, 3, 8, 64);
-  CAPTURE(to_string(type), to_string(op), ranks);
-  const reference_values values{type, op, ranks, 1};
+  const reduction op = GENERATE(from_range(all_reductions));
+  const value_kind kind = GENERATE(value_kind::exact, value_kind::full);
+  const int ranks = GENERATE(1, 2, 3, 8, 17, 64);
+  CAPTURE(to_string(type), to_string(op), ranks, kind == value_kind::full);
+  const reference_values values{type, op, ranks, 1, kind};
   constexpr std::size_t count = 1001;
-  std::vector<bytes> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(input(values, rank, 0, count, type));
-  CHECK(values.count_wrong({}, 0, reduced(inputs, count, type, op)) == 0);
-  std::ranges::reverse(inputs);
-  CHECK(values.count_wrong({}, 0, reduced(inputs, count, type, op)) == 0);
+  std::vector<int> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  CHECK(values.count_wrong({}, 0, reduced(values, order, count, type, op, kind)) == 0);
+  std::ranges::reverse(order);
+  CHECK(values.count_wrong({}, 0, reduced(values, order, count, type, op, kind)) == 0);
+}
+
+TEST_CASE("only the mean of floats over three ranks is allowed to be off, and not by much", "[bench]") {
+  const dtype type = GENERATE(dtype::f32, dtype::f16, dtype::i32);
+  const int ranks = GENERATE(3, 4);
+  CAPTURE(to_string(type), ranks);
+  const reference_values values{type, reduction::avg, ranks, 1, value_kind::exact};
+  constexpr std::size_t count = 1000;
+  bytes result(count * size_bytes(type));
+  values.fill({}, 0, result);
+  const auto changed = [&](unsigned by) {
+    bytes seen = result;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::byte& lowest = seen[i * size_bytes(type)];
+      lowest = static_cast<std::byte>(std::to_integer<unsigned>(lowest) ^ by);
+    }
+    return values.count_wrong({}, 0, seen);
+  };
+  if (ranks == 3 && type != dtype::i32)
+    CHECK(changed(1) < 20); // where all inputs are 0, hardly anything may be off
+  else
+    CHECK(changed(1) > count * 9 / 10);
+  CHECK(changed(0x40) > count * 9 / 10);
+}
+
+TEST_CASE("integers of the kind `full` wrap and take their whole range, those of `exact` do not wrap", "[bench]") {
+  const reduction op = GENERATE(from_range(all_reductions));
+  CAPTURE(to_string(op));
+  constexpr std::size_t count = 4096;
+  const auto largest = [&](value_kind kind) {
+    const reference_values values{dtype::u64, op, 3, 5, kind};
+    std::vector<std::uint64_t> seen(count);
+    values.fill(1, 0, std::as_writable_bytes(std::span{seen}));
+    return *std::ranges::max_element(seen);
+  };
+  CHECK(largest(value_kind::full) > std::uint64_t{1} << 63U);
+  CHECK(largest(value_kind::exact) < std::uint64_t{1} << 31U);
+}
+
+TEST_CASE("what is only moved may be any bytes, and is compared bit by bit", "[bench]") {
+  const reference_values values{dtype::f8e4m3, reduction::sum, 2, 5, value_kind::bits};
+  constexpr std::size_t count = 4096;
+  bytes seen = input(values, 1, 0, count, dtype::f8e4m3);
+  CHECK(std::ranges::count(seen, std::byte{0x7F}) > 0); // a NaN
+  CHECK(values.count_wrong(1, 0, seen) == 0);
+  CHECK(values.count_wrong(0, 0, seen) > count * 9 / 10);
+}
+
+TEST_CASE("an element is written as a number and as its bits", "[bench]") {
+  const auto text = []<class T>(T value, dtype type) {
+    return program::describe_element(reinterpret_cast<const std::byte*>(&value), type);
+  };
+  CHECK(text(std::int8_t{-2}, dtype::i8) == "-2 (0xfe)");
+  CHECK(text(~std::uint64_t{0}, dtype::u64) == "18446744073709551615 (0xffffffffffffffff)");
+  CHECK(text(1.5F, dtype::f32) == "1.5 (0x3fc00000)");
+  CHECK(text(std::uint8_t{0x7F}, dtype::f8e4m3) == "nan (0x7f)");
+  CHECK(text(std::uint16_t{0x3C00}, dtype::f16) == "1 (0x3c00)");
 }
 
 TEST_CASE("one wrong element in a million is found, wherever it is", "[bench]") {
