@@ -16,5 +16,6 @@ void add_demo(CLI::App& program, action& chosen);
 void add_doctor(CLI::App& program, action& chosen);
 void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
+void add_conform(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

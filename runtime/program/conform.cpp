@@ -1,0 +1,113 @@
+/// `troupe conform`: every operation in every form against results that are known, on any backend.
+
+#include "commands.hpp"
+#include "conform_plan.hpp"
+#include "conform_runner.hpp"
+#include "progress_line.hpp"
+#include "runtime_options.hpp"
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+namespace troupe::program {
+
+namespace {
+
+constexpr int could_not_run = 2; ///< Exit status; 1 says that a case failed.
+
+struct conform_options {
+  runtime_options runtime;
+  std::optional<std::uint64_t> seed;
+  std::string only;
+};
+
+std::uint64_t random_seed() {
+  std::random_device entropy;
+  return entropy();
+}
+
+bool is_chosen(const std::string& name, const conform_options& options) {
+  return name.find(options.only) != std::string::npos;
+}
+
+std::size_t count_cases(const conform_scope& scope, const conform_options& options) {
+  std::size_t all = 0;
+  visit_cases(scope, [&](const std::string& name, const auto&) { all += is_chosen(name, options) ? 1U : 0U; });
+  if (all == 0)
+    throw exception{errc::invalid_argument,
+                    "no case's name contains '" + options.only + "': see docs/conformance.md for how they are made"};
+  return all;
+}
+
+void print_summary(const conform_tally& sums, const world_event& status) {
+  if (sums.not_run > 0)
+    std::printf("%zu cases could not be run: the world has failed (%s)\n", sums.not_run,
+                to_string(status.reason).c_str());
+  for (const auto& [reason, count] : sums.skipped) std::printf("skipped %zu: %s\n", count, reason.c_str());
+  std::printf("%zu passed, %zu failed, %zu skipped\n", sums.passed, sums.failed, sums.skipped_in_all());
+}
+
+int run(const conform_options& options) {
+  runtime rt{options.runtime.settings()};
+  world where = rt.form_world();
+  const conform_scope scope{.ranks = where.size(), .seed = options.seed ? *options.seed : random_seed()};
+  const std::size_t cases = count_cases(scope, options);
+  std::printf("%s\n%s\n%zu cases, seed %llu\n", rt.describe().c_str(), describe(where.status()).c_str(), cases,
+              static_cast<unsigned long long>(scope.seed));
+  std::fflush(stdout);
+
+  progress_line progress{stderr, static_cast<double>(cases)};
+  conform_runner runner{
+      where, scope.seed, scope.room_bytes(), {.failed = [&](const std::string& name, const std::string& what) {
+        progress.clear();
+        std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), static_cast<unsigned long long>(scope.seed),
+                    what.c_str());
+        std::fflush(stdout);
+      }}};
+  const auto began = std::chrono::steady_clock::now();
+  visit_cases(scope, [&](const std::string& name, const auto& make) {
+    if (!is_chosen(name, options)) return;
+    progress.show(name);
+    runner.run(make());
+    progress.done(1);
+  });
+  runner.finish();
+  progress.clear();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const world_event status = where.status();
+  where.stop();
+  std::printf("%.1f s\n", took.count());
+  print_summary(runner.tally(), status);
+  return runner.tally().failed == 0 ? 0 : 1;
+}
+
+} // namespace
+
+void add_conform(CLI::App& program, action& chosen) {
+  auto options = std::make_shared<conform_options>();
+  CLI::App* command =
+      program.add_subcommand("conform", "test every operation, dtype and reduction against known results");
+  options->runtime.add_to(*command);
+  command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)");
+  command->add_option("--only", options->only, "run the cases whose names contain this, e.g. all_reduce/f32");
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      try {
+        return run(*options);
+      } catch (const exception& failure) {
+        std::fprintf(stderr, "troupe: %s\n", failure.what());
+        return could_not_run;
+      }
+    };
+  });
+}
+
+} // namespace troupe::program
