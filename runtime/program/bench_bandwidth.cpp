@@ -8,7 +8,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::array placements{false, true}; // in place
+constexpr std::size_t most_placements = 2;
 
 constexpr std::size_t index_of(bool in_place) noexcept {
   return in_place ? 1 : 0;
@@ -37,10 +37,12 @@ public:
   bandwidth_bench(const bandwidth_plan& plan, int ranks, bench_memory& memory, asker& who, raw_ranks* raw,
                   std::FILE* table, progress_line& progress)
     : plan_{plan},
+      placements_{plan.placements()},
       ranks_{ranks},
       memory_{memory},
       who_{who},
       raw_{raw},
+      file_{table},
       table_{table, columns(plan, raw != nullptr)},
       progress_{progress} {}
 
@@ -49,11 +51,13 @@ public:
     for (const dtype type : plan_.types)
       for (const reduction op : plan_.ops)
         for (std::size_t i = 0; i < plan_.sizes.size(); ++i) {
-          position_ = std::string{plan_.what->name} + " " + std::string{to_string(type)} + " " +
-                      std::string{to_string(op)} + ", size " + std::to_string(i + 1) + "/" +
-                      std::to_string(plan_.sizes.size());
-          measure(plan_.sizes[i], type, op);
+          position_ = std::string{plan_.what->name} + " " + std::string{to_string(type)} + " " + redop(op) + ", size " +
+                      std::to_string(i + 1) + "/" + std::to_string(plan_.sizes.size());
+          if (!supported(plan_.sizes[i], type, op)) break;
         }
+    if (measured_ == 0 && !refused_)
+      throw exception{errc::invalid_argument,
+                      "no size holds 16 bytes for each of " + std::to_string(ranks_) + " ranks: raise --maxbytes"};
     if (measured_ > 0) result_.average_bus_bandwidth /= static_cast<double>(measured_);
     return std::move(result_);
   }
@@ -62,7 +66,7 @@ private:
   [[nodiscard]] static std::vector<table_column> columns(const bandwidth_plan& plan, bool with_raw) {
     std::vector<table_column> all{
         {"size", "(B)", 12}, {"count", "(elements)", 12}, {"type", "", 5}, {"redop", "", 5}, {"root", "", 4}};
-    for (const bool in_place : placements) {
+    for (const bool in_place : plan.placements()) {
       all.push_back({in_place ? "in-pl. time" : "time", "(us)", in_place ? 11 : 10});
       all.push_back({"algbw", "(GB/s)", 8});
       all.push_back({"busbw", "(GB/s)", 8});
@@ -76,28 +80,51 @@ private:
     return all;
   }
 
-  void measure(std::size_t size_bytes, dtype type, reduction op) {
-    std::array<bench_case, placements.size()> cases;
-    std::array<std::vector<operation>, placements.size()> parts;
-    const bench_shape shape = plan_.what->shape(size_bytes / troupe::size_bytes(type), ranks_);
-    for (const bool in_place : placements) {
-      cases[index_of(in_place)] = {.what = plan_.what, .shape = shape, .type = type, .op = op, .in_place = in_place};
-      parts[index_of(in_place)] = memory_.parts(cases[index_of(in_place)]);
-      if (raw_ != nullptr) static_cast<void>(raw_->run(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
-      static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
+  [[nodiscard]] std::string redop(reduction op) const {
+    return plan_.what->reduces ? std::string{to_string(op)} : "none";
+  }
+
+  /// False, with a line that says why, when the world cannot do it with \p type and \p op.
+  [[nodiscard]] bool supported(std::size_t size_bytes, dtype type, reduction op) {
+    try {
+      measure(size_bytes, type, op);
+      return true;
+    } catch (const exception& failure) {
+      if (failure.why().code != errc::unsupported) throw;
+      progress_.clear();
+      std::fprintf(file_, "# %s %s: skipped, %s\n", std::string{to_string(type)}.c_str(), redop(op).c_str(),
+                   failure.why().text.c_str());
+      refused_ = true;
+      return false;
     }
-    const std::size_t bytes = shape.size(troupe::size_bytes(type));
-    std::array<placement_times, placements.size()> times;
+  }
+
+  void measure(std::size_t size_bytes, dtype type, reduction op) {
+    std::array<bench_case, most_placements> cases;
+    std::array<std::vector<operation>, most_placements> parts;
+    const std::size_t width = troupe::size_bytes(type);
+    const bench_shape shape = plan_.what->shape(size_bytes / width, ranks_, width);
+    if (shape.count == 0) return; // not an element for each rank
+    for (const bool in_place : placements_) {
+      cases[index_of(in_place)] = {
+          .what = plan_.what, .shape = shape, .type = type, .op = op, .root = plan_.root, .in_place = in_place};
+      parts[index_of(in_place)] = memory_.parts(cases[index_of(in_place)]);
+      static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups, plan_.warmups)); // validated before raw is
+      if (raw_ != nullptr) static_cast<void>(raw_->run(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
+    }
+    const std::size_t bytes = shape.size(width);
+    std::array<placement_times, most_placements> times;
     for (std::size_t block = 0; block < plan_.blocks; ++block) {
       progress_.show(position_ + ", block " + std::to_string(block + 1) + "/" + std::to_string(plan_.blocks));
       // Who goes first alternates, and which placement does, so that a drift favours nobody.
-      for (const bool second : {false, true}) {
-        const bool in_place = second != (block / 2 % 2 != 0);
+      const bool turned = block / 2 % 2 != 0;
+      for (std::size_t i = 0; i < placements_.size(); ++i) {
+        const bool in_place = placements_[turned ? placements_.size() - 1 - i : i];
         measure_pair(parts[index_of(in_place)], block % 2 == 0, times[index_of(in_place)]);
         progress_.done(operation_work(bytes) * static_cast<double>(plan_.iterations) * (raw_ != nullptr ? 2 : 1));
       }
     }
-    for (const bool in_place : placements)
+    for (const bool in_place : placements_)
       for (std::size_t i = 0; i < plan_.checks; ++i) {
         progress_.show(position_ + ", check " + std::to_string(i + 1) + "/" + std::to_string(plan_.checks));
         times[index_of(in_place)].wrong += memory_.count_wrong(who_, cases[index_of(in_place)], ++seed_);
@@ -130,12 +157,12 @@ private:
   }
 
   void report(std::size_t bytes, std::size_t count, dtype type, reduction op,
-              const std::array<placement_times, placements.size()>& times) {
+              const std::array<placement_times, most_placements>& times) {
+    const int root = plan_.what->has_root ? plan_.root : -1;
     std::vector<std::string> cells{std::to_string(bytes), std::to_string(count), std::string{to_string(type)},
-                                   std::string{to_string(op)}, "-1"};
-    json row{
-        {"size_bytes", bytes}, {"count", count}, {"type", to_string(type)}, {"redop", to_string(op)}, {"root", -1}};
-    for (const bool in_place : placements) {
+                                   redop(op), std::to_string(root)};
+    json row{{"size_bytes", bytes}, {"count", count}, {"type", to_string(type)}, {"redop", redop(op)}, {"root", root}};
+    for (const bool in_place : placements_) {
       const placement_times& one = times[index_of(in_place)];
       const bandwidth ours = bandwidth_of(bytes, one.ours);
       cells.insert(cells.end(), {fixed(ours.microseconds), fixed(ours.algorithm), fixed(ours.bus),
@@ -165,15 +192,18 @@ private:
   }
 
   const bandwidth_plan& plan_;
+  std::vector<bool> placements_;
   int ranks_;
   bench_memory& memory_;
   asker& who_;
   raw_ranks* raw_;
+  std::FILE* file_;
   text_table table_;
   progress_line& progress_;
   std::string position_;
   std::uint64_t seed_ = 0;
   std::size_t measured_ = 0;
+  bool refused_ = false;
   bandwidth_result result_;
 };
 
@@ -183,15 +213,19 @@ double operation_work(std::size_t size_bytes) noexcept {
   return static_cast<double>(size_bytes) + 2.0 * (1U << 20U);
 }
 
+std::vector<bool> bandwidth_plan::placements() const {
+  return what->has_in_place ? std::vector{false, true} : std::vector{false};
+}
+
 double bandwidth_plan::expected_work(int ranks, bool with_raw) const {
   double work = 0;
   for (const dtype type : types)
     for (const std::size_t size : sizes) {
-      const std::size_t bytes = what->shape(size / size_bytes(type), ranks).size(size_bytes(type));
+      const std::size_t bytes = what->shape(size / size_bytes(type), ranks, size_bytes(type)).size(size_bytes(type));
       work += operation_work(bytes) * static_cast<double>(blocks * iterations) * (with_raw ? 2 : 1);
       work += check_work(bytes, ranks) * static_cast<double>(checks);
     }
-  return work * static_cast<double>(ops.size() * placements.size());
+  return work * static_cast<double>(ops.size() * placements().size());
 }
 
 bandwidth_result measure_bandwidth(const bandwidth_plan& plan, int ranks, bench_memory& memory, asker& who,

@@ -17,7 +17,8 @@ struct bandwidth_plan {
   const bench_operation* what = nullptr;
   std::vector<std::size_t> sizes; ///< In bytes.
   std::vector<dtype> types;
-  std::vector<reduction> ops;
+  std::vector<reduction> ops; ///< One, of any name, for what does not reduce.
+  int root = 0;
   std::size_t iterations = 20; ///< In a block.
   std::size_t depth = 20;      ///< In flight at once.
   std::size_t warmups = 5;
@@ -25,6 +26,8 @@ struct bandwidth_plan {
   std::size_t checks = 1; ///< Of each size, in and out of place.
   bool timestamps = false;
 
+  /// In the order in which they are reported: in place or not.
+  [[nodiscard]] std::vector<bool> placements() const;
   /// For progress_line, in the unit of operation_work().
   [[nodiscard]] double expected_work(int ranks, bool with_raw) const;
 };
@@ -41,7 +44,8 @@ struct bandwidth_result {
 };
 
 /// Measures all that \p plan names and prints each row when it is done. \p raw may be null: then its columns are not
-/// printed.
+/// printed. What the world refuses as unsupported has a line that says why instead of a row.
+/// Errors: invalid_argument when no size holds an element for each rank.
 [[nodiscard]] bandwidth_result measure_bandwidth(const bandwidth_plan& plan, int ranks, bench_memory& memory,
                                                  asker& who, raw_ranks* raw, std::FILE* table, progress_line& progress);
 

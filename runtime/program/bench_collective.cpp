@@ -41,6 +41,7 @@ struct collective_options {
   bool raw = false;
   std::vector<std::string> types{"f32"};
   std::vector<std::string> ops{"sum"};
+  int root = 0;
   std::string json_path;
 };
 
@@ -65,7 +66,8 @@ bandwidth_plan plan_of(const bench_operation& what, const collective_options& op
           .sizes = sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end),
                                  {.factor = options.factor, .bytes = step}),
           .types = parse_all(options.types, all_dtypes, &parse_dtype),
-          .ops = parse_all(options.ops, all_reductions, &parse_reduction),
+          .ops = what.reduces ? parse_all(options.ops, all_reductions, &parse_reduction) : std::vector{reduction::sum},
+          .root = options.root,
           .iterations = options.iterations,
           .depth = options.blocking ? 1 : options.iterations,
           .warmups = options.warmups,
@@ -101,11 +103,26 @@ json options_report(const bandwidth_plan& plan, const collective_options& option
           {"raw", options.raw}};
 }
 
-/// The least that \p what can be asked for with an element for each rank, from 8 bytes on.
-bench_case smallest_case(const bench_operation& what, int ranks, dtype type, reduction op) {
-  std::size_t elements = std::max<std::size_t>(1, 8 / size_bytes(type));
-  while (what.shape(elements, ranks).count == 0) elements *= 2;
-  return {.what = &what, .shape = what.shape(elements, ranks), .type = type, .op = op};
+/// The least that \p plan's operation can be asked for with something for each rank, from 8 bytes on.
+bench_case smallest_case(const bandwidth_plan& plan, int ranks) {
+  const dtype type = plan.types.front();
+  const std::size_t width = size_bytes(type);
+  std::size_t elements = std::max<std::size_t>(1, 8 / width);
+  while (plan.what->moves_data && plan.what->shape(elements, ranks, width).count == 0) ++elements;
+  return {.what = plan.what,
+          .shape = plan.what->shape(elements, ranks, width),
+          .type = type,
+          .op = plan.ops.front(),
+          .root = plan.root};
+}
+
+void print_sums(const bandwidth_plan& plan, const bandwidth_result& measured, json& report, std::FILE* out) {
+  if (plan.checks > 0) {
+    report["wrong"] = measured.wrong;
+    std::fprintf(out, "#\n# Wrong values: %zu %s\n", measured.wrong, measured.wrong == 0 ? "OK" : "FAILED");
+  }
+  report["average_busbw_gb_per_s"] = measured.average_bus_bandwidth;
+  std::fprintf(out, "# Average bus bandwidth: %.2f GB/s\n", measured.average_bus_bandwidth);
 }
 
 int run(const bench_operation& what, const collective_options& options) {
@@ -118,7 +135,7 @@ int run(const bench_operation& what, const collective_options& options) {
   register_asker_messages();
   runtime rt{settings};
   const world where = rt.form_world();
-  const bench_case small = smallest_case(what, where.size(), plan.types.front(), plan.ops.front());
+  const bench_case small = smallest_case(plan, where.size());
   const latency_plan small_plan{.size_bytes = small.shape.size(size_bytes(small.type)),
                                 .iterations = options.latency_iterations,
                                 .blocks = options.blocks};
@@ -142,14 +159,13 @@ int run(const bench_operation& what, const collective_options& options) {
 
   progress_line progress{stderr, plan.expected_work(where.size(), options.raw) + small_plan.expected_work(options.raw)};
   const auto who = make_actor_asker(rt.system(), where);
-  bandwidth_result measured = measure_bandwidth(plan, where.size(), memory, *who, beside, out, progress);
-  report["rows"] = std::move(measured.rows);
+  bandwidth_result measured;
+  if (what.moves_data) {
+    measured = measure_bandwidth(plan, where.size(), memory, *who, beside, out, progress);
+    report["rows"] = std::move(measured.rows);
+  }
   report["latency"] = measure_latency(small_plan, rt, memory.parts(small), beside, out, progress);
-  if (plan.checks > 0) report["wrong"] = measured.wrong;
-  report["average_busbw_gb_per_s"] = measured.average_bus_bandwidth;
-  if (plan.checks > 0)
-    std::fprintf(out, "#\n# Wrong values: %zu %s\n", measured.wrong, measured.wrong == 0 ? "OK" : "FAILED");
-  std::fprintf(out, "# Average bus bandwidth: %.2f GB/s\n", measured.average_bus_bandwidth);
+  if (what.moves_data) print_sums(plan, measured, report, out);
   document.write(report);
   return measured.exit_status();
 }
@@ -187,12 +203,20 @@ void add_options(CLI::App& command, collective_options& options) {
   command.add_option("--latency-iters", options.latency_iterations, "requests in a block of the latency table")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
-  command.add_option("-d,--datatype", options.types, "u8, i32, i64, f32, f64, bf16, several with commas, or all")
+  command
+      .add_option("-d,--datatype", options.types,
+                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, several with commas, or all")
       ->capture_default_str()
       ->delimiter(',');
-  command.add_option("-o,--op", options.ops, "sum, min, max, several with commas, or all")
+  command
+      .add_option("-o,--op", options.ops,
+                  "sum, prod, min, max, avg, pre_mul_sum, several with commas, or all; of no effect where nothing is "
+                  "reduced")
       ->capture_default_str()
       ->delimiter(',');
+  command.add_option("-r,--root", options.root, "of operations that have one")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
   command.add_flag("--raw", options.raw, "put raw collectives beside troupe's, interleaved");
   command.add_option("-J,--output_file,--json", options.json_path,
                      "write all figures to this file; - is standard output, and tables go to standard error");

@@ -42,7 +42,13 @@ rank_memory bench_memory::memory_of(std::size_t index, const bench_case& one) co
 std::vector<operation> bench_memory::parts(const bench_case& one) const {
   std::vector<operation> all;
   for (std::size_t i = 0; i < send_.size(); ++i)
-    all.push_back(one.what->make(memory_of(i, one), one.shape.count, one.type, one.op));
+    all.push_back(one.what->make({.memory = memory_of(i, one),
+                                  .count = one.shape.count,
+                                  .type = one.type,
+                                  .op = one.op,
+                                  .root = one.root,
+                                  .self = world_.local_ranks()[i].value(),
+                                  .ranks = world_.size()}));
   return all;
 }
 
@@ -67,7 +73,8 @@ std::size_t bench_memory::count_wrong(asker& who, const bench_case& one, std::ui
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const buffer result = memory_of(i, one).recv;
-    for (const result_part& part : one.what->result(one.shape, ranks[i].value(), world_.size())) {
+    const bench_seat seat{.self = ranks[i].value(), .ranks = world_.size(), .root = one.root};
+    for (const value_part& part : one.what->result(one.shape, seat)) {
       const buffer seen = result.slice(part.first * element, part.count * element);
       for_each_piece(seen.size_bytes(), [&](std::size_t offset, std::size_t bytes) {
         world_.copy(ranks[i], seen.slice(offset, bytes), staging_.slice(0, bytes)).get();

@@ -17,6 +17,7 @@ struct bench_case {
   bench_shape shape;
   dtype type = dtype::f32;
   reduction op = reduction::sum;
+  int root = 0;
   bool in_place = false;
 };
 

@@ -42,7 +42,7 @@ constexpr auto without_the_last_element = [](std::vector<operation>& parts) {
 
 bench_case case_of(std::size_t elements, bool in_place) {
   const bench_operation& what = bench_operations().front();
-  return {.what = &what, .shape = what.shape(elements, 3), .in_place = in_place};
+  return {.what = &what, .shape = what.shape(elements, 3, 4), .in_place = in_place};
 }
 
 } // namespace
@@ -115,13 +115,127 @@ TEST_CASE("a table with a wrong value counts it and makes the program fail", "[b
   std::fclose(table);
 }
 
+namespace {
+
+/// Asks for the same with every count 0, or for nothing at all.
+constexpr auto nothing = [](std::vector<operation>& parts) {
+  for (operation& part : parts) part = group{};
+};
+
+std::vector<bool> placements_of(const bench_operation& what) {
+  return what.has_in_place ? std::vector{false, true} : std::vector{false};
+}
+
+} // namespace
+
+TEST_CASE("every operation's check finds right results right, for every dtype, reduction and root", "[bench]") {
+  runtime rt{mock_settings(3)};
+  const world where = rt.form_world();
+  changing_asker who{where, as_asked};
+  bench_memory memory{where, 8192, 1};
+  for (const bench_operation& what : bench_operations())
+    for (const bool in_place : placements_of(what))
+      for (const dtype type : all_dtypes)
+        for (const reduction op : all_reductions) {
+          if (!what.reduces && op != reduction::sum) continue;
+          CAPTURE(what.name, in_place, to_string(type), to_string(op));
+          const bench_case one{.what = &what,
+                               .shape = what.shape(8000 / size_bytes(type), 3, size_bytes(type)),
+                               .type = type,
+                               .op = op,
+                               .root = what.has_root ? 2 : 0,
+                               .in_place = in_place};
+          CHECK(memory.count_wrong(who, one, 1) == 0);
+        }
+}
+
+TEST_CASE("every operation's check finds what was not done, also in place", "[bench]") {
+  runtime rt{mock_settings(3)};
+  const world where = rt.form_world();
+  changing_asker idle{where, nothing};
+  bench_memory memory{where, 8192, 0};
+  for (const bench_operation& what : bench_operations())
+    for (const bool in_place : placements_of(what)) {
+      if (!what.moves_data) continue;
+      CAPTURE(what.name, in_place);
+      const bench_case one{
+          .what = &what, .shape = what.shape(2000, 3, 4), .root = what.has_root ? 1 : 0, .in_place = in_place};
+      std::size_t elements = 0;
+      for (int self = 0; self < 3; ++self)
+        for (const value_part& part : what.result(one.shape, {.self = self, .ranks = 3, .root = one.root}))
+          elements += part.count;
+      CHECK(elements >= 1992); // of all ranks
+      const std::size_t wrong = memory.count_wrong(idle, one, 1);
+      if (in_place)
+        CHECK(wrong > elements / 2); // a rank's own part is there from the beginning
+      else
+        CHECK(wrong == elements);
+    }
+}
+
+TEST_CASE("what a world cannot do has a line instead of a row", "[bench]") {
+  runtime rt{mock_settings(1)};
+  const world where = rt.form_world();
+  bench_memory memory{where, 64, 0};
+  bandwidth_plan plan{.what = &bench_operations().front(),
+                      .sizes = {8, 64},
+                      .types = {dtype::f32},
+                      .ops = {reduction::pre_mul_sum, reduction::sum},
+                      .iterations = 1,
+                      .depth = 1,
+                      .warmups = 1,
+                      .blocks = 1};
+  std::FILE* const table = std::tmpfile();
+  progress_line progress{table, 1};
+  changing_asker who{where, as_asked};
+  const auto measured = measure_bandwidth(plan, 1, memory, who, nullptr, table, progress);
+  CHECK(measured.rows.size() == 2);
+  CHECK(measured.rows[0]["redop"] == "sum");
+  CHECK(measured.exit_status() == 0);
+
+  plan.what = &bench_operations()[3]; // all_gather
+  plan.sizes = {8};
+  CHECK_THROWS_AS(measure_bandwidth(plan, 1, memory, who, nullptr, table, progress), exception);
+  std::fclose(table);
+}
+
 TEST_CASE("the operations of the bench say what nccl-tests says of sizes and bandwidth", "[bench]") {
-  const bench_operation& what = bench_operations().front();
-  CHECK(what.name == "all_reduce");
-  CHECK(what.shape(100, 4).size(4) == 400);
-  CHECK(what.bus_factor(1) == 0.0);
-  CHECK(what.bus_factor(2) == 1.0);
-  CHECK(what.bus_factor(4) == 1.5);
+  struct row {
+    std::string_view name;
+    std::size_t count, send, recv; ///< Of 1000 i32 over 4 ranks, whose parts are multiples of 16 bytes.
+    double bus_factor;
+    bool has_in_place;
+  };
+  const row expected[] = {
+      {"all_reduce", 1000, 1000, 1000, 1.5, true},
+      {"reduce", 1000, 1000, 1000, 1, true},
+      {"broadcast", 1000, 1000, 1000, 1, true},
+      {"all_gather", 248, 248, 992, 0.75, true},
+      {"all_gather_v", 248, 248, 992, 0.75, true},
+      {"reduce_scatter", 248, 992, 248, 0.75, true},
+      {"reduce_scatter_v", 248, 992, 248, 0.75, true},
+      {"all_to_all", 248, 992, 992, 0.75, false},
+      {"all_to_all_v", 248, 992, 992, 0.75, false},
+      {"gather", 248, 248, 992, 0.75, true},
+      {"scatter", 248, 992, 248, 0.75, true},
+      {"sendrecv", 1000, 1000, 1000, 1, false},
+      {"barrier", 0, 0, 0, 1, false},
+  };
+  REQUIRE(bench_operations().size() == std::size(expected));
+  for (std::size_t i = 0; i < std::size(expected); ++i) {
+    const bench_operation& what = bench_operations()[i];
+    CAPTURE(what.name);
+    CHECK(what.name == expected[i].name);
+    const bench_shape shape = what.shape(1000, 4, 4);
+    CHECK(shape.count == expected[i].count);
+    CHECK(shape.send_count == expected[i].send);
+    CHECK(shape.recv_count == expected[i].recv);
+    CHECK(shape.size(4) == std::max(expected[i].send, expected[i].recv) * 4);
+    CHECK(what.bus_factor(4) == expected[i].bus_factor);
+    CHECK(what.has_in_place == expected[i].has_in_place);
+  }
+  CHECK(bench_operations().front().bus_factor(1) == 0.0);
+  CHECK(bench_operations().front().bus_factor(2) == 1.0);
 }
 
 } // namespace troupe::tests
