@@ -1,8 +1,7 @@
 /// `troupe conform`: every operation in every form against results that are known, on any backend.
 
 #include "commands.hpp"
-#include "conform_plan.hpp"
-#include "conform_runner.hpp"
+#include "conform_suite.hpp"
 #include "progress_line.hpp"
 #include "runtime_options.hpp"
 
@@ -34,19 +33,6 @@ std::uint64_t random_seed() {
   return entropy();
 }
 
-bool is_chosen(const std::string& name, const conform_options& options) {
-  return name.find(options.only) != std::string::npos;
-}
-
-std::size_t count_cases(const conform_scope& scope, const conform_options& options) {
-  std::size_t all = 0;
-  visit_cases(scope, [&](const std::string& name, const auto&) { all += is_chosen(name, options) ? 1U : 0U; });
-  if (all == 0)
-    throw exception{errc::invalid_argument,
-                    "no case's name contains '" + options.only + "': see docs/conformance.md for how they are made"};
-  return all;
-}
-
 void print_summary(const conform_tally& sums, const world_event& status) {
   if (sums.not_run > 0)
     std::printf("%zu cases could not be run: the world has failed (%s)\n", sums.not_run,
@@ -58,35 +44,37 @@ void print_summary(const conform_tally& sums, const world_event& status) {
 int run(const conform_options& options) {
   runtime rt{options.runtime.settings()};
   world where = rt.form_world();
-  const conform_scope scope{.ranks = where.size(), .seed = options.seed ? *options.seed : random_seed()};
-  const std::size_t cases = count_cases(scope, options);
-  std::printf("%s\n%s\n%zu cases, seed %llu\n", rt.describe().c_str(), describe(where.status()).c_str(), cases,
-              static_cast<unsigned long long>(scope.seed));
+  const unsigned long long seed = options.seed ? *options.seed : random_seed();
+  std::optional<progress_line> progress;
+  // Both are called by one thread at a time.
+  conform_suite suite{where,
+                      seed,
+                      options.only,
+                      {.began =
+                           [&](const std::string& name) {
+                             progress->show(name);
+                             progress->done(1);
+                           },
+                       .failed =
+                           [&](const std::string& name, const std::string& what) {
+                             progress->clear();
+                             std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), seed, what.c_str());
+                             std::fflush(stdout);
+                           }}};
+  const std::size_t cases = suite.count_cases();
+  progress.emplace(stderr, static_cast<double>(cases));
+  std::printf("%s\n%s\n%zu cases, seed %llu\n", rt.describe().c_str(), describe(where.status()).c_str(), cases, seed);
   std::fflush(stdout);
 
-  progress_line progress{stderr, static_cast<double>(cases)};
-  conform_runner runner{
-      where, scope.seed, scope.room_bytes(), {.failed = [&](const std::string& name, const std::string& what) {
-        progress.clear();
-        std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), static_cast<unsigned long long>(scope.seed),
-                    what.c_str());
-        std::fflush(stdout);
-      }}};
   const auto began = std::chrono::steady_clock::now();
-  visit_cases(scope, [&](const std::string& name, const auto& make) {
-    if (!is_chosen(name, options)) return;
-    progress.show(name);
-    runner.run(make());
-    progress.done(1);
-  });
-  runner.finish();
-  progress.clear();
+  const conform_tally sums = suite.run();
+  progress->clear();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const world_event status = where.status();
   where.stop();
   std::printf("%.1f s\n", took.count());
-  print_summary(runner.tally(), status);
-  return runner.tally().failed == 0 ? 0 : 1;
+  print_summary(sums, status);
+  return sums.failed == 0 ? 0 : 1;
 }
 
 } // namespace

@@ -55,9 +55,8 @@ public:
   planner(const conform_scope& scope, const case_visitor& visit) : scope_{scope}, visit_{visit} {}
 
   void run() {
-    for (std::size_t i = 0; i < std::size(all_dtypes); ++i) {
-      type_ = all_dtypes[i];
-      type_index_ = i;
+    for (const dtype type : scope_.types) {
+      type_ = type;
       collectives();
       transfers();
       group_of_all();
@@ -128,7 +127,7 @@ private:
     draws draw{seed_of(scope_.seed, kin)};
     const std::size_t first = draw.below(std::size(all_dtypes));
     const std::size_t second = (first + 1 + draw.below(std::size(all_dtypes) - 1)) % std::size(all_dtypes);
-    return (type_index_ == first || type_index_ == second) && by_rank == (draw.below(2) == 1);
+    return (type_ == all_dtypes[first] || type_ == all_dtypes[second]) && by_rank == (draw.below(2) == 1);
   }
 
   /// One case for each way of asking. \p fill completes it.
@@ -142,7 +141,7 @@ private:
 
   template <class Fill>
   void add(const std::string& prefix, bool by_rank, const Fill& fill) {
-    const std::string name = prefix + (by_rank ? "/rank" : "/world");
+    const std::string name = scope_.prefix + prefix + (by_rank ? "/rank" : "/world");
     visit_(name, [&] {
       conform_case made{.name = name, .by_rank = by_rank};
       fill(made, seed_of(scope_.seed, name));
@@ -292,13 +291,11 @@ private:
   const conform_scope& scope_;
   const case_visitor& visit_;
   dtype type_{};
-  std::size_t type_index_ = 0;
 };
 
 } // namespace
 
 std::size_t conform_scope::large_count() const noexcept {
-  constexpr std::size_t largest = 1U << 20U;
   constexpr std::size_t ranks_that_fit = 4;
   return largest * ranks_that_fit / std::max(ranks_that_fit, static_cast<std::size_t>(ranks));
 }

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <vector>
 
 namespace troupe::program {
 
@@ -15,8 +17,11 @@ namespace troupe::program {
 struct conform_scope {
   int ranks = 1;
   std::uint64_t seed = 0;
+  std::string prefix{}; ///< Of every name.
+  std::vector<dtype> types{std::begin(all_dtypes), std::end(all_dtypes)};
+  std::size_t largest = std::size_t{1} << 20U; ///< Elements.
 
-  /// Elements of a large case's longest buffer: less for each rank where there are many.
+  /// Elements of a large case's longest buffer: fewer than `largest` for each rank where there are many.
   [[nodiscard]] std::size_t large_count() const noexcept;
   /// What the largest case needs of each rank's memory.
   [[nodiscard]] std::size_t room_bytes() const noexcept;

@@ -34,6 +34,14 @@ std::size_t conform_tally::skipped_in_all() const {
   return all;
 }
 
+conform_tally& conform_tally::operator+=(const conform_tally& other) {
+  passed += other.passed;
+  failed += other.failed;
+  not_run += other.not_run;
+  for (const auto& [reason, count] : other.skipped) skipped[reason] += count;
+  return *this;
+}
+
 conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
   : world_{std::move(where)}, seed_{seed}, reports_{std::move(reports)} {
   if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size()))

@@ -23,6 +23,7 @@ struct conform_tally {
   std::map<std::string, std::size_t> skipped{}; ///< By reason.
 
   [[nodiscard]] std::size_t skipped_in_all() const;
+  conform_tally& operator+=(const conform_tally& other);
 };
 
 /// A case that the world refuses as unsupported is skipped with that reason; any other error is a failure.

@@ -71,9 +71,8 @@ void store_element(typename Element::number value, std::byte* to) noexcept {
 
 /// The same for a dtype that is known only now; \p value is rounded to what the dtype holds.
 inline void store_element(std::byte* to, dtype type, double value) {
-  with_element(type, [&]<class Element>(Element) {
-    store_element<Element>(static_cast<typename Element::number>(value), to);
-  });
+  with_element(
+      type, [&]<class Element>(Element) { store_element<Element>(static_cast<typename Element::number>(value), to); });
 }
 
 } // namespace troupe::program

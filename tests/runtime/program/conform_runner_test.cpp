@@ -4,10 +4,13 @@
 #include <conform_pieces.hpp>
 #include <conform_plan.hpp>
 #include <conform_runner.hpp>
+#include <conform_suite.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <set>
 
 namespace troupe::tests {
 
@@ -158,6 +161,27 @@ TEST_CASE("cases behind a failure of the world have failed too, and are counted 
   CHECK(runner.tally().passed == 0);
   CHECK(runner.tally().not_run >= 2);
   CHECK(runner.tally().failed > runner.tally().not_run);
+}
+
+TEST_CASE("the suite goes on in worlds that are split off, which run at the same time", "[conform]") {
+  auto settings = mock_settings(4);
+  settings.mock_memory_bytes = 256U << 20U;
+  runtime rt{settings};
+  world where = rt.form_world();
+  std::set<std::string> names;
+  conform_suite suite{where,
+                      1,
+                      "barrier",
+                      {.began = [&](const std::string& name) { names.insert(name); },
+                       .failed = [&](const std::string& name, const std::string& what) { FAIL_CHECK(name + what); }}};
+  CHECK(suite.count_cases() == 8);
+  CHECK(suite.run().passed == 8);
+  CHECK(names.size() == 8);
+  CHECK(names.contains("barrier/world"));
+  for (const std::string group : {"reversed", "even", "ends"})
+    for (const std::string whom : {"/world", "/rank"}) CHECK(names.contains("sub-world/" + group + "/barrier" + whom));
+  CHECK(where.status().phase == world_phase::ready);
+  CHECK_THROWS_AS((conform_suite{where, 1, "all_reduce/f12", {.failed = {}}}), exception);
 }
 
 TEST_CASE("nccl: a sample of the suite passes", "[conform][gpu]") {
