@@ -17,12 +17,14 @@ void move(const operand& to, std::size_t to_first, const operand& from, std::siz
 /// Whatever a world of one rank is asked, it has sent to itself.
 struct solo_launch {
   stream_ref stream;
+  solo_scale& scale;
 
   template <class Operation>
   void operator()(const Operation& what) const {
     if constexpr (requires { what.op; })
       if (what.op == reduction::pre_mul_sum)
-        throw exception{errc::unsupported, "a world of one rank has no pre_mul_sum: multiply in a kernel of your own"};
+        return scale.enqueue(what.recv.memory.data(), what.send.memory.data(), what.count, what.type, what.factor,
+                             stream);
     if constexpr (requires {
                     what.count;
                     what.recv;
@@ -33,6 +35,10 @@ struct solo_launch {
     move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);
   }
   void operator()(const reduce_scatter_v& what) const {
+    if (what.op == reduction::pre_mul_sum)
+      return scale.enqueue(what.recv.memory.data(),
+                           what.send.memory.data() + what.send_parts.displacements[0] * size_bytes(what.type),
+                           what.send_parts.counts[0], what.type, what.factor, stream);
     move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
   }
   void operator()(const all_to_all_v& what) const {
@@ -63,7 +69,7 @@ std::shared_ptr<registered_region> solo_communicator::allocate_region(std::size_
 }
 
 void solo_communicator::launch(const operation& what, stream_ref stream) {
-  std::visit(solo_launch{stream}, what);
+  std::visit(solo_launch{stream, scale_}, what);
 }
 
 } // namespace troupe

@@ -2,15 +2,17 @@
 #pragma once
 
 #include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/solo_scale.hpp>
 
 #include <memory>
 
 namespace troupe {
 
-/// In place, a reduction of one is nothing; else it is one copy in stream order.
+/// In place, a reduction of one is nothing; else it is one copy in stream order; pre_mul_sum is a product.
 class solo_communicator final : public communicator {
 public:
-  explicit solo_communicator(std::shared_ptr<device> where) noexcept : communicator{rank{0}, 1, std::move(where)} {}
+  explicit solo_communicator(const std::shared_ptr<device>& where) noexcept
+    : communicator{rank{0}, 1, where}, scale_{where} {}
 
   void init() override {}
   void launch(const operation& what, stream_ref stream) override;
@@ -23,6 +25,9 @@ public:
   void split_none() override {}
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region&) override {}
+
+private:
+  solo_scale scale_;
 };
 
 } // namespace troupe

@@ -55,9 +55,6 @@ public:
       if (to_string(what.op).empty())
         return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
                                                   " is unknown: choose one of sum, prod, min, max, avg, pre_mul_sum");
-    if constexpr (requires { what.factor; })
-      if (what.op == reduction::pre_mul_sum && at_.world_size == 1)
-        return refuse(errc::unsupported, "a world of one rank has no pre_mul_sum: multiply in a kernel of your own");
     if constexpr (requires { what.root; })
       if (error failure = check_rank(what.root, "root")) return failure;
     if constexpr (requires { what.peer; }) {

@@ -10,6 +10,7 @@ void add_bench(CLI::App& program, action& chosen) {
   CLI::App* bench = program.add_subcommand("bench", "measure, in nccl-tests' terms")->require_subcommand(1);
   add_collective_benches(*bench, chosen);
   add_completion_bench(*bench, chosen);
+  add_registered_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

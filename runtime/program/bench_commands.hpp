@@ -8,5 +8,6 @@ namespace troupe::program {
 /// One for each of bench_operations().
 void add_collective_benches(CLI::App& bench, action& chosen);
 void add_completion_bench(CLI::App& bench, action& chosen);
+void add_registered_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

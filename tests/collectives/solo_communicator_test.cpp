@@ -78,3 +78,30 @@ TROUPE_DRIVER_TEST(1, "a world of one keeps stream order, and its barrier is rea
   rig.self.check();
   rig.self.abort();
 }
+
+TROUPE_DRIVER_TEST(1, "a world of one multiplies by its factor, on host or device, in place or not", "[collectives]") {
+  solo_rig rig{api};
+  const bool in_place = GENERATE(true, false);
+  const bool on_device = GENERATE(true, false);
+  const std::size_t count = GENERATE(as<std::size_t>{}, 0, 1, 3, (std::size_t{3} << 20U) + 5); // more than one piece
+  const std::size_t room = std::max<std::size_t>(count * sizeof(float), 4);
+  const buffer send = rig.pool->allocate(room);
+  const buffer recv = in_place ? send : rig.pool->allocate(room);
+  const buffer factor_memory = rig.pool->allocate(sizeof(float));
+  const buffer host = allocate_pinned(rig.gpu, room);
+  const buffer host_factor = allocate_pinned(rig.gpu, sizeof(float));
+  for (std::size_t i = 0; i < count; ++i) host.host_span<float>()[i] = static_cast<float>(i % 1000);
+  host_factor.host_span<float>()[0] = 3;
+  rig.work.ref().copy(send.data(), host.data(), room);
+  rig.work.ref().copy(factor_memory.data(), host_factor.data(), sizeof(float));
+  rig.self.launch(all_reduce{.send = send,
+                             .recv = recv,
+                             .count = count,
+                             .op = reduction::pre_mul_sum,
+                             .factor = on_device ? factor::on_device(factor_memory) : factor::of(3.0F)},
+                  rig.work);
+  rig.work.ref().copy(host.data(), recv.data(), room);
+  rig.work.ref().synchronize();
+  const auto seen = host.host_span<float>().first(count);
+  for (std::size_t i = 0; i < count; ++i) REQUIRE(seen[i] == 3 * static_cast<float>(i % 1000));
+}
