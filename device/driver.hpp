@@ -22,6 +22,16 @@ using native_event = struct opaque_event*;
 /// A driver's own memory pool; with CUDA this *is* the `cudaMemPool_t`.
 using native_pool = struct opaque_pool*;
 
+/// What a device can do beyond computing, as its driver tells; none: not known.
+struct device_traits {
+  std::optional<bool> multicast{};       ///< One store reaches several devices through NVSwitch (NVLink SHARP).
+  std::optional<bool> virtual_memory{};  ///< Memory is mapped by handle (CUDA's virtual memory management).
+  std::optional<bool> gpu_direct_rdma{}; ///< Network adapters read and write its memory.
+  std::optional<bool> dma_buf{};         ///< Its memory can be given to them as a DMA-BUF.
+
+  friend bool operator==(const device_traits&, const device_traits&) = default;
+};
+
 /// What a device is.
 struct device_description {
   std::string name;
@@ -30,6 +40,7 @@ struct device_description {
   int compute_major = 0; ///< Compute capability; 0 for a pretend device.
   int compute_minor = 0;
   std::string pci_bus_id;
+  device_traits traits{};
   /// Where the driver itself knows it; else the machine is asked for the PCI address (topology.hpp).
   std::optional<locality> local{};
 };

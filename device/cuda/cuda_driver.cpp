@@ -67,6 +67,22 @@ progress as_progress(cudaError_t result, const char* call) {
   return progress::reached;
 }
 
+/// Not known where the driver is older than the attribute.
+std::optional<bool> has_attribute(const cuda_entry_points& entry, CUdevice device, CUdevice_attribute which) {
+  int value = 0;
+  if (entry.device_get_attribute(&value, which, device) != CUDA_SUCCESS) return std::nullopt;
+  return value != 0;
+}
+
+device_traits traits_of(const cuda_entry_points& entry, device_id id) {
+  CUdevice device = 0;
+  cuda_call(entry.device_get(&device, id.value()), "cuDeviceGet");
+  return {.multicast = has_attribute(entry, device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED),
+          .virtual_memory = has_attribute(entry, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
+          .gpu_direct_rdma = has_attribute(entry, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED),
+          .dma_buf = has_attribute(entry, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)};
+}
+
 } // namespace
 
 std::shared_ptr<driver> make_cuda_driver() {
@@ -119,7 +135,8 @@ device_description cuda_api::describe(device_id id) {
                            .total_bytes = found.totalGlobalMem,
                            .compute_major = found.major,
                            .compute_minor = found.minor,
-                           .pci_bus_id = bus.data()};
+                           .pci_bus_id = bus.data(),
+                           .traits = traits_of(entry_, id)};
   if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr) {
     const cuda_scope here = on(id);
     std::size_t free_bytes = 0;

@@ -107,6 +107,7 @@ device_description mock_driver::describe(device_id id) {
           .total_bytes = memory_.limit_bytes(id),
           .free_bytes = memory_.free_bytes(id),
           .pci_bus_id = place.pci_bus_id.empty() ? "mock:" + to_string(id) : place.pci_bus_id,
+          .traits = options_.traits,
           .local = place.local};
 }
 

@@ -31,6 +31,7 @@ struct mock_options {
   std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
   engine_mode mode = engine_mode::threaded;
   bool word_operations = true;      ///< As of a GPU that lacks them, where false.
+  device_traits traits{};           ///< Of each device; by default nothing is known.
   std::vector<mock_place> places{}; ///< By device; those beyond its end pretend nothing.
   /// Between two different devices; none: access, and nothing known of NVLink.
   std::function<peer_description(device_id from, device_id to)> peers{};
