@@ -39,7 +39,7 @@ error collective_state::objection_to(const rank_request& asked) const {
                  .epoch = pipeline_->formed_in()};
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  return validate(asked.what, {.self = self_, .world_size = pipeline_->world_size(), .where = *pipeline_->where()});
+  return validate(asked.what, pipeline_->sitting());
 }
 
 void collective_state::end(const std::string& reason) {

@@ -4,6 +4,7 @@
 #include <troupe/actors/caf_compat.hpp>
 #include <troupe/actors/world_board.hpp>
 #include <troupe/actors/world_event.hpp>
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/rank_group.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
@@ -18,6 +19,7 @@
 
 namespace troupe {
 struct adopt_pipeline;
+struct capabilities_query;
 struct close_gate;
 struct leave;
 struct offspring_report;
@@ -37,6 +39,8 @@ struct subscribe;
 
 TROUPE_LOCAL_TYPES_BEGIN(troupe, 0)
 TROUPE_LOCAL_TYPE(troupe, troupe::adopt_pipeline)
+TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
+TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::close_gate)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
@@ -92,6 +96,9 @@ struct leave {};
 /// Asks a world for its state.
 struct status_query {};
 
+/// Asks a world what it can do: what a request outside it is refused with is known beforehand.
+struct capabilities_query {};
+
 /// Asks a world to finish what is in flight and give everything back. Watch for world_phase::stopped.
 struct stop_world {};
 
@@ -121,16 +128,16 @@ using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
-                        caf::result<world_event>(status_query), caf::result<void>(subscribe),
-                        caf::result<void>(stop_world)>;
+                        caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
+                        caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
 /// A world, to its own parts.
 using world_inner_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
-                        caf::result<world_event>(status_query), caf::result<void>(subscribe),
-                        caf::result<void>(stop_world), caf::result<void>(rank_report),
+                        caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
+                        caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
                         caf::result<void>(offspring_report)>;
 
 /// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same

@@ -59,6 +59,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](posted_registration& posted) { register_memory(posted.what, std::move(posted.reply)); },
       [this](status_query) { return state_.event(); },
+      [this](capabilities_query) { return plan_.services.able ? *plan_.services.able : capabilities{}; },
       [this](subscribe& wish) {
         compat::send(this, wish.listener, state_.event());
         listeners_.push_back(std::move(wish.listener));
@@ -300,7 +301,7 @@ void world_actor::stop() {
 }
 
 seat world_actor::seat_of(const local_rank& one) const {
-  return {.self = one.self, .world_size = plan_.world_size, .where = *one.where};
+  return {.self = one.self, .world_size = plan_.world_size, .where = *one.where, .able = plan_.services.able.get()};
 }
 
 error world_actor::objection_to(const world_request& asked) const {

@@ -1,6 +1,7 @@
 /// The seam between troupe and whatever moves data between ranks.
 #pragma once
 
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/registered_region.hpp>
 #include <troupe/device/device.hpp>
@@ -9,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -93,6 +95,11 @@ public:
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// Version and origin for people, e.g. "NCCL 2.28.9 from /usr/lib/libnccl.so.2".
   [[nodiscard]] virtual std::string version() const = 0;
+
+  /// What worlds over \p devices, all of this process, can be asked for. Of a world over several processes each process
+  /// knows its own devices only. Cheap enough to be asked for each world; neither forms nor waits for anything.
+  /// Errors: the driver's.
+  [[nodiscard]] virtual troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) = 0;
 
   /// A fresh name for one formation. Made once and given to every rank.
   [[nodiscard]] virtual unique_id make_unique_id() = 0;

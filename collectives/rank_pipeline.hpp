@@ -2,10 +2,12 @@
 /// answer out. It owns the rank's stream and communicator for one epoch.
 #pragma once
 
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/launch_order.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/request.hpp>
+#include <troupe/collectives/validation.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
 
@@ -24,6 +26,8 @@ struct pipeline_services {
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
   std::shared_ptr<launch_order> order{}; ///< Of all worlds on these GPUs.
+  /// What may be asked for; none: whatever is well formed.
+  std::shared_ptr<const troupe::capabilities> able{};
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
@@ -79,6 +83,8 @@ public:
   [[nodiscard]] int world_size() const noexcept { return peers_->world_size(); }
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
+  /// What a request to this rank is checked against.
+  [[nodiscard]] seat sitting() const noexcept { return {self(), world_size(), *where(), services_.able.get()}; }
 
   [[nodiscard]] bool loaded() const noexcept override { return load() > 0 && !failed(); }
   void check() noexcept override;

@@ -205,6 +205,8 @@ error check_copy(const copy& what, const footprint& touched, const device& where
 }
 
 error validate_single(const operation& what, const footprint& touched, const seat& at) {
+  if (at.able != nullptr)
+    if (error objection = at.able->objection_to(what, at.world_size)) return objection;
   if (error failure = check_events(what, at.where)) return failure;
   const auto* move = std::get_if<copy>(&what);
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);

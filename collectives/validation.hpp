@@ -1,6 +1,7 @@
 /// Finds what is wrong with a request before anything of it is launched (ORD-2, BUF-2).
 #pragma once
 
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/device/device.hpp>
 
@@ -11,9 +12,11 @@ struct seat {
   rank self;
   int world_size = 1;
   const device& where;
+  const capabilities* able = nullptr; ///< None: whatever is well formed is let through.
 };
 
-/// Checks one rank's part: values, sizes, alignment, overlap, and that every buffer lives, now, where the rank does.
+/// Checks one rank's part: values, that it is possible at all (errc::unsupported), sizes, alignment, overlap, and that
+/// every buffer lives, now, where the rank does.
 /// Of a group, every part and that they do not touch each other's memory. What ranks must agree on is checked
 /// by check_agreement().
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.

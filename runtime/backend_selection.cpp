@@ -3,6 +3,7 @@
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/backend_selection.hpp>
+#include <troupe/runtime/logging.hpp>
 
 #include <optional>
 #include <utility>
@@ -15,11 +16,13 @@ selected_backend select_mock(const configuration& settings, std::string why) {
   mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
   for (const cpu_set& cpus : settings.mock_cpus)
     options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
-  return {make_mock_driver(std::move(options)), make_mock_backend(), std::move(why)};
+  return {make_mock_driver(std::move(options)), make_mock_backend(settings.mock_without), std::move(why)};
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {
-  return {std::move(api), make_nccl_backend(settings.nccl_library), std::move(why)};
+  for (const std::string& replaced : set_environment(settings.nccl_environment, settings.nccl_library))
+    log_warning(replaced);
+  return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl), std::move(why)};
 }
 
 } // namespace

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <troupe/actors/world_plan.hpp>
+#include <troupe/collectives/capabilities.hpp>
+#include <troupe/collectives/nccl/nccl_environment.hpp>
+#include <troupe/collectives/nccl/nccl_options.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/wake_signal.hpp>
 #include <troupe/device/cpu_set.hpp>
@@ -55,10 +58,13 @@ struct configuration {
   std::optional<process_position> position;
   /// The NCCL library to open; else the dynamic linker's.
   std::optional<std::filesystem::path> nccl_library;
+  nccl_options nccl;                         ///< Of each communicator.
+  troupe::nccl_environment nccl_environment; ///< Of the process, once NCCL is used.
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
   /// CPUs that each pretend device, in order, pretends to be near to; beyond the end, and where empty: unknown.
   std::vector<cpu_set> mock_cpus;
+  std::vector<feature> mock_without;  ///< Features that the mock pretends to lack.
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
   std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
   world_deadlines deadlines;

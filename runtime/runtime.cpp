@@ -196,6 +196,10 @@ world runtime::form_world(const world_options& options) {
       shared->pools.push_back(p.pools[where]);
     }
     plan.services = p.services;
+    std::vector<std::shared_ptr<device>> used;
+    for (const local_rank& one : plan.locals) used.push_back(one.where);
+    plan.services.able = std::make_shared<const capabilities>(p.selected.collectives->examine(used));
+    shared->able = plan.services.able;
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
   shared->world_size = plan.world_size;

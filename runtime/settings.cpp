@@ -4,6 +4,7 @@
 #include <troupe/runtime/whole_number.hpp>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -87,6 +88,95 @@ struct cpu_lists {
   }
 };
 
+/// Empty where NCCL is to choose.
+template <auto Member>
+struct nccl_number {
+  static constexpr std::string_view form = "COUNT";
+  static std::optional<int> parse(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    nccl_options one;
+    one.*Member = number<int, 0>::parse(text);
+    check(one);
+    return one.*Member;
+  }
+  static std::string print(const std::optional<int>& value) { return value ? std::to_string(*value) : ""; }
+};
+
+/// NCCL's policies of using thread blocks, which it numbers.
+struct cta_policy {
+  static constexpr std::string_view form = "NAME";
+  static constexpr std::array<std::string_view, 3> names{"default", "efficiency", "zero"};
+  static std::optional<int> parse(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    const auto found = std::ranges::find(names, text);
+    if (found == names.end())
+      throw exception{errc::invalid_argument,
+                      "'" + std::string{text} + "' is no policy: choose one of default, efficiency, zero"};
+    return static_cast<int>(found - names.begin());
+  }
+  static std::string print(const std::optional<int>& value) {
+    return value ? std::string{names.at(static_cast<std::size_t>(*value))} : "";
+  }
+};
+
+struct plain_text {
+  static constexpr std::string_view form = "TEXT";
+  static std::string parse(std::string_view text) { return std::string{text}; }
+  static std::string print(const std::string& value) { return value; }
+};
+
+/// As NCCL's manual has it; empty where it is left as it is.
+template <auto Member>
+struct nccl_variable_text : plain_text {
+  static std::string parse(std::string_view text) {
+    nccl_environment one;
+    one.*Member = text;
+    check(one);
+    return one.*Member;
+  }
+};
+
+struct nccl_other_variables {
+  static constexpr std::string_view form = "NAME=VALUE;NAME=VALUE...";
+  using list = std::vector<std::pair<std::string, std::string>>;
+  static list parse(std::string_view text) {
+    nccl_environment one;
+    while (!text.empty()) {
+      const std::string_view entry = text.substr(0, text.find(';'));
+      text.remove_prefix(std::min(text.size(), entry.size() + 1));
+      const std::size_t equals = entry.find('=');
+      if (equals == std::string_view::npos || equals + 1 == entry.size())
+        throw exception{errc::invalid_argument, "'" + std::string{entry} + "' must be NAME=VALUE"};
+      one.others.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+    check(one);
+    return one.others;
+  }
+  static std::string print(const list& all) {
+    std::string text;
+    for (const auto& [name, value] : all) text += (text.empty() ? "" : ";") + name + "=" + value;
+    return text;
+  }
+};
+
+struct feature_list {
+  static constexpr std::string_view form = "NAME,NAME...";
+  static std::vector<feature> parse(std::string_view text) {
+    std::vector<feature> all;
+    while (!text.empty()) {
+      const std::string_view name = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), name.size() + 1));
+      all.push_back(parse_feature(name));
+    }
+    return all;
+  }
+  static std::string print(const std::vector<feature>& all) {
+    std::string text;
+    for (const feature one : all) text += (text.empty() ? "" : ",") + std::string{to_string(one)};
+    return text;
+  }
+};
+
 struct log_level {
   static constexpr std::string_view form = "NAME";
   static std::string parse(std::string_view text) {
@@ -100,14 +190,24 @@ struct log_level {
 };
 
 /// The setting that is found by following the members \p Path from a configuration, and is written as a \p Form. Its
-/// variable and its option are its name in other letters: a.b_c, TROUPE_A_B_C, --a-b-c.
+/// variable and its option are its name in other letters: a.b_c and a.bC are
+/// TROUPE_A_B_C and --a-b-c.
 template <class Form, auto... Path>
 setting at(std::string_view group, std::string_view name, std::string_view description) {
   std::string variable = "TROUPE_", option = "--";
+  bool was_small = false;
   for (const char letter : name) {
-    const bool is_letter = letter >= 'a' && letter <= 'z';
-    variable += is_letter ? static_cast<char>(letter - 'a' + 'A') : '_';
-    option += is_letter ? letter : '-';
+    const bool is_small = letter >= 'a' && letter <= 'z';
+    const bool is_capital = letter >= 'A' && letter <= 'Z';
+    if (is_capital && was_small) { // the hump of a name of NCCL's begins a word
+      variable += '_';
+      option += '-';
+    }
+    const char capital = is_small ? static_cast<char>(letter - 'a' + 'A') : letter;
+    const char small = is_capital ? static_cast<char>(letter - 'A' + 'a') : letter;
+    variable += is_small || is_capital ? capital : '_';
+    option += is_small || is_capital ? small : '-';
+    was_small = is_small;
   }
   return {.name = name,
           .variable = std::move(variable),
@@ -126,10 +226,28 @@ setting called(std::string variable, std::string option, setting one) {
   return one;
 }
 
+/// A field of ncclConfig_t, under its name there.
+template <auto Member>
+setting field(std::string_view name, std::string_view description) {
+  return at<nccl_number<Member>, &configuration::nccl, Member>("NCCL communicators", name, description);
+}
+
+/// What NCCL reads in its environment: that very variable is the setting's own, so that one precedence holds.
+template <auto Member>
+setting variable(std::string_view name, std::string_view description) {
+  setting one =
+      at<nccl_variable_text<Member>, &configuration::nccl_environment, Member>("NCCL environment", name, description);
+  one.option = "--nccl" + one.option.substr(std::string_view{"--nccl-nccl"}.size());
+  one.variable = name.substr(std::string_view{"nccl."}.size());
+  return one;
+}
+
 std::vector<setting> make_table() {
   using c = configuration;
   using d = world_deadlines;
   using l = track_limits;
+  using n = nccl_options;
+  using e = nccl_environment;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
@@ -148,9 +266,44 @@ std::vector<setting> make_table() {
                                                         "of the actor system; 0 is an eighth of the cores, 2 to 8"),
       called("TROUPE_LOG", "--log",
              at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
+      field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8"),
+      field<&n::minCTAs>("nccl.minCTAs", "thread blocks of a kernel at least, 1 to 64"),
+      field<&n::maxCTAs>("nccl.maxCTAs", "and at most"),
+      at<plain_text, &c::nccl, &n::netName>("NCCL communicators", "nccl.netName", "the network, as IB or Socket"),
+      field<&n::splitShare>("nccl.splitShare", "1: what is split shares its parent's resources"),
+      field<&n::trafficClass>("nccl.trafficClass", "of the network's packets"),
+      at<plain_text, &c::nccl, &n::commName>("NCCL communicators", "nccl.commName", "in NCCL's logs and profilers"),
+      field<&n::collnetEnable>("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible"),
+      called("TROUPE_NCCL_CTA_POLICY", "--nccl-cta-policy",
+             at<cta_policy, &c::nccl, &n::CTAPolicy>("NCCL communicators", "nccl.CTAPolicy",
+                                                     "default, efficiency or zero (copy engines where possible)")),
+      field<&n::shrinkShare>("nccl.shrinkShare", "1: what is shrunk shares its parent's resources"),
+      field<&n::nvlsCTAs>("nccl.nvlsCTAs", "thread blocks of NVLS kernels"),
+      field<&n::nChannelsPerNetPeer>("nccl.nChannelsPerNetPeer", "channels between two ranks over the network"),
+      field<&n::nvlinkCentricSched>("nccl.nvlinkCentricSched", "1: schedule for NVLink first"),
+      variable<&e::algo>("nccl.NCCL_ALGO", "algorithms to choose from, as ring,tree or ^nvls"),
+      variable<&e::proto>("nccl.NCCL_PROTO", "protocols to choose from, as LL,Simple"),
+      variable<&e::p2p_disable>("nccl.NCCL_P2P_DISABLE", "1: GPUs do not reach each other directly"),
+      variable<&e::p2p_level>("nccl.NCCL_P2P_LEVEL", "how far they do: LOC, NVL, PIX, PXB, PHB or SYS"),
+      variable<&e::shm_disable>("nccl.NCCL_SHM_DISABLE", "1: nothing goes through shared host memory"),
+      variable<&e::ib_disable>("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE"),
+      variable<&e::socket_ifname>("nccl.NCCL_SOCKET_IFNAME", "network interfaces to use, as eth0,eth1 or ^docker"),
+      variable<&e::net_plugin>("nccl.NCCL_NET_PLUGIN", "the network's plugin"),
+      variable<&e::nvls_enable>("nccl.NCCL_NVLS_ENABLE", "0: no reductions inside NVSwitch; 2: where the devices can"),
+      variable<&e::cumem_enable>("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle, nor windows; 1: with them"),
+      variable<&e::single_proc_mem_reg_enable>("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE",
+                                               "1: several GPUs of a process register buffers"),
+      variable<&e::launch_order_implicit>("nccl.NCCL_LAUNCH_ORDER_IMPLICIT",
+                                          "1: NCCL orders launches of several communicators on a GPU"),
+      variable<&e::debug>("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE"),
+      variable<&e::debug_subsys>("nccl.NCCL_DEBUG_SUBSYS", "of these parts, as INIT,GRAPH"),
+      variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "to this file, %h its host and %p its process"),
+      at<nccl_other_variables, &c::nccl_environment, &e::others>("NCCL environment", "nccl.environment",
+                                                                 "other variables that NCCL reads"),
       at<number<int, 1>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
       at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
       at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
+      at<feature_list, &c::mock_without>(mock, "mock.without", "features that it pretends to lack, as fp8_reductions"),
       at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
       at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),

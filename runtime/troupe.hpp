@@ -15,6 +15,7 @@
 #include <troupe/completion/outcome.hpp>
 
 // collectives: what can be asked for.
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/dtype.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/part_outcomes.hpp>

@@ -40,6 +40,10 @@ void world::on_event(std::function<void(const world_event&)> heard) {
   core_->board->listen(std::move(heard));
 }
 
+const capabilities& world::capabilities() const {
+  return *core_->able;
+}
+
 std::size_t world::index_of(rank whom) const {
   const auto& ranks = core_->local_ranks;
   const auto found = std::ranges::find(ranks, whom);
@@ -180,6 +184,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->local_ranks = std::move(one.local_ranks);
     shared->deadlines = core_->deadlines;
     shared->registry = core_->registry;
+    shared->able = core_->able;
     if (const auto registry = core_->registry.lock()) registry->add(shared);
     found.back().handle.emplace(world{std::move(shared)});
   }

@@ -3,6 +3,7 @@
 
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/world_board.hpp>
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/device/buffer.hpp>
 
@@ -44,6 +45,8 @@ public:
   [[nodiscard]] world_event status() const;
   /// Calls \p heard at every later change of phase; it must neither block nor throw.
   void on_event(std::function<void(const world_event&)> heard);
+  /// What can be asked of this world; anything else is refused with errc::unsupported and the reason given here.
+  [[nodiscard]] const troupe::capabilities& capabilities() const;
 
   /// Device memory of \p where's device. Units: bytes. Contents: undefined. Errors: out_of_memory, invalid_argument.
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;

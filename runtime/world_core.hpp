@@ -35,6 +35,7 @@ public:
   std::mutex registered_guard;
   std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
   std::weak_ptr<world_registry> registry;
+  std::shared_ptr<const troupe::capabilities> able;
 };
 
 } // namespace troupe

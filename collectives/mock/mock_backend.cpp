@@ -4,6 +4,7 @@
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/unreturned.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -150,8 +151,24 @@ private:
 
 class mock_backend final : public backend {
 public:
+  explicit mock_backend(std::vector<feature> without) : without_{std::move(without)} {}
+
   [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
   [[nodiscard]] std::string version() const override { return "mock, in this process's memory"; }
+
+  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
+    capabilities found{
+        .backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {no_factor_alone()}};
+    for (const feature one : all_features) {
+      const bool lacks = std::ranges::find(without_, one) != without_.end();
+      const std::string why = lacks ? "the mock was told to be without " + std::string{to_string(one)}
+                                    : "the mock's ranks share one memory and compute on the host";
+      found.features.push_back({one, lacks ? availability::no : availability::yes, why});
+      if (!lacks) continue;
+      for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));
+    }
+    return found;
+  }
 
   [[nodiscard]] unique_id make_unique_id() override {
     unique_id id;
@@ -174,12 +191,15 @@ public:
                                                   (where ? std::string{where->api().name()} : "none")};
     return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver);
   }
+
+private:
+  std::vector<feature> without_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_mock_backend() {
-  return std::make_shared<mock_backend>();
+std::shared_ptr<backend> make_mock_backend(std::vector<feature> without) {
+  return std::make_shared<mock_backend>(std::move(without));
 }
 
 } // namespace troupe

@@ -4,6 +4,7 @@
 #include <troupe/collectives/communicator.hpp>
 
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
@@ -16,6 +17,7 @@ namespace troupe {
 /// (completion is not success); its peers hang until their own abort(). Events in operands are not waited for here:
 /// who launches puts those waits in front.
 /// create() errors: invalid_argument (rank or world size; a device that is no mock's).
-[[nodiscard]] std::shared_ptr<backend> make_mock_backend();
+/// It can do all that is asked, but pretends to lack \p without, and refuses what a library without it refuses.
+[[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {});
 
 } // namespace troupe

@@ -21,11 +21,11 @@ bool nccl_library::has(std::string_view) const {
   return handle_ != nullptr && false; // never reached: nothing can be opened
 }
 
-std::string nccl_library::version_text(int number) {
-  return std::to_string(number);
+bool nccl_library::is_loaded(const std::optional<std::filesystem::path>&) {
+  return false;
 }
 
-std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>&) {
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>&, nccl_options) {
   refuse();
 }
 

@@ -1,5 +1,6 @@
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/collectives/nccl/nccl_call.hpp>
+#include <troupe/collectives/nccl/nccl_capabilities.hpp>
 #include <troupe/collectives/nccl/nccl_communicator.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
 
@@ -13,12 +14,32 @@ namespace {
 
 class nccl_backend final : public backend {
 public:
-  explicit nccl_backend(std::shared_ptr<const nccl_library> library) : library_{std::move(library)} {}
+  nccl_backend(std::shared_ptr<const nccl_library> library, nccl_options options)
+    : library_{std::move(library)}, options_{std::move(options)} {
+    check(options_);
+    check_heard(options_, library_->version_number(), nccl_process_variables());
+  }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
   [[nodiscard]] std::string version() const override {
     return "NCCL " + library_->version() + " from " + library_->path().string();
+  }
+
+  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
+    nccl_facts facts{.version = library_->version_number(),
+                     .about = version(),
+                     .has = [this](std::string_view symbol) { return library_->has(symbol); },
+                     .devices = {},
+                     .options = options_,
+                     .environment = nccl_process_variables(),
+                     .collnet_plugin = find_collnet_plugin};
+    for (const auto& one : devices) {
+      facts.devices.push_back(one->api().describe(one->id()));
+      for (const auto& other : devices)
+        facts.all_peers = facts.all_peers && one->api().describe_peer(one->id(), other->id()).access;
+    }
+    return nccl_capabilities(facts);
   }
 
   [[nodiscard]] unique_id make_unique_id() override {
@@ -38,17 +59,19 @@ public:
     if (where == nullptr || where->api().name() != "cuda")
       throw exception{errc::invalid_argument, "an NCCL communicator needs a CUDA device, and rank " + to_string(self) +
                                                   " has none: use the mock backend with mock devices"};
-    return std::make_shared<nccl_communicator>(library_, id, self, world_size, std::move(where));
+    return std::make_shared<nccl_communicator>(library_, id, self, world_size, std::move(where),
+                                               native_config(options_));
   }
 
 private:
   std::shared_ptr<const nccl_library> library_;
+  nccl_options options_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>& library) {
-  return std::make_shared<nccl_backend>(nccl_library::open(library));
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>& library, nccl_options options) {
+  return std::make_shared<nccl_backend>(nccl_library::open(library), std::move(options));
 }
 
 } // namespace troupe

@@ -53,8 +53,12 @@ private:
 };
 
 nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self,
-                                     int world_size, std::shared_ptr<device> where) noexcept
-  : communicator{self, world_size, std::move(where)}, library_{std::move(library)}, nccl_{library_->functions()} {
+                                     int world_size, std::shared_ptr<device> where,
+                                     const nccl_native_config& config) noexcept
+  : communicator{self, world_size, std::move(where)},
+    library_{std::move(library)},
+    nccl_{library_->functions()},
+    config_{config} {
   std::memcpy(&id_, id.bytes.data(), sizeof id_);
 }
 
@@ -62,6 +66,7 @@ nccl_communicator::nccl_communicator(std::shared_ptr<nccl_communicator> parent, 
   : communicator{as.self, as.world_size, parent->where()},
     library_{parent->library_},
     nccl_{library_->functions()},
+    config_{parent->config_},
     parent_{std::move(parent)},
     color_{as.color} {}
 
@@ -119,9 +124,7 @@ void nccl_communicator::form_from_parent() {
   ncclResult_t result = ncclSuccess;
   try {
     const visit stay{*parent};
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
-    result = parent->wait_out(nccl_.comm_split(stay.handle(), color_, self().value(), &formed, &config));
+    result = parent->wait_out(nccl_.comm_split(stay.handle(), color_, self().value(), &formed, config_.as_nccl()));
   } catch (const exception&) { // the parent has been aborted, and NCCL has not been entered
     const std::lock_guard lock{guard_};
     --inside_;
@@ -163,9 +166,8 @@ void nccl_communicator::split_none() {
 /// Obtains the handle and leaves the calling thread inside a group, whose end does the rest. Local, so short.
 void nccl_communicator::form() {
   nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 1;
-  const ncclResult_t result = nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), &config);
+  const ncclResult_t result =
+      nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), config_.as_nccl());
   std::memset(&id_, 0, sizeof id_); // a capability (SEC-1), and no longer needed
   if (result == ncclSuccess || result == ncclInProgress) return;
   handle_ = nullptr;

@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/nccl/nccl_barrier_word.hpp>
+#include <troupe/collectives/nccl/nccl_config.hpp>
 #include <troupe/collectives/nccl/nccl_functions.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
 
@@ -31,7 +32,7 @@ namespace troupe {
 class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
 public:
   nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self, int world_size,
-                    std::shared_ptr<device> where) noexcept;
+                    std::shared_ptr<device> where, const nccl_native_config& config = {}) noexcept;
   /// The end that init() splits off \p parent.
   nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept;
   /// Neither aborted nor destroyed: reports and leaks NCCL's part, rather than block.
@@ -62,6 +63,7 @@ private:
   std::shared_ptr<const nccl_library> library_;
   const nccl_functions& nccl_;
   ncclUniqueId id_{};
+  nccl_native_config config_;
   std::shared_ptr<nccl_communicator> parent_; ///< Until init() has ended.
   int color_ = 0;
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.

@@ -88,15 +88,15 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
   return std::make_shared<const nccl_library>(handle, path, number, std::move(functions));
 }
 
-bool nccl_library::has(std::string_view symbol) const {
-  return ::dlsym(handle_, std::string{symbol}.c_str()) != nullptr;
+bool nccl_library::is_loaded(const std::optional<std::filesystem::path>& explicit_path) {
+  void* const handle = ::dlopen(explicit_path ? explicit_path->c_str() : soname, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return false;
+  ::dlclose(handle); // it was counted once more
+  return true;
 }
 
-std::string nccl_library::version_text(int number) {
-  // NCCL's code was major·1000 + minor·100 + patch up to 2.8, and is major·10000 + minor·100 + patch since.
-  const int major = number < 10000 ? number / 1000 : number / 10000;
-  const int rest = number < 10000 ? number % 1000 : number % 10000;
-  return std::to_string(major) + '.' + std::to_string(rest / 100) + '.' + std::to_string(rest % 100);
+bool nccl_library::has(std::string_view symbol) const {
+  return ::dlsym(handle_, std::string{symbol}.c_str()) != nullptr;
 }
 
 } // namespace troupe

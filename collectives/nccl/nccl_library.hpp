@@ -23,6 +23,10 @@ public:
   [[nodiscard]] static std::shared_ptr<const nccl_library>
   open(const std::optional<std::filesystem::path>& explicit_path = {});
 
+  /// Whether what open() would open is in this process already: a library that was linked, or that another library has
+  /// loaded, may have read its environment.
+  [[nodiscard]] static bool is_loaded(const std::optional<std::filesystem::path>& explicit_path = {});
+
   nccl_library(void* handle, std::filesystem::path path, int version_number,
                std::shared_ptr<const nccl_functions> functions)
     : handle_{handle}, path_{std::move(path)}, version_number_{version_number}, functions_{std::move(functions)} {}

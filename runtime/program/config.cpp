@@ -16,7 +16,7 @@ namespace troupe::program {
 namespace {
 
 void print_line(std::string_view name, const std::string& value, const std::string& origin) {
-  std::printf("%-22.*s  %-10s  %s\n", static_cast<int>(name.size()), name.data(), value.c_str(), origin.c_str());
+  std::printf("%-36.*s  %-10s  %s\n", static_cast<int>(name.size()), name.data(), value.c_str(), origin.c_str());
 }
 
 int run(const gathered_settings& all, bool as_json) {

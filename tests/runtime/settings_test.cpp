@@ -23,17 +23,20 @@ namespace {
 
 const configuration defaults;
 
-/// A value of this setting other than its default.
-std::string other_value(const setting& one) {
+/// A value of this setting other than its default and than \p used.
+std::string other_value(const setting& one, const std::string& used = {}) {
   for (const char* text :
-       {"3", "7s", "3M", "mock", "frugal", "event", "debug", "/elsewhere/libnccl.so", "none", "0-3,8;4"}) {
+       {"3",       "7s",          "3M",   "mock", "frugal",     "event", "debug",    "/elsewhere/libnccl.so",
+        "none",    "0-3,8;4",     "0",    "1",    "efficiency", "zero",  "ring",     "tree",
+        "LL",      "Simple",      "INFO", "WARN", "NVL",        "SYS",   "NCCL_X=1", "NCCL_Y=2;NCCL_Z=3",
+        "collnet", "split,shrink"}) {
     configuration changed;
     try {
       one.set(changed, text);
     } catch (const exception&) {
       continue;
     }
-    if (one.text(changed) != one.text(defaults)) return text;
+    if (one.text(changed) != one.text(defaults) && one.text(changed) != used) return text;
   }
   FAIL("no value is known here for the setting " << one.name << ": add one to this list");
   return {};
@@ -81,10 +84,11 @@ constexpr std::size_t member_count() {
 } // namespace
 
 TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
-  constexpr std::size_t nested = 2; // deadlines, limits
+  constexpr std::size_t nested = 4; // deadlines, limits, nccl, nccl_environment
   constexpr std::size_t position = 1;
   CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
-                                     member_count<track_limits>());
+                                     member_count<track_limits>() + member_count<nccl_options>() +
+                                     member_count<nccl_environment>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
@@ -125,7 +129,7 @@ TEST_CASE("options beat the environment, which beats the file, which beats the d
     CHECK(from_file.origin(one) == "file " + path + ":1");
 
     // What is empty cannot be said by a variable: that is an unset one.
-    const std::string second = standard.empty() ? (one.form == "PATH" ? "/second" : "1") : standard;
+    const std::string second = standard.empty() ? other_value(one, other) : standard;
     const program_run from_environment{{"--config", path}, {{one.variable, second}}};
     CHECK(from_environment.value(one) == second);
     CHECK(from_environment.origin(one) == "environment " + one.variable);
