@@ -19,7 +19,8 @@ foreach(layer device completion collectives actors runtime)
           PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/nccl/nccl_backend.hpp
-             collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp)
+             collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp
+             collectives/nccl/nccl_profiler.hpp)
   cmake_path(GET door PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
 endforeach()

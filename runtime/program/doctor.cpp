@@ -17,10 +17,11 @@ namespace {
 struct doctor_options {
   runtime_options common;
   bool json = false;
+  bool probe = false;
 };
 
 int run(const doctor_options& options) {
-  const doctor_findings findings = examine(options.common.settings());
+  const doctor_findings findings = examine(options.common.settings(), options.probe);
   std::fputs((options.json ? as_json(findings) : as_text(findings)).c_str(), stdout);
   return 0;
 }
@@ -32,6 +33,8 @@ void add_doctor(CLI::App& program, action& chosen) {
   CLI::App* command = program.add_subcommand("doctor", "say what is there, what is missing and how to get it");
   options->common.add_to(*command);
   command->add_flag("--json", options->json, "as one JSON document, with nothing else on standard output");
+  command->add_flag("--probe", options->probe,
+                    "form a world and say which algorithms, protocols and transports it really uses");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -1,6 +1,9 @@
 #include "doctor_findings.hpp"
 
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/collectives/mock/mock_backend.hpp>
+#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/thread_binding.hpp>
@@ -49,7 +52,25 @@ void examine_devices(driver& api, const machine& host, doctor_findings& findings
       "topology", findings, [&] { findings.where = topology::examine(api, opened, host); }, false);
 }
 
-doctor_findings examine(const configuration& settings) {
+namespace {
+
+void examine_capabilities(const configuration& settings, const std::shared_ptr<driver>& api,
+                          doctor_findings& findings) {
+  look_at("capabilities", findings, [&] {
+    if (settings.backend == backend_choice::mock || api == nullptr || !findings.nccl || findings.devices.empty()) {
+      findings.able = make_mock_backend(settings.mock_without)->examine({});
+      return;
+    }
+    std::vector<std::shared_ptr<device>> devices;
+    for (const found_device& one : findings.devices) devices.push_back(device::open(api, one.id));
+    findings.able = make_nccl_backend(settings.nccl_library, settings.nccl)->examine(devices);
+  });
+}
+
+} // namespace
+
+doctor_findings examine(configuration settings, bool probing) {
+  if (probing) prepare_probe(settings);
   doctor_findings findings;
   findings.troupe_version = TROUPE_VERSION;
   findings.caf_version = std::to_string(CAF_MAJOR_VERSION) + "." + std::to_string(CAF_MINOR_VERSION) + "." +
@@ -66,15 +87,22 @@ doctor_findings examine(const configuration& settings) {
                                    .hwloc_version = host.library_version()};
       },
       false);
+  std::shared_ptr<driver> api;
   look_at("driver", findings, [&] {
-    const auto api = make_cuda_driver();
+    api = make_cuda_driver();
     findings.driver_version = api->version();
     examine_devices(*api, host, findings);
   });
   look_at("NCCL", findings, [&] {
+    static_cast<void>(
+        set_environment(settings.nccl_environment, settings.nccl_library)); // a replaced variable is no finding
     const auto library = nccl_library::open(settings.nccl_library);
     findings.nccl = found_nccl{.version = library->version(), .path = library->path().string()};
   });
+  examine_capabilities(settings, api, findings);
+  if (probing)
+    look_at(
+        "probe", findings, [&] { findings.probed = probe(settings, findings.where); }, false);
   return findings;
 }
 

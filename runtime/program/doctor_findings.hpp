@@ -1,6 +1,9 @@
 /// What a machine has, what troupe found of it and what is missing: collected once, then written as text or as JSON.
 #pragma once
 
+#include "doctor_probe.hpp"
+
+#include <troupe/collectives/capabilities.hpp>
 #include <troupe/device/topology.hpp>
 #include <troupe/runtime/configuration.hpp>
 
@@ -44,13 +47,17 @@ struct doctor_findings {
   std::vector<found_device> devices; ///< Those that could be opened.
   std::optional<topology> where;     ///< Of these devices, in the same order; none: could not be examined.
   std::optional<found_nccl> nccl;
-  std::vector<missing_part> missing; ///< The mock needs none of them.
+  /// Of NCCL on these devices; where that cannot be had, or the mock is asked about, the mock's.
+  std::optional<capabilities> able;
+  std::optional<probe_findings> probed; ///< None: not asked for, or it failed and is missing.
+  std::vector<missing_part> missing;    ///< The mock needs none of them.
 
   [[nodiscard]] bool ready_for_gpus() const;
 };
 
-/// Looks at everything. Opens each GPU, which takes a context of it while the process lives.
-[[nodiscard]] doctor_findings examine(const configuration& settings);
+/// Looks at everything. Opens each GPU, which takes a context of it while the process lives. With \p probing it forms a
+/// world, too.
+[[nodiscard]] doctor_findings examine(configuration settings, bool probing = false);
 
 /// Adds what \p api and \p host say of \p api's devices.
 void examine_devices(driver& api, const machine& host, doctor_findings& findings);

@@ -29,6 +29,9 @@ json of(const found_device& device, const device_place* place) {
           {"total_bytes", device.what.total_bytes},
           {"free_bytes", device.what.free_bytes},
           {"pci_bus_id", device.what.pci_bus_id},
+          {"multicast", or_null(device.what.traits.multicast)},
+          {"gpu_direct_rdma", or_null(device.what.traits.gpu_direct_rdma)},
+          {"dma_buf", or_null(device.what.traits.dma_buf)},
           {"numa_node", place != nullptr ? or_null(place->local.numa_node) : json(nullptr)},
           {"local_cpus", cpus_known ? json(place->local.cpus.cpus()) : json(nullptr)}};
 }
@@ -40,6 +43,48 @@ json of(const device_pair& pair) {
           {"link", to_string(pair.link)},
           {"nvlink_count", or_null(pair.nvlink_count)},
           {"nvlink_source", pair.nvlink_source}};
+}
+
+json of(const capabilities& able) {
+  json features = json::array();
+  for (const feature_finding& one : able.features)
+    features.push_back({{"feature", to_string(one.what)}, {"available", to_string(one.available)}, {"why", one.why}});
+  json refused = json::array();
+  for (const exclusion& one : able.exclusions) {
+    json operations = json::array(), types = json::array(), reductions = json::array();
+    for (const std::size_t kind : one.kinds) operations.push_back(name_of_kind(kind));
+    for (const dtype type : one.types) types.push_back(to_string(type));
+    for (const reduction op : one.ops) reductions.push_back(to_string(op));
+    refused.push_back({{"operations", operations},
+                       {"dtypes", types},
+                       {"reductions", reductions},
+                       {"ranks", to_string(one.size)},
+                       {"why", one.why}});
+  }
+  return {{"backend", able.backend}, {"version", able.version}, {"features", features}, {"refused", refused}};
+}
+
+json of(const probe_findings& probed) {
+  json uses = json::array();
+  for (const probed_use& one : probed.uses)
+    uses.push_back({{"operation", one.operation},
+                    {"size_bytes", one.size_bytes},
+                    {"function", one.function},
+                    {"algorithm", one.algorithm.empty() ? json(nullptr) : json(one.algorithm)},
+                    {"protocol", one.protocol.empty() ? json(nullptr) : json(one.protocol)},
+                    {"channels", one.channels},
+                    {"host_threads", one.by_proxy}});
+  json transports = json::array();
+  for (const probed_pair& one : probed.transports)
+    transports.push_back({{"from", one.from.value()},
+                          {"to", one.to.value()},
+                          {"transport", one.transport.name},
+                          {"deduced_from", one.transport.how}});
+  return {{"backend", probed.backend},
+          {"ranks", probed.ranks},
+          {"uses", uses},
+          {"transports", transports},
+          {"note", probed.note}};
 }
 
 json of(const missing_part& missing) {
@@ -65,6 +110,8 @@ std::string as_json(const doctor_findings& findings) {
                 {"devices", json::array()},
                 {"pairs", json::array()},
                 {"nccl", nullptr},
+                {"capabilities", findings.able ? of(*findings.able) : json(nullptr)},
+                {"probe", findings.probed ? of(*findings.probed) : json(nullptr)},
                 {"missing", json::array()},
                 {"ready", {{"mock", true}, {"gpus", findings.ready_for_gpus()}}}};
   for (std::size_t i = 0; i < findings.devices.size(); ++i)

@@ -1,5 +1,7 @@
 #include "doctor_text.hpp"
 
+#include <troupe/runtime/byte_size.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -58,6 +60,43 @@ std::string cell_of(const device_pair& pair) {
   return pair.peer_access ? text : text + ", no peer";
 }
 
+std::string lines_of(const capabilities& able) {
+  std::string text = line("can", able.backend, able.version);
+  // What is so for one reason is one line.
+  for (auto first = able.features.begin(); first != able.features.end();) {
+    const auto alike = [&](const feature_finding& one) {
+      return one.available == first->available && one.why == first->why;
+    };
+    const auto end = std::find_if_not(first, able.features.end(), alike);
+    std::string names;
+    for (auto one = first; one != end; ++one) names += (names.empty() ? "" : ", ") + std::string{to_string(one->what)};
+    text += line("", std::string{to_string(first->available)}, names + ": " + first->why);
+    first = end;
+  }
+  for (const exclusion& one : able.exclusions) text += line("", "refused", describe(one));
+  return text;
+}
+
+std::string size_text(std::size_t size_bytes) {
+  return size_bytes % 1024 == 0 ? format_byte_size(size_bytes) : std::to_string(size_bytes) + " B";
+}
+
+std::string lines_of(const probe_findings& probed) {
+  std::string text = line("probe", "ok", "a world of " + std::to_string(probed.ranks) + " by " + probed.backend);
+  if (!probed.note.empty()) text += line("", "", probed.note);
+  for (const probed_use& one : probed.uses)
+    text += line("", "",
+                 one.operation + " of " + size_text(one.size_bytes) + ": " + one.function +
+                     (one.algorithm.empty() ? "" : ", " + one.algorithm + ", " + one.protocol) + ", " +
+                     std::to_string(one.channels) + " channels" + (one.by_proxy ? ", with host threads" : ""));
+  if (!probed.uses.empty()) text += line("", "", "as NCCL told its profiler");
+  for (const probed_pair& one : probed.transports)
+    text += line("", "",
+                 "GPU " + to_string(one.from) + " to GPU " + to_string(one.to) + ": " + one.transport.name +
+                     ", deduced: " + one.transport.how);
+  return text;
+}
+
 /// From the device of a row to the device of a column.
 std::string table_of(const topology& where) {
   std::string table = padded("links", part_width);
@@ -93,7 +132,9 @@ std::string as_text(const doctor_findings& findings) {
   }
   if (findings.nccl) text += line("NCCL", "ok", findings.nccl->version + " from " + findings.nccl->path);
   for (const auto& missing : findings.missing) text += line_of(missing);
+  if (findings.able) text += lines_of(*findings.able);
   if (findings.where && findings.where->places().size() > 1) text += table_of(*findings.where);
+  if (findings.probed) text += lines_of(*findings.probed);
   const auto lacking = std::ranges::count_if(findings.missing, &missing_part::needed_by_gpus);
   text += lacking == 0 ? "ready for GPUs\n" : "ready for the mock; " + std::to_string(lacking) + " missing for GPUs\n";
   return text;
