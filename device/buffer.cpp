@@ -84,9 +84,8 @@ void buffer::note_use(stream_ref stream) const {
 }
 
 void* buffer::host_address(std::size_t element_bytes, std::size_t alignment) const {
-  if (block_ && kind() != memory_kind::pinned)
-    throw exception{errc::invalid_argument,
-                    "host_span() needs pinned memory, and this is device memory: copy it first"};
+  if (block_ && !on_host())
+    throw exception{errc::invalid_argument, "host_span() needs host memory, and this is device memory: copy it first"};
   if (size_bytes_ % element_bytes != 0 || reinterpret_cast<std::uintptr_t>(data()) % alignment != 0)
     throw exception{errc::invalid_argument, "a buffer of " + std::to_string(size_bytes_) +
                                                 " bytes holds no whole, aligned elements of " +
@@ -104,11 +103,26 @@ buffer adopt(const std::shared_ptr<device>& where, void* address, std::size_t si
   if (found.kind == memory_kind::pageable)
     throw exception{errc::invalid_argument,
                     "only device or pinned memory can be adopted, and this address is ordinary host memory to the " +
-                        std::string{where->api().name()} + " driver"};
+                        std::string{where->api().name()} + " driver: adopt_host() takes that too"};
   if (found.kind == memory_kind::device && found.device && *found.device != where->id())
     throw exception{errc::wrong_device, "the address lives on device " + to_string(*found.device) + ", not on device " +
                                             to_string(where->id())};
   return buffer{std::make_shared<adopted_block>(where, found.kind, address, size_bytes, std::move(owner))};
+}
+
+buffer adopt_host(const std::shared_ptr<device>& where, void* address, std::size_t size_bytes,
+                  std::shared_ptr<void> owner) {
+  memory_kind kind = memory_kind::pageable;
+  if (address == nullptr) {
+    if (size_bytes > 0) throw exception{errc::invalid_argument, "a null address cannot be adopted"};
+  } else {
+    kind = where->api().describe(address).kind;
+  }
+  if (kind == memory_kind::device)
+    throw exception{errc::invalid_argument,
+                    "adopt_host() takes host memory, and this address is device memory to the " +
+                        std::string{where->api().name()} + " driver: use adopt()"};
+  return buffer{std::make_shared<adopted_block>(where, kind, address, size_bytes, std::move(owner))};
 }
 
 } // namespace troupe

@@ -57,14 +57,16 @@ public:
   [[nodiscard]] buffer slice(std::size_t offset_bytes, std::size_t length_bytes) const;
 
   [[nodiscard]] memory_kind kind() const noexcept;
-  /// The device it lives on; nullptr for an empty handle and for host memory of no device.
+  /// Whether it names host memory, pinned or pageable; false for an empty handle.
+  [[nodiscard]] bool on_host() const noexcept { return block_ != nullptr && kind() != memory_kind::device; }
+  /// The device it lives on, or, of host memory, the one whose driver reaches it; nullptr for an empty handle.
   [[nodiscard]] const device* where() const noexcept;
   /// Whether the device has lost its memory since this was made (BUF-2).
   [[nodiscard]] bool stale() const noexcept;
   /// Defers reuse of the memory until the work now in \p stream has finished.
   void note_use(stream_ref stream) const;
 
-  /// Pinned memory as elements. Errors: invalid_argument for device memory or a length that is no multiple.
+  /// Host memory as elements. Errors: invalid_argument for device memory or a length that is no multiple.
   template <class T>
   [[nodiscard]] std::span<T> host_span() const {
     return {static_cast<T*>(host_address(sizeof(T), alignof(T))), size_bytes_ / sizeof(T)};
@@ -82,8 +84,14 @@ private:
 [[nodiscard]] buffer allocate_pinned(const std::shared_ptr<device>& where, std::size_t size_bytes);
 
 /// A buffer onto memory that somebody else owns; \p owner is held for as long as any handle lives.
-/// Errors: invalid_argument (null, or the address is not device or pinned memory), wrong_device.
+/// Errors: invalid_argument (null, or the address is not device or pinned memory: see adopt_host()), wrong_device.
 [[nodiscard]] buffer adopt(const std::shared_ptr<device>& where, void* address, std::size_t size_bytes,
                            std::shared_ptr<void> owner);
+
+/// The same for any host memory: pinned where the driver of \p where knows it as such (also by cudaHostRegister), else
+/// pageable, which requests reach through pinned chunks (docs/host-memory.md). \p size_bytes may be 0.
+/// Errors: invalid_argument (null with a size, or device memory).
+[[nodiscard]] buffer adopt_host(const std::shared_ptr<device>& where, void* address, std::size_t size_bytes,
+                                std::shared_ptr<void> owner);
 
 } // namespace troupe

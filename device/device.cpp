@@ -28,6 +28,14 @@ device_epoch device::current_epoch() const noexcept {
   return device_epoch{epoch_.load(std::memory_order_acquire)};
 }
 
+bool device::reaches(device_id other) const {
+  if (other == id_) return true;
+  const std::lock_guard lock{peers_guard_};
+  auto found = peers_.find(other);
+  if (found == peers_.end()) found = peers_.emplace(other, api_->describe_peer(id_, other).access).first;
+  return found->second;
+}
+
 void device::declare_memory_lost() noexcept {
   epoch_.fetch_add(1, std::memory_order_acq_rel);
 }

@@ -4,7 +4,9 @@
 #include <troupe/device/driver.hpp>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 
 namespace troupe {
 
@@ -26,10 +28,15 @@ public:
   /// Declares all memory on the device lost: every buffer made so far becomes stale.
   void declare_memory_lost() noexcept;
 
+  /// Whether work on this device can read and write the memory of \p other. The driver is asked once for each.
+  [[nodiscard]] bool reaches(device_id other) const;
+
 private:
   std::shared_ptr<driver> api_;
   device_id id_;
   std::atomic<std::uint32_t> epoch_{1};
+  mutable std::mutex peers_guard_;
+  mutable std::map<device_id, bool> peers_;
 };
 
 } // namespace troupe

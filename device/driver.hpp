@@ -135,7 +135,7 @@ public:
 
   [[nodiscard]] virtual pointer_description describe(const void* address) = 0;
 
-  /// Copies between any two of device, pinned and (blocking the stream, not the caller) pageable memory.
+  /// Copies between any two of device, pinned and pageable memory; pageable, or host to host, may hold the caller.
   virtual void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) = 0;
   virtual void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) = 0;
 

@@ -14,6 +14,10 @@ void stream_ref::fill(void* to, std::uint8_t value, std::size_t size_bytes) cons
   if (size_bytes > 0) device_->api().fill(device_->id(), native_, to, value, size_bytes);
 }
 
+void stream_ref::call(driver::host_function function, void* argument) const {
+  device_->api().call(device_->id(), native_, function, argument);
+}
+
 void stream_ref::wait(const event& awaited) const {
   device_->api().wait(device_->id(), native_, awaited.native());
 }

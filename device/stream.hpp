@@ -22,6 +22,8 @@ public:
   void copy(void* to, const void* from, std::size_t size_bytes) const;
   /// Sets every byte to \p value in stream order.
   void fill(void* to, std::uint8_t value, std::size_t size_bytes) const;
+  /// Calls \p function on a thread of the driver, in stream order. It must not call the driver.
+  void call(driver::host_function function, void* argument) const;
   /// Later work waits, on the device, until \p awaited is reached.
   void wait(const event& awaited) const;
   /// Whether all work has finished. Throws the device's error if there is one.
