@@ -16,6 +16,11 @@
 namespace troupe {
 
 /// A buffer argument: memory and, optionally, the point in the client's own stream from which it may be used.
+///
+/// Memory of the rank's device, or host memory, which is staged: copied in, worked on and copied out in chunks, all at
+/// once (docs/host-memory.md). All ranks then launch one collective for each chunk, so they must know: give every rank
+/// the same kind of memory, or set `staged` at those that have device memory. An operand counts even where its rank
+/// does not use it. Sends, receives, all_to_all_v and groups go in one piece, and each rank may have what it likes.
 struct operand {
   buffer memory;
   shared_event ready{};
@@ -35,6 +40,7 @@ struct all_reduce {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{}; ///< Of pre_mul_sum.
+  bool staged = false;     ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on \p root = reduction over all ranks of send[i]. Elsewhere recv is not used and may be empty.
@@ -47,6 +53,7 @@ struct reduce {
   reduction op = reduction::sum;
   rank root{};
   troupe::factor factor{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on every rank = send[i] of \p root. Elsewhere send is not used and may be empty.
@@ -57,6 +64,7 @@ struct broadcast {
   std::size_t count = 0;
   dtype type = dtype::f32;
   rank root{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[r · count + i] on every rank = send[i] of rank r.
@@ -66,6 +74,7 @@ struct all_gather {
   operand recv;
   std::size_t count = 0; ///< Of each rank's part.
   dtype type = dtype::f32;
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on rank r = reduction over all ranks of send[r · count + i].
@@ -77,6 +86,7 @@ struct reduce_scatter {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[r · count + i] on rank q = send[q · count + i] of rank r.
@@ -86,6 +96,7 @@ struct all_to_all {
   operand recv;
   std::size_t count = 0; ///< From each rank to each.
   dtype type = dtype::f32;
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[r · count + i] on \p root = send[i] of rank r. Elsewhere recv is not used and may be empty.
@@ -96,6 +107,7 @@ struct gather {
   std::size_t count = 0; ///< Of each rank's part.
   dtype type = dtype::f32;
   rank root{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on rank r = send[r · count + i] of \p root. Elsewhere send is not used and may be empty.
@@ -106,6 +118,7 @@ struct scatter {
   std::size_t count = 0; ///< Of each rank's part.
   dtype type = dtype::f32;
   rank root{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// The parts of a buffer, one for each rank, in elements: part r is \p counts[r] elements from \p displacements[r].
@@ -125,6 +138,7 @@ struct all_gather_v {
   operand recv;
   partition recv_parts;
   dtype type = dtype::f32;
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// As reduce_scatter, rank r getting send_parts.counts[r] elements. All ranks name the same counts.
@@ -135,6 +149,7 @@ struct reduce_scatter_v {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// As all_to_all, in parts of any size: what rank q sends to r is as much as r receives from q.
@@ -168,8 +183,11 @@ struct recv {
 /// Answered when every rank's stream has reached it.
 struct barrier {};
 
-/// Copies all of \p from to the front of \p to on the rank's stream; each is pinned memory or memory of the rank's
-/// device. Local to one rank: no peer takes part.
+/// Copies all of \p from to the front of \p to on the rank's stream, between any two of: memory of the rank's device,
+/// memory of another device of this process that it reaches, host memory. Local to one rank: no peer takes part.
+/// Order: behind the rank's earlier requests and before its later ones. A copy between the devices of two ranks is
+/// asked of either, and is in no order with the other's requests: wait for the reply before you use the memory there.
+/// Errors: wrong_device (device memory, but none of the rank's own device), unsupported (no peer access).
 struct copy {
   operand from;
   operand to;

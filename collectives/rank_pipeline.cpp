@@ -28,10 +28,15 @@ std::vector<const event*> ready_events(const operation& what) {
 class rank_pipeline::call final : public in_flight {
 public:
   call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what)
-    : in_flight{name, formed_in, deadline, std::move(reply)}, what_{std::move(what)}, ready_{ready_events(what_)} {}
+    : in_flight{name, formed_in, deadline, std::move(reply)},
+      what_{std::move(what)},
+      ready_{ready_events(what_)},
+      is_staged_{staging_of(what_) != staging::none} {}
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
+  [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
+  [[nodiscard]] staging_hold& staged() noexcept { return staged_; }
 
   [[nodiscard]] bool inputs_ready() const override {
     return std::ranges::all_of(ready_, [](const event* one) { return one->reached(); });
@@ -40,6 +45,8 @@ public:
 private:
   operation what_;
   std::vector<const event*> ready_; ///< Held by what_.
+  bool is_staged_;
+  staging_hold staged_;
 };
 
 std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services, std::shared_ptr<communicator> peers,
@@ -71,7 +78,9 @@ rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communi
     launcher_{std::move(hand)},
     epoch_{formed_in},
     mark_{std::make_shared<fault_mark>()},
-    on_fault_{std::move(on_fault)} {}
+    on_fault_{std::move(on_fault)} {
+  if (!services_.staging) services_.staging = std::make_shared<staging_stock>();
+}
 
 rank_pipeline::~rank_pipeline() {
   if (track_) services_.poller->detach(*track_); // none where create() found no completion slot
@@ -92,8 +101,10 @@ void rank_pipeline::prepare() {
   where()->api().enter_thread(where()->id());
   {
     auto made = std::make_shared<stream>(where());
+    auto staging = std::make_shared<host_staging>(where(), services_.staging);
     const std::lock_guard lock{guard_};
     stream_ = std::move(made);
+    staging_ = std::move(staging);
   }
   track_->source().prepare(where());
 }
@@ -160,7 +171,9 @@ void rank_pipeline::launch(call& one) {
   if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
   try {
     for (const event* ready : one.ready()) stream_->ref().wait(*ready);
-    if (const auto* move = std::get_if<copy>(&one.what()))
+    if (one.is_staged())
+      staging_->launch(one.what(), *peers_, *stream_, one.staged());
+    else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     else
       peers_->launch(one.what(), *stream_);
@@ -196,6 +209,7 @@ void rank_pipeline::abort() {
     track_->source().drained();
   } catch (const exception&) { // The fault that led here has been reported.
   }
+  end_staging();
   release_buffers();
 }
 
@@ -206,9 +220,11 @@ void rank_pipeline::close() {
   } catch (...) {
     fail(current_error());
     peers_->abort();
+    end_staging();
     release_buffers();
     throw;
   }
+  end_staging();
   track_->source().drained();
   // Whatever was launched is done by now and gets its answer; only what came too late to be launched is rejected.
   static_cast<void>(drain(time_to_answer));
@@ -225,6 +241,17 @@ std::shared_ptr<stream> rank_pipeline::take_stream() {
   };
   if (!post(take)) take();
   return taken->get_future().get();
+}
+
+void rank_pipeline::end_staging() {
+  std::shared_ptr<host_staging> ended;
+  {
+    const std::lock_guard lock{guard_};
+    ended = std::exchange(staging_, nullptr);
+  }
+  if (!ended) return;
+  ended->synchronize();
+  ended->close();
 }
 
 void rank_pipeline::release_buffers() {

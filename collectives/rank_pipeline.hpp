@@ -7,6 +7,7 @@
 #include <troupe/collectives/launch_order.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/request.hpp>
+#include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/collectives/validation.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
@@ -28,6 +29,7 @@ struct pipeline_services {
   std::shared_ptr<launch_order> order{}; ///< Of all worlds on these GPUs.
   /// What may be asked for; none: whatever is well formed.
   std::shared_ptr<const troupe::capabilities> able{};
+  std::shared_ptr<staging_stock> staging{}; ///< None: each pipeline has one of its own.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
@@ -100,6 +102,8 @@ private:
   bool post(launcher::job work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
+  /// Once the stream has been taken: from here on nothing of its own touches a request's buffers (BUF-1).
+  void end_staging();
   void release_buffers();
   /// Declares the communicator failed at once, since launching on would break step with the peers (ORD-1), and tells
   /// the owner.
@@ -111,7 +115,8 @@ private:
   /// Weak, because a launcher's last holder must not be a job on its own thread.
   std::weak_ptr<launcher> launcher_;
   epoch epoch_;
-  std::shared_ptr<stream> stream_; ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
+  std::shared_ptr<stream> stream_;        ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
+  std::shared_ptr<host_staging> staging_; ///< Made by init(); the launcher's until the stream has been taken from it.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::uint64_t sequence_ = 0; ///< The launcher's own.

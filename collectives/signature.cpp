@@ -1,4 +1,5 @@
 #include <troupe/collectives/signature.hpp>
+#include <troupe/collectives/staging/staging_plan.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -45,6 +46,10 @@ bool same_collective(const signature& one, const signature& other) {
   // Here each rank has counts of its own, which are compared crosswise.
   return one.is(index_of<all_to_all_v>) ||
          (one.send_counts == other.send_counts && one.recv_counts == other.recv_counts);
+}
+
+std::string memory_name(const signature& what) {
+  return what.staged ? "host memory" : "device memory";
 }
 
 std::vector<const signature*> collectives_of(const std::vector<signature>& all) {
@@ -122,7 +127,11 @@ bool signature::is_recv() const noexcept {
 
 std::vector<signature> signatures_of(const operation& what) {
   const auto* several = std::get_if<group>(&what);
-  if (several == nullptr) return {std::visit(signer{}, what)};
+  if (several == nullptr) {
+    std::vector<signature> one{std::visit(signer{}, what)};
+    one.front().staged = is_launched_in_chunks(what);
+    return one;
+  }
   std::vector<signature> all;
   all.reserve(several->parts.size());
   for (const operation& part : several->parts) all.push_back(std::visit(signer{}, part));
@@ -152,6 +161,11 @@ error check_agreement(std::span<const std::vector<signature>> ranks) {
       return refuse("rank 0 asks for " + name(first) + ", rank " + std::to_string(r) + " for " + name(mine) +
                     ": give every rank the same operation");
     }
+    for (std::size_t i = 0; i < first.size(); ++i)
+      if (first[i]->staged != mine[i]->staged)
+        return refuse("in " + describe(*first[i]) + ", rank 0 has " + memory_name(*first[i]) + " and rank " +
+                      std::to_string(r) + ' ' + memory_name(*mine[i]) +
+                      ": give every rank the same kind of memory, or set staged at those that have device memory");
   }
   for (std::size_t i = 0; i < first.size(); ++i)
     if (first[i]->is(index_of<all_to_all_v>))

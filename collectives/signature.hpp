@@ -21,6 +21,7 @@ struct signature {
   /// Of the v-forms. An all_to_all_v has one row and one column of the whole matrix.
   std::vector<std::size_t> send_counts{};
   std::vector<std::size_t> recv_counts{};
+  bool staged = false; ///< Launched in chunks, because of host memory (staging_plan.hpp).
 
   [[nodiscard]] bool is(std::size_t operation_index) const noexcept { return kind == operation_index; }
   [[nodiscard]] bool is_send() const noexcept;

@@ -11,9 +11,8 @@
 namespace troupe {
 
 /// Multiplies in stream order with the host's arithmetic: copies a piece to pinned memory, multiplies it there in a
-/// host function, copies it on. Slower than a kernel by far, and right in every dtype on every driver; worlds of one rank
-/// exist for tests and single-GPU runs.
-/// Threads: the launcher's.
+/// host function, copies it on. Slower than a kernel by far, and right in every dtype on every driver; worlds of one
+/// rank exist for tests and single-GPU runs. Threads: the launcher's.
 class solo_scale {
 public:
   explicit solo_scale(std::shared_ptr<device> where) noexcept : device_{std::move(where)} {}

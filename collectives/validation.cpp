@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -15,20 +16,29 @@ error refuse(errc code, std::string text) {
   return error{.code = code, .text = std::move(text)};
 }
 
-error check_residence(const buffer& memory, const std::string& role, const device& where) {
+/// What holds for memory wherever it is.
+error check_life(const buffer& memory, const std::string& role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
   if (home->shared_api() != where.shared_api())
     return refuse(errc::wrong_device, "the " + role + " buffer was made by another runtime's " +
                                           std::string{home->api().name()} + " driver: allocate it from this world");
-  if (memory.kind() == memory_kind::device && home->id() != where.id())
-    return refuse(errc::wrong_device, "the " + role + " buffer lives on device " + to_string(home->id()) +
-                                          ", but this rank's device is " + to_string(where.id()) +
-                                          ": pass a buffer of the rank's own device");
   if (memory.stale())
     return refuse(errc::stale_buffer, "the " + role + " buffer was made before device " + to_string(home->id()) +
                                           " lost its memory: allocate it again");
   return {};
+}
+
+bool is_elsewhere(const buffer& memory, const device& where) {
+  return memory && !memory.on_host() && memory.where()->id() != where.id();
+}
+
+error check_residence(const buffer& memory, const std::string& role, const device& where) {
+  if (error failure = check_life(memory, role, where)) return failure;
+  if (!is_elsewhere(memory, where)) return {};
+  return refuse(errc::wrong_device, "the " + role + " buffer lives on device " + to_string(memory.where()->id()) +
+                                        ", but this rank's device is " + to_string(where.id()) +
+                                        ": pass a buffer of the rank's own device, or host memory");
 }
 
 error check_ready_event(const operand& argument, std::string_view role, const device& where) {
@@ -112,9 +122,10 @@ error check_extent(const extent& one, const device& where) {
   if (!memory)
     return refuse(errc::invalid_argument,
                   "the " + role + " buffer is empty, and " + std::to_string(one.count) + " elements of it are needed");
-  if (memory.kind() != memory_kind::device)
-    return refuse(errc::invalid_argument, "the " + role + " buffer is " + std::string{to_string(memory.kind())} +
-                                              " host memory: collectives need device memory, copy it there first");
+  if (one.role == "factor" && memory.on_host())
+    return refuse(errc::invalid_argument, "the factor is in " + std::string{to_string(memory.kind())} +
+                                              " host memory: give it by value (factor::of()), or copy it to the rank's "
+                                              "device");
   const std::size_t capacity = memory.size_bytes() / size_bytes(one.type);
   if (one.first > capacity || one.count > capacity - one.first)
     return refuse(errc::invalid_argument,
@@ -190,9 +201,28 @@ error check_events(const operation& what, const device& where) {
   return first;
 }
 
+/// A copy may come from another device, or go there, if the rank's own is the other end.
+error check_ends(const buffer& from, const buffer& to, const device& where) {
+  if (error failure = check_life(from, "source", where)) return failure;
+  if (error failure = check_life(to, "destination", where)) return failure;
+  const auto is_here = [&](const buffer& one) { return one && !one.on_host() && !is_elsewhere(one, where); };
+  for (const auto& [one, role, other] : {std::tuple{&from, "source", &to}, std::tuple{&to, "destination", &from}}) {
+    if (!is_elsewhere(*one, where)) continue;
+    const device_id away = one->where()->id();
+    if (!is_here(*other))
+      return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " + to_string(away) +
+                                            ", and nothing of the copy on this rank's device " + to_string(where.id()) +
+                                            ": ask the rank of device " + to_string(away));
+    if (!where.reaches(away))
+      return refuse(errc::unsupported, "device " + to_string(where.id()) + " has no access to the memory of device " +
+                                           to_string(away) + ", where the " + role +
+                                           " buffer lives: copy through pinned memory");
+  }
+  return {};
+}
+
 error check_copy(const copy& what, const footprint& touched, const device& where) {
-  if (error failure = check_residence(what.from.memory, "source", where)) return failure;
-  if (error failure = check_residence(what.to.memory, "destination", where)) return failure;
+  if (error failure = check_ends(what.from.memory, what.to.memory, where)) return failure;
   const std::size_t length = what.from.memory.size_bytes();
   if (length > what.to.memory.size_bytes())
     return refuse(errc::invalid_argument, "the source's " + std::to_string(length) +

@@ -16,9 +16,8 @@ struct seat {
 };
 
 /// Checks one rank's part: values, that it is possible at all (errc::unsupported), sizes, alignment, overlap, and that
-/// every buffer lives, now, where the rank does.
-/// Of a group, every part and that they do not touch each other's memory. What ranks must agree on is checked
-/// by check_agreement().
+/// every buffer lives, now, where the rank does or in host memory that its driver reaches. Of a group, every part and
+/// that they do not touch each other's memory. What ranks must agree on is checked by check_agreement().
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const seat& at);
 

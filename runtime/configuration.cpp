@@ -96,6 +96,8 @@ void check(const configuration& settings) {
             "ranks is " + std::to_string(settings.ranks) + " while " + size +
                 ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
   }
+  require(settings.host_staging.chunk_bytes > 0, "host_staging.chunk_bytes is 0: a chunk needs at least one byte");
+  require(settings.host_staging.slots > 0, "host_staging.slots is 0: staging needs at least one chunk on the device");
   require_positive(settings.deadlines.form, "deadlines.form");
   require_positive(settings.deadlines.operation, "deadlines.operation");
   require_positive(settings.deadlines.drain, "deadlines.drain");

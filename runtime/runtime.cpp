@@ -70,7 +70,8 @@ public:
                                                    }),
                 .strategy = settings.strategy,
                 .limits = settings.limits,
-                .order = std::make_shared<launch_order>()};
+                .order = std::make_shared<launch_order>(),
+                .staging = std::make_shared<staging_stock>(settings.host_staging)};
     services.poller->start();
   }
 
@@ -124,6 +125,7 @@ public:
     if (!pool) {
       pool = memory_pool::create(opened);
       if (settings.pool_reserve_bytes > 0) pool->reserve(settings.pool_reserve_bytes);
+      services.staging->add(pool);
     }
     if (!services.slots)
       services.slots = std::make_shared<slot_table>(opened, slots_per_device *
@@ -206,6 +208,7 @@ world runtime::form_world(const world_options& options) {
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
   shared->registry = p.worlds;
+  shared->staging = p.services.staging;
   plan.board->listen([](const world_event& event) {
     event.reason ? log_warning(troupe::describe(event)) : log_info(troupe::describe(event));
   });

@@ -248,6 +248,7 @@ std::vector<setting> make_table() {
   using l = track_limits;
   using n = nccl_options;
   using e = nccl_environment;
+  using h = staging_limits;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
@@ -264,6 +265,10 @@ std::vector<setting> make_table() {
       at<byte_size<0>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes", "reserved on each device at the start"),
       at<number<std::size_t, 0>, &c::scheduler_threads>(usual, "scheduler_threads",
                                                         "of the actor system; 0 is an eighth of the cores, 2 to 8"),
+      at<byte_size<1>, &c::host_staging, &h::chunk_bytes>(
+          usual, "host_staging.chunk_bytes", "of host memory in one launch; the same in all processes of a world"),
+      at<number<std::size_t, 1>, &c::host_staging, &h::slots>(
+          usual, "host_staging.slots", "chunks of host memory on a device at once, of inputs and of results"),
       called("TROUPE_LOG", "--log",
              at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
       field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8"),

@@ -62,6 +62,13 @@ buffer world::allocate_pinned(std::size_t size_bytes) const {
   return troupe::allocate_pinned(core_->pools.front()->where(), size_bytes);
 }
 
+buffer world::adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<void> owner) const {
+  const auto& where = core_->pools.front()->where();
+  buffer adopted = troupe::adopt_host(where, address, size_bytes, std::move(owner));
+  if (adopted.kind() == memory_kind::pageable) core_->staging->reserve_pinned(where, core_->pools.size());
+  return adopted;
+}
+
 const std::shared_ptr<device>& world::device_of(rank where) const {
   return core_->pools[index_of(where)]->where();
 }
@@ -183,6 +190,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     }
     shared->local_ranks = std::move(one.local_ranks);
     shared->deadlines = core_->deadlines;
+    shared->staging = core_->staging;
     shared->registry = core_->registry;
     shared->able = core_->able;
     if (const auto registry = core_->registry.lock()) registry->add(shared);

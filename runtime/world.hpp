@@ -52,6 +52,10 @@ public:
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
   /// Page-locked host memory that every local rank reaches.
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
+  /// Host memory of the client's own as an operand, pinned or ordinary; \p owner is held as long as any handle lives.
+  /// The first call page-locks the chunks that ordinary memory goes through, which may wait for the GPUs: make it
+  /// before you ask for anything. Errors: invalid_argument (null, or device memory), out_of_memory.
+  [[nodiscard]] buffer adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<void> owner) const;
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
   /// Memory that all ranks know of, \p size_bytes on each, for requests that are the faster for it (small all_reduce,
@@ -77,7 +81,7 @@ public:
                                                    std::size_t count, dtype type, reduction op);
   /// Answered when every rank's stream has reached it.
   [[nodiscard]] std::future<completion> barrier();
-  /// Copies on \p whom's stream, between pinned memory and its device's.
+  /// Copies on \p whom's stream: see troupe::copy.
   [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to);
 
   /// Splits off a world for each group of ranks, each named once in it, in the order of its ranks there; a rank may be

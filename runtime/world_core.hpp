@@ -3,6 +3,7 @@
 
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/world_plan.hpp>
+#include <troupe/collectives/staging/staging_stock.hpp>
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -36,6 +37,7 @@ public:
   std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
+  std::shared_ptr<staging_stock> staging;
 };
 
 } // namespace troupe

@@ -32,11 +32,11 @@ struct registered_options {
 struct contender {
   std::string memory;
   std::vector<operation> parts{};
-  block_figures alone{};   ///< One at a time: request to reply.
-  block_figures rate{};    ///< Many in flight: time for each.
+  block_figures alone{}; ///< One at a time: request to reply.
+  block_figures rate{};  ///< Many in flight: time for each.
 };
 
-constexpr std::array<std::size_t, 10> sizes_bytes{8,         64,        1U << 10U, 4U << 10U,   16U << 10U,
+constexpr std::array<std::size_t, 10> sizes_bytes{8,          64,          1U << 10U,   4U << 10U,   16U << 10U,
                                                   64U << 10U, 128U << 10U, 256U << 10U, 512U << 10U, 1U << 20U};
 
 /// \p bytes of f32 in the operation's larger buffer on each rank, not in place.

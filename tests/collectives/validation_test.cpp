@@ -126,7 +126,6 @@ TEST_CASE("a buffer of another device, of another driver or of an earlier life i
   require_refusal(rig.check(sum(memory, away, count)), errc::wrong_device, {"recv", "device 1", "device is 0"});
   require_refusal(rig.check(sum(strange, memory, count)), errc::wrong_device, {"send", "mock", "another runtime"});
   require_refusal(rig.check(sum(memory, strange, count)), errc::wrong_device, {"recv", "another runtime"});
-  require_refusal(rig.check(copy{away, memory}), errc::wrong_device, {"source", "device 1", "device is 0"});
   require_refusal(rig.check(copy{memory, strange}), errc::wrong_device, {"destination", "another runtime"});
 
   const buffer host = allocate_pinned(rig.mine.gpu, 64);
@@ -139,12 +138,55 @@ TEST_CASE("a buffer of another device, of another driver or of an earlier life i
   CHECK_FALSE(rig.check(copy{host, fresh})); // host memory has lost nothing
 }
 
-TEST_CASE("host memory is refused where device memory is needed", "[collectives][BUF-2]") {
+TEST_CASE("host memory is as good as the device's, but for a factor", "[collectives][staging][BUF-2]") {
   const validation_rig rig;
   const buffer memory = rig.mine.make(64);
+  const buffer pinned = allocate_pinned(rig.mine.gpu, 64);
+  std::vector<float> numbers(16);
+  const buffer pageable = adopt_host(rig.mine.gpu, numbers.data(), 64, nullptr);
+  for (const buffer& host : {pinned, pageable}) {
+    CHECK_FALSE(rig.check(sum(host, memory, 16)));
+    CHECK_FALSE(rig.check(sum(memory, host, 16)));
+    CHECK_FALSE(rig.check(sum(host, host, 16)));
+    require_refusal(rig.check(sum(host, memory, 17)), errc::invalid_argument, {"send", "too short", "17"});
+    require_refusal(rig.check(sum(host.slice(0, 32), host.slice(16, 32), 8)), errc::invalid_argument,
+                    {"overlap", "in place"});
+    require_refusal(rig.check(sum(host.slice(1, 32), memory, 4)), errc::invalid_argument, {"send", "not aligned"});
+    CHECK_FALSE(rig.check(copy{host, memory}));
+    CHECK_FALSE(rig.check(copy{memory, host}));
+    CHECK_FALSE(rig.check(group{{sum(host, memory, 4)}}));
+    all_reduce scaled = sum(memory, memory, 4);
+    scaled.op = reduction::pre_mul_sum;
+    scaled.factor = factor::on_device(host);
+    require_refusal(rig.check(scaled), errc::invalid_argument, {"factor", to_string(host.kind()).data(), "by value"});
+  }
+  CHECK_FALSE(rig.check(copy{pinned, pageable}));
+  require_refusal(rig.check(sum(allocate_pinned(rig.foreign.gpu, 64), memory, 4)), errc::wrong_device,
+                  {"send", "another runtime"});
+}
+
+TEST_CASE("a copy from or to another device is let through where its own device is the other end",
+          "[collectives][staging][BUF-2]") {
+  const validation_rig rig;
+  const buffer here = rig.mine.make(64);
+  const buffer away = rig.other.make(64);
   const buffer host = allocate_pinned(rig.mine.gpu, 64);
-  require_refusal(rig.check(sum(host, memory, 1)), errc::invalid_argument, {"send", "pinned", "copy it there first"});
-  require_refusal(rig.check(sum(memory, host, 1)), errc::invalid_argument, {"recv", "pinned", "copy it there first"});
+  CHECK_FALSE(rig.check(copy{here, away}));
+  CHECK_FALSE(rig.check(copy{away, here}));
+  require_refusal(rig.check(copy{away, rig.other.make(64)}), errc::wrong_device,
+                  {"source", "device 1", "device 0", "ask the rank of device 1"});
+  require_refusal(rig.check(copy{host, away}), errc::wrong_device, {"destination", "ask the rank of device 1"});
+  require_refusal(rig.check(copy{away, host}), errc::wrong_device, {"source", "ask the rank of device 1"});
+  rig.other.gpu->declare_memory_lost();
+  require_refusal(rig.check(copy{here, away}), errc::stale_buffer, {"destination", "device 1", "allocate it again"});
+
+  const auto apart = make_mock_driver(
+      {.device_count = 2, .peers = [](device_id, device_id) { return peer_description{.access = false}; }});
+  const place first{apart, 0};
+  const place second{apart, 1};
+  const error refusal =
+      validate(copy{first.make(64), second.make(64)}, {.self = rank{0}, .world_size = 2, .where = *first.gpu});
+  require_refusal(refusal, errc::unsupported, {"device 0", "no access", "device 1", "pinned"});
 }
 
 TEST_CASE("a slice that is not aligned to its elements is refused", "[collectives][ORD-2]") {

@@ -25,11 +25,33 @@ const configuration defaults;
 
 /// A value of this setting other than its default and than \p used.
 std::string other_value(const setting& one, const std::string& used = {}) {
-  for (const char* text :
-       {"3",       "7s",          "3M",   "mock", "frugal",     "event", "debug",    "/elsewhere/libnccl.so",
-        "none",    "0-3,8;4",     "0",    "1",    "efficiency", "zero",  "ring",     "tree",
-        "LL",      "Simple",      "INFO", "WARN", "NVL",        "SYS",   "NCCL_X=1", "NCCL_Y=2;NCCL_Z=3",
-        "collnet", "split,shrink"}) {
+  for (const char* text : {"3",
+                           "5",
+                           "7s",
+                           "3M",
+                           "mock",
+                           "frugal",
+                           "event",
+                           "debug",
+                           "/elsewhere/libnccl.so",
+                           "none",
+                           "0-3,8;4",
+                           "0",
+                           "1",
+                           "efficiency",
+                           "zero",
+                           "ring",
+                           "tree",
+                           "LL",
+                           "Simple",
+                           "INFO",
+                           "WARN",
+                           "NVL",
+                           "SYS",
+                           "NCCL_X=1",
+                           "NCCL_Y=2;NCCL_Z=3",
+                           "collnet",
+                           "split,shrink"}) {
     configuration changed;
     try {
       one.set(changed, text);
@@ -84,11 +106,11 @@ constexpr std::size_t member_count() {
 } // namespace
 
 TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
-  constexpr std::size_t nested = 4; // deadlines, limits, nccl, nccl_environment
+  constexpr std::size_t nested = 5; // host_staging, deadlines, limits, nccl, nccl_environment
   constexpr std::size_t position = 1;
   CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
                                      member_count<track_limits>() + member_count<nccl_options>() +
-                                     member_count<nccl_environment>());
+                                     member_count<nccl_environment>() + member_count<staging_limits>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {

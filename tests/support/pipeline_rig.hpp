@@ -50,6 +50,7 @@ struct pipeline_options {
   completion_strategy strategy = completion_strategy::flag;
   track_limits limits{};
   std::shared_ptr<manual_clock> time{}; ///< None: real time, and a poller's thread.
+  staging_limits staging{};
 };
 
 struct pipeline_rig {
@@ -62,13 +63,15 @@ struct pipeline_rig {
     services = {.time = time,
                 .poller = std::make_shared<poller>(time, wait_profile{.spin = 0s}),
                 .strategy = options.strategy,
-                .limits = options.limits};
+                .limits = options.limits,
+                .staging = std::make_shared<staging_stock>(options.staging)};
     if (!options.time) services.poller->start();
     const auto kind = make_mock_backend();
     const unique_id id = kind->make_unique_id();
     for (int i = 0; i < size; ++i) {
       devices.push_back(device::open(api, device_id{i}));
       pools.push_back(memory_pool::create(devices.back()));
+      services.staging->add(pools.back());
       launchers.push_back(std::make_shared<launcher>(devices.back(), wait_profile{.spin = 0s}, 1ms));
       if (!services.slots) services.slots = std::make_shared<slot_table>(devices.back(), 64);
       auto peers = make_peers ? make_peers(rank{i}, devices.back()) : kind->create(id, rank{i}, size, devices.back());
