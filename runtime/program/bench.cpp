@@ -11,6 +11,7 @@ void add_bench(CLI::App& program, action& chosen) {
   add_collective_benches(*bench, chosen);
   add_completion_bench(*bench, chosen);
   add_registered_bench(*bench, chosen);
+  add_host_bench(*bench, chosen);
 }
 
 } // namespace troupe::program
