@@ -31,8 +31,8 @@ struct operand {
 };
 
 /// recv[i] on every rank = reduction over all ranks of send[i].
-/// Shapes: send and recv hold at least \p count elements. In place when they are the same range;
-/// overlapping otherwise is refused. count 0 is valid.
+/// Shapes: send and recv \p count elements each.
+/// In place: where send and recv are the same range.
 struct all_reduce {
   operand send;
   operand recv;
@@ -44,31 +44,35 @@ struct all_reduce {
 };
 
 /// recv[i] on \p root = reduction over all ranks of send[i]. Elsewhere recv is not used and may be empty.
-/// Shapes and in place as all_reduce.
+/// Shapes: send \p count elements; recv, on \p root, as many.
+/// In place: on \p root, where send and recv are the same range.
 struct reduce {
   operand send;
-  operand recv;
-  std::size_t count = 0;
+  operand recv;          ///< Of root alone.
+  std::size_t count = 0; ///< In elements.
   dtype type = dtype::f32;
   reduction op = reduction::sum;
-  rank root{};
+  rank root{}; ///< Who gets the result.
   troupe::factor factor{};
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on every rank = send[i] of \p root. Elsewhere send is not used and may be empty.
-/// Shapes and in place as all_reduce.
+/// Shapes: recv \p count elements; send, on \p root, as many.
+/// In place: on \p root, where send and recv are the same range.
 struct broadcast {
-  operand send;
+  operand send; ///< Of root alone.
   operand recv;
-  std::size_t count = 0;
+  std::size_t count = 0; ///< In elements.
   dtype type = dtype::f32;
+  /// Whose elements all get.
   rank root{};
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[r · count + i] on every rank = send[i] of rank r.
-/// Shapes: send \p count elements, recv n · count. In place when send is the rank's own part of recv.
+/// Shapes: send \p count elements, recv n · count.
+/// In place: where send is the rank's own part of recv, count elements from r · count.
 struct all_gather {
   operand send;
   operand recv;
@@ -78,7 +82,9 @@ struct all_gather {
 };
 
 /// recv[i] on rank r = reduction over all ranks of send[r · count + i].
-/// Shapes: send n · count elements, recv \p count. In place when recv is the rank's own part of send.
+/// Shapes: send n · count elements, recv \p count.
+/// In place: where recv is the rank's own part of send, count elements from r · count. The other parts of send keep
+/// their values.
 struct reduce_scatter {
   operand send;
   operand recv;
@@ -90,7 +96,8 @@ struct reduce_scatter {
 };
 
 /// recv[r · count + i] on rank q = send[q · count + i] of rank r.
-/// Shapes: send and recv n · count elements. Not in place.
+/// Shapes: send and recv n · count elements each.
+/// In place: never; send and recv must not touch.
 struct all_to_all {
   operand send;
   operand recv;
@@ -100,23 +107,27 @@ struct all_to_all {
 };
 
 /// recv[r · count + i] on \p root = send[i] of rank r. Elsewhere recv is not used and may be empty.
-/// In place on the root when send is the root's own part of recv.
+/// Shapes: send \p count elements; recv, on \p root, n · count.
+/// In place: on \p root, where send is its own part of recv.
 struct gather {
   operand send;
-  operand recv;
+  operand recv;          ///< Of root alone.
   std::size_t count = 0; ///< Of each rank's part.
   dtype type = dtype::f32;
+  /// Who gets all parts.
   rank root{};
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
 /// recv[i] on rank r = send[r · count + i] of \p root. Elsewhere send is not used and may be empty.
-/// In place on the root when recv is the root's own part of send.
+/// Shapes: recv \p count elements; send, on \p root, n · count.
+/// In place: on \p root, where recv is its own part of send.
 struct scatter {
-  operand send;
+  operand send; ///< Of root alone.
   operand recv;
   std::size_t count = 0; ///< Of each rank's part.
   dtype type = dtype::f32;
+  /// Whose elements are dealt out.
   rank root{};
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
@@ -132,55 +143,65 @@ struct partition {
   friend bool operator==(const partition&, const partition&) = default;
 };
 
-/// As all_gather, rank r giving recv_parts.counts[r] elements. All ranks name the same counts.
+/// As all_gather, in parts of any size: part r of recv on every rank = the elements that rank r sends.
+/// Shapes: rank r sends recv_parts.counts[r] elements; recv holds all parts. All ranks name the same counts; where the
+/// parts lie, each rank chooses.
+/// In place: where send is the rank's own part of recv.
 struct all_gather_v {
   operand send;
   operand recv;
-  partition recv_parts;
+  partition recv_parts; ///< n parts of recv.
   dtype type = dtype::f32;
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
-/// As reduce_scatter, rank r getting send_parts.counts[r] elements. All ranks name the same counts.
+/// As reduce_scatter, in parts of any size: recv on rank r = reduction over all ranks of part r of send.
+/// Shapes: rank r receives send_parts.counts[r] elements; send holds all parts. All ranks name the same counts; where
+/// the parts lie, each rank chooses.
+/// In place: where recv is the rank's own part of send.
 struct reduce_scatter_v {
   operand send;
   operand recv;
-  partition send_parts;
+  partition send_parts; ///< n parts of send.
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{};
   bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
 };
 
-/// As all_to_all, in parts of any size: what rank q sends to r is as much as r receives from q.
+/// As all_to_all, in parts of any size: part r of recv on rank q = part q of send on rank r.
+/// Shapes: send and recv hold their parts; send_parts.counts[r] on rank q is recv_parts.counts[q] on rank r.
+/// In place: never; send and recv must not touch.
 struct all_to_all_v {
   operand send;
   operand recv;
-  partition send_parts;
-  partition recv_parts;
+  partition send_parts; ///< Part r goes to rank r.
+  partition recv_parts; ///< Part r comes from rank r.
   dtype type = dtype::f32;
 };
 
 /// Sends \p count elements to \p peer, whose recv names the same count, dtype and tag. Of several between two ranks
-/// the k-th send meets the k-th recv with the same tag.
+/// the k-th send meets the k-th recv with the same tag. Ranks that send to each other put both halves into a group.
+/// Shapes: memory \p count elements.
 struct send {
-  operand memory;
-  std::size_t count = 0;
+  operand memory;        ///< Is read.
+  std::size_t count = 0; ///< In elements.
   dtype type = dtype::f32;
-  rank peer{};
+  rank peer{}; ///< Who receives.
   int tag = 0; ///< From 0.
 };
 
-/// The other half of send.
+/// Receives \p count elements from \p peer, whose send names the same count, dtype and tag: the other half of send.
+/// Shapes: memory \p count elements.
 struct recv {
-  operand memory;
-  std::size_t count = 0;
+  operand memory;        ///< Is written.
+  std::size_t count = 0; ///< In elements.
   dtype type = dtype::f32;
-  rank peer{};
-  int tag = 0;
+  rank peer{}; ///< Who sends.
+  int tag = 0; ///< The send's.
 };
 
-/// Answered when every rank's stream has reached it.
+/// Answered when every rank's stream has reached it: whatever was asked of any rank before is done.
 struct barrier {};
 
 /// Copies all of \p from to the front of \p to on the rank's stream, between any two of: memory of the rank's device,
@@ -195,13 +216,20 @@ struct copy {
 
 struct group;
 
+/// What a request asks of one rank: one of these.
+/// Shapes: a buffer may be longer than what is used of it, from its front; count 0 is valid, and then needs none.
+/// Units: counts, displacements and ranges are in elements of the dtype; a buffer begins at a multiple of their size.
+/// In place: ranges that are read and written overlap only as the operation says; all else is refused.
+/// Errors: invalid_argument (a dtype, reduction, rank or tag that does not exist; a buffer that is too short or not
+/// aligned; ranges that overlap), wrong_device, stale_buffer, mismatch (ranks ask for what does not fit together),
+/// unsupported (not on this device or library): nothing has run on any rank. Then those of any request: see errc.
 using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
                                all_gather_v, reduce_scatter_v, all_to_all_v, send, recv, barrier, copy, group>;
 
-/// Several operations launched by one call, in any mix but of copies, barriers and groups (GRP-1). They are not ordered
-/// against each other, so parts that overlap in memory with a writer among them are refused. All or nothing: one part
-/// that is refused refuses the group. Ranks name the same collectives in the same order; sends and receives only have
-/// to meet. A group of nothing is valid.
+/// Several operations launched by one call, in any mix but of copies, barriers and groups (GRP-1). All or nothing: one
+/// part that is refused refuses the group. Ranks name the same collectives in the same order; sends and receives only
+/// have to meet. A group of nothing is valid.
+/// Order: none among the parts, so parts that overlap in memory with a writer among them are refused.
 struct group {
   std::vector<operation> parts;
 };

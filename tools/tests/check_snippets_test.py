@@ -1,6 +1,8 @@
 from fixture import TreeTest, run
 
 DOCUMENT = "# Title\n\n<!-- snippet: examples/one.cpp -->\n```cpp\n{}```\n<!-- end -->\n"
+MARKED = "void f() {\n  // [sum]\n  int a = 1;\n    a += 2;\n  // [sum]\n}\n"
+REGION = DOCUMENT.replace("one.cpp", "two.cpp#sum")
 
 
 class CheckSnippets(TreeTest):
@@ -20,3 +22,24 @@ class CheckSnippets(TreeTest):
         self.plant("README.md", DOCUMENT.format(""))
         self.assertEqual(run("check-snippets", "--root", self.root, "--fix").returncode, 0)
         self.assert_passes("check-snippets")
+
+    def test_a_region_is_quoted_from_the_left_margin(self):
+        self.plant("examples/two.cpp", MARKED)
+        self.plant("README.md", REGION.format("int a = 1;\n  a += 2;\n"))
+        self.assert_passes("check-snippets")
+
+    def test_a_region_that_has_changed_is_caught_and_mended(self):
+        self.plant("examples/two.cpp", MARKED)
+        self.plant("README.md", REGION.format("int a = 1;\n"))
+        self.assert_catches("check-snippets", "README.md: differs from examples/two.cpp#sum")
+        self.assertEqual(run("check-snippets", "--root", self.root, "--fix").returncode, 0)
+        self.assert_passes("check-snippets")
+
+    def test_a_region_whose_marks_are_not_a_pair_is_caught(self):
+        self.plant("examples/two.cpp", MARKED.replace("// [sum]", "// [total]", 1))
+        self.plant("README.md", REGION.format("int a = 1;\n"))
+        self.assert_catches("check-snippets", "quotes examples/two.cpp#sum, but the mark // [sum] is there 1 times")
+
+    def test_a_source_that_is_not_there_is_caught(self):
+        self.plant("README.md", REGION.format("int a = 1;\n"))
+        self.assert_catches("check-snippets", "quotes examples/two.cpp#sum, but there is no such file")

@@ -1,0 +1,149 @@
+"""The pages of docs/reference, made from the headers and from the example that compiles: path -> text."""
+import re
+
+from declarations import parse
+from snippets import NoSuchSnippet, snippet
+
+FOLDER = "docs/reference"
+OPERATIONS = "collectives/operation.hpp"
+TYPES = ("collectives/operation.hpp", "collectives/dtype.hpp", "collectives/reduction.hpp",
+         "collectives/request.hpp", "device/error.hpp")
+EXAMPLE = "examples/02_every_operation.cpp"
+SECTIONS = ("Shapes", "In place", "Units", "Order", "Lifetime", "Errors", "Threads", "Invariants", "Source")
+# Types that pages name, beside the operations, in the order in which they are explained.
+EXPLAINED = ("operand", "partition", "dtype", "reduction", "factor", "rank_request", "world_request", "errc", "effect")
+
+
+class BrokenSource(Exception):
+    """What the pages are made from lacks something; the text says what."""
+
+
+def prose(text):
+    """Doc comment as Markdown: \\p argument, `code`, GRP-1."""
+    return re.sub(r"\\p (\w+(?:\.\w+)*(?:\[\w+\])*)", r"`\1`", text)
+
+
+def cell(text):
+    return prose(text).replace("|", "\\|")
+
+
+def linked(type_name, operations):
+    """A field's type, linked to where it is explained."""
+    bare = re.sub(r"\btroupe::", "", type_name)
+
+    def link(name):
+        if name in operations:
+            return f"[{name}]({name}.md)"
+        return f"[{name}](types.md#{name})" if name in EXPLAINED or name == "operation" else name
+
+    if re.fullmatch(r"\w+", bare):
+        return link(bare) if bare in operations or bare in EXPLAINED or bare == "operation" else f"`{bare}`"
+    inner = re.fullmatch(r"std::vector<(\w+)>", bare)
+    if inner and link(inner[1]) != inner[1]:
+        return f"`std::vector` of {link(inner[1])}"
+    return f"`{bare}`"
+
+
+def fields_table(members, operations):
+    rows = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for one in members:
+        default = f"`{one.default}`" if one.default else ""
+        rows.append(f"| `{one.name}` | {linked(one.type, operations)} | {default} | {cell(one.doc)} |")
+    return rows
+
+
+def said(doc, skip=()):
+    for label in SECTIONS:
+        if label in doc.sections and label not in skip:
+            yield f"**{label}:** {prose(doc.sections[label])}"
+            yield ""
+
+
+def header(root, *sources):
+    return f"<!-- Made by tools/make-reference from {', '.join(sources)}: change these, not this page. -->"
+
+
+def operation_page(root, one, operations):
+    lines = [header(root, OPERATIONS, EXAMPLE), f"# {one.name}", "", prose(one.doc.effect), ""]
+    lines += said(one.doc)
+    names = [member.name for member in one.members]
+    if one.members:
+        lines += ["## Fields", "", *fields_table(one.members, operations), ""]
+    else:
+        lines += ["It has no fields.", ""]
+    if "type" in names:
+        lines += ["## Dtypes and reductions" if "op" in names else "## Dtypes", "",
+                  "Every [dtype](types.md#dtype)" + (" with every [reduction](types.md#reduction)." if "op" in names
+                                                     else ".")
+                  + " What a device or its library cannot do is refused with `unsupported` and the reason.", ""]
+    lines += ["What holds for all operations (units, memory, errors) is on [the first page](README.md).", "",
+              "## Example", "", *example(root, one.name)]
+    return "\n".join(lines) + "\n"
+
+
+def example(root, region):
+    what = f"{EXAMPLE}#{region}"
+    try:
+        code = snippet(root, what)
+    except NoSuchSnippet as why:
+        raise BrokenSource(f"{EXAMPLE} has no example of {region}: {why}") from why
+    path = f"../../{EXAMPLE}"
+    return [f"From [{EXAMPLE}]({path}), whose results the tests verify; its helpers are on "
+            "[the first page](README.md#the-examples)." if region != "helpers" else
+            f"Each page's example is a part of [{EXAMPLE}]({path}), which is compiled, and run by the tests. They share:",
+            "", f"<!-- snippet: {what} -->", "```cpp", code.rstrip("\n"), "```", "<!-- end -->"]
+
+
+def index_page(root, common, operations):
+    lines = [header(root, OPERATIONS, EXAMPLE), "# Operations", "",
+             "What a world can be asked, one page each. n is the number of its ranks.", "",
+             "| operation | effect |", "| --- | --- |"]
+    for one in operations.values():
+        first_sentence = re.split(r"(?<=\.) ", one.doc.effect)[0]
+        lines.append(f"| [{one.name}]({one.name}.md) | {cell(first_sentence)} |")
+    lines += ["", "## All of them", "", prose(common.doc.effect), ""]
+    lines += said(common.doc)
+    lines += ["The types that they are made of, the [dtypes](types.md#dtype), [reductions](types.md#reduction) and "
+              "[error codes](types.md#errc): [types.md](types.md).", "",
+              "## The examples", "", *example(root, "helpers")]
+    return "\n".join(lines) + "\n"
+
+
+def types_page(root, declared, common, operations):
+    lines = [header(root, *TYPES), "# Types of operations", ""]
+    for name in EXPLAINED:
+        one = declared.get(name)
+        if one is None:
+            raise BrokenSource(f"none of {', '.join(TYPES)} declares {name}")
+        lines += [f"## {name}", "", prose(one.doc.effect), "", *said(one.doc)]
+        if one.kind == "struct":
+            lines += [*fields_table(one.members, operations), ""]
+        elif any(member.doc for member in one.members):
+            lines += ["| value | meaning |", "| --- | --- |"]
+            lines += [f"| `{member.name}` | {cell(member.doc)} |" for member in one.members] + [""]
+        else:
+            lines += ["Values: " + ", ".join(f"`{member.name}`" for member in one.members) + ".", ""]
+    lines += ["## operation", "", prose(common.doc.effect), "",
+              "Any of " + ", ".join(f"[{name}]({name}.md)" for name in operations) + ".", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def pages(root):
+    declared = {}
+    for header_path in TYPES:
+        if not (root / header_path).is_file():
+            raise BrokenSource(f"there is no {header_path}")
+        declared.update(parse((root / header_path).read_text(encoding="utf-8")))
+    common = declared.get("operation")
+    alternatives = re.fullmatch(r"std::variant<(.*)>", common.target) if common else None
+    if not alternatives:
+        raise BrokenSource(f"{OPERATIONS} declares no variant called operation")
+    operations = {}
+    for name in (part.strip() for part in alternatives[1].split(",")):
+        if name not in declared or not declared[name].doc.effect:
+            raise BrokenSource(f"{OPERATIONS} says nothing of the operation {name}")
+        operations[name] = declared[name]
+    made = {f"{name}.md": operation_page(root, one, operations) for name, one in operations.items()}
+    made["README.md"] = index_page(root, common, operations)
+    made["types.md"] = types_page(root, declared, common, operations)
+    return made
