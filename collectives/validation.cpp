@@ -169,6 +169,7 @@ error find_conflict(std::vector<range> all, Conflict conflict) {
 error check_overlap(const footprint& touched) {
   std::vector<range> all;
   append_ranges(all, touched, 0);
+  std::size_t in_place_parts = 0;
   return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
     if (one.what->written && other.what->written)
       return refuse(errc::invalid_argument, "two parts of the " + std::string{one.what->role} +
@@ -177,8 +178,13 @@ error check_overlap(const footprint& touched) {
     const extent& from = one.what->written ? *other.what : *one.what;
     const extent& to = one.what->written ? *one.what : *other.what;
     const auto width = static_cast<std::ptrdiff_t>(size_bytes(from.type));
-    if (from.role == "send" && touched.in_place && from.memory->data() == to.memory->data() + *touched.in_place * width)
-      return {};
+    if (from.role == "send" && touched.in_place &&
+        from.memory->data() == to.memory->data() + *touched.in_place * width) {
+      if (++in_place_parts == 1) return {};
+      return refuse(errc::invalid_argument,
+                    "two parts of the send buffer overlap where the result is written in place: "
+                    "give them displacements that keep them apart");
+    }
     return refuse(errc::invalid_argument,
                   "the " + std::string{from.role} + " and " + std::string{to.role} + " ranges overlap" +
                       (touched.in_place ? " without being in place: put the send range where this rank's part of the "

@@ -42,7 +42,7 @@ std::string to_string(const cpu_set& cpus) {
 }
 
 cpu_set parse_cpu_set(std::string_view list) {
-  constexpr int most = 1 << 16; // of CPUs in one machine: a typing error must not fill the memory
+  constexpr int most = 1 << 16; // of CPUs in one machine, named once: a typing error must not fill the memory
   const auto refuse = [list] {
     return exception{errc::invalid_argument,
                      "'" + std::string{list} + "' is no list of CPUs: write numbers and ranges, as 0-15,32"};
@@ -64,7 +64,7 @@ cpu_set parse_cpu_set(std::string_view list) {
       ++at;
       last = number();
     }
-    if (last < first) throw refuse();
+    if (last < first || cpus.size() + static_cast<std::size_t>(last - first) >= std::size_t{most}) throw refuse();
     for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
     if (at == end) break;
     if (*at != ',' || ++at == end) throw refuse();

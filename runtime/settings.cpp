@@ -64,12 +64,14 @@ struct duration {
 struct path {
   static constexpr std::string_view form = "PATH";
   static std::optional<std::filesystem::path> parse(std::string_view text) {
+    if (text.find('\0') != std::string_view::npos)
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' is no path: it holds a byte of 0"};
     return text.empty() ? std::nullopt : std::optional{std::filesystem::path{text}};
   }
   static std::string print(const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }
 };
 
-/// One list for each device, with semicolons between them.
+/// One list for each device, with semicolons between them. Empty lists at the end say as much as none.
 struct cpu_lists {
   static constexpr std::string_view form = "CPUS;CPUS...";
   static std::vector<cpu_set> parse(std::string_view text) {
@@ -79,12 +81,19 @@ struct cpu_lists {
       lists.push_back(parse_cpu_set(text.substr(0, end)));
       text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     }
-    return lists;
+    return without_empty_end(std::move(lists));
   }
-  static std::string print(const std::vector<cpu_set>& lists) {
+  static std::string print(std::vector<cpu_set> lists) {
+    lists = without_empty_end(std::move(lists));
     std::string text;
     for (std::size_t i = 0; i < lists.size(); ++i) text += (i == 0 ? "" : ";") + to_string(lists[i]);
     return text;
+  }
+
+private:
+  static std::vector<cpu_set> without_empty_end(std::vector<cpu_set> lists) {
+    while (!lists.empty() && lists.back().empty()) lists.pop_back();
+    return lists;
   }
 };
 

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace troupe {
 
@@ -30,7 +31,7 @@ std::string read_text(const std::filesystem::path& path) {
 /// Takes the parser's events, for these know where in the text they are, which the parsed document does not.
 class entry_reader final : public nlohmann::json_sax<json> {
 public:
-  explicit entry_reader(const std::filesystem::path& path) : path_{path}, text_{read_text(path)} {}
+  entry_reader(const std::filesystem::path& path, std::string text) : path_{path}, text_{std::move(text)} {}
 
   std::vector<settings_file_entry> read() {
     if (text_.find_first_not_of(" \t\r\n") == std::string::npos)
@@ -97,10 +98,27 @@ private:
   bool inside_ = false;
 };
 
+/// \p text, where JSON can hold it: what comes from the environment may be in any encoding.
+std::string in_utf8(const setting& which, std::string text) {
+  try {
+    static_cast<void>(json(text).dump());
+  } catch (const json::type_error&) {
+    throw exception{errc::invalid_argument, std::string{which.name} + " is '" + text +
+                                                "', which is not UTF-8 and cannot be in a settings file: rename it, or "
+                                                "set it with " +
+                                                which.variable};
+  }
+  return text;
+}
+
 } // namespace
 
 std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {
-  return entry_reader{path}.read();
+  return parse_settings_file(path, read_text(path));
+}
+
+std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path, std::string text) {
+  return entry_reader{path, std::move(text)}.read();
 }
 
 std::string format_settings_file(const configuration& settings) {
@@ -110,7 +128,7 @@ std::string format_settings_file(const configuration& settings) {
     if (one.form == "NUMBER")
       file[std::string{one.name}] = json::parse(text);
     else
-      file[std::string{one.name}] = text;
+      file[std::string{one.name}] = in_utf8(one, text);
   }
   return file.dump(2) + "\n";
 }

@@ -24,7 +24,10 @@ struct settings_file_entry {
 /// numbers and strings, or says a name twice.
 [[nodiscard]] std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path);
 
-/// A settings file that says all of \p settings.
+/// The same of \p text, which errors say was read from \p path.
+[[nodiscard]] std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path, std::string text);
+
+/// A settings file that says all of \p settings. Errors: invalid_argument for a path that is not UTF-8, as JSON is.
 [[nodiscard]] std::string format_settings_file(const configuration& settings);
 
 } // namespace troupe

@@ -260,3 +260,17 @@ TEST_CASE("ranks that ask for different things are told who asks for what", "[co
   require_refusal(agree({copy{buffer{}, buffer{}}, barrier{}}), errc::mismatch,
                   {"rank 0", "copy", "rank 1", "barrier"});
 }
+
+TEST_CASE("in place, no other part of send may lie where the result is written", "[collectives][ORD-2]") {
+  const validation_rig rig;
+  const buffer memory = rig.mine.make(64);
+  const auto scattered = [&](std::vector<std::size_t> displacements, bool in_place) {
+    return rig.check(reduce_scatter_v{.send = memory.slice(0, 32),
+                                      .recv = in_place ? memory.slice(0, 16) : memory.slice(32, 16),
+                                      .send_parts = {{4, 4}, std::move(displacements)}});
+  };
+  CHECK_FALSE(scattered({0, 4}, true));
+  CHECK_FALSE(scattered({0, 2}, false)); // what is only read may overlap
+  require_refusal(scattered({0, 2}, true), errc::invalid_argument, {"two parts of the send buffer", "in place"});
+  require_refusal(scattered({0, 0}, true), errc::invalid_argument, {"two parts of the send buffer", "in place"});
+}

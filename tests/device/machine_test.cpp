@@ -40,8 +40,8 @@ TEST_CASE("CPUs are written as the kernel writes them", "[device]") {
   CHECK(to_string(cpu_set{5}) == "5");
   CHECK(to_string(cpu_set{3, 1, 2, 0, 8, 10, 11, 8}) == "0-3,8,10-11");
   CHECK(cpu_set{2, 1, 2} == cpu_set{1, 2});
-  for (const char* list : {"", "5", "0-3,8,10-11"}) CHECK(to_string(parse_cpu_set(list)) == list);
-  for (const char* list : {"x", "3-1", "1,", ",1", "1;2", "-1", "1-", "0-99999999", "99999999999"})
+  for (const char* list : {"", "5", "0-3,8,10-11", "0-65535"}) CHECK(to_string(parse_cpu_set(list)) == list);
+  for (const char* list : {"x", "3-1", "1,", ",1", "1;2", "-1", "1-", "0-99999999", "99999999999", "0-65535,7"})
     CHECK_THROWS_AS(parse_cpu_set(list), exception);
 }
 

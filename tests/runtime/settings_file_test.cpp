@@ -7,6 +7,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <utility>
+
 namespace troupe::tests {
 
 namespace {
@@ -97,6 +99,30 @@ TEST_CASE("a settings file that cannot be read is refused by its name", "[runtim
   CHECK(refused(absent).starts_with("the settings file " + absent.string() +
                                     " cannot be read (No such file or directory)"));
   CHECK(says(refused(file.path().parent_path()), "cannot be read (Is a directory)"));
+}
+
+TEST_CASE("a path that JSON cannot hold is refused by the setting's name, not written in another encoding",
+          "[runtime]") {
+  configuration settings;
+  settings.nccl_library = "/opt/\xe9t\xe9/libnccl.so.2"; // Latin-1
+  CHECK(says(refusal_of([&] { static_cast<void>(format_settings_file(settings)); }),
+             "nccl_library is '/opt/\xe9t\xe9/libnccl.so.2', which is not UTF-8"));
+}
+
+TEST_CASE("a path with a byte of 0 in it is refused, as the system would cut it there", "[runtime]") {
+  CHECK(says(refusal(R"({"nccl_library": "/opt/libnccl.so\u0000.2"})"), "holds a byte of 0"));
+}
+
+TEST_CASE("empty lists of CPUs at the end say as much as none, and are not written", "[runtime]") {
+  const setting& cpus = find_setting("mock.cpus");
+  for (const auto& [given, written] : {std::pair{";", ""}, {";;", ""}, {"0-3;;", "0-3"}, {";4;", ";4"}}) {
+    configuration settings;
+    cpus.set(settings, given);
+    CHECK(cpus.text(settings) == written);
+  }
+  configuration settings;
+  settings.mock_cpus = {cpu_set{}, cpu_set{}};
+  CHECK(cpus.text(settings).empty());
 }
 
 } // namespace troupe::tests
