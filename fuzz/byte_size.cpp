@@ -1,0 +1,12 @@
+// Sizes: 32K.
+#include "fuzz_target.hpp"
+
+#include <troupe/runtime/byte_size.hpp>
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET() {
+  std::size_t bytes = 0;
+  if (!fuzz::taken([&] { bytes = parse_byte_size(text); })) return;
+  fuzz::require(parse_byte_size(format_byte_size(bytes)) == bytes, "a size reads back as it was written");
+}

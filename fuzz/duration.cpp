@@ -1,0 +1,13 @@
+// Spans of time: 250ms.
+#include "fuzz_target.hpp"
+
+#include <troupe/runtime/duration.hpp>
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET() {
+  std::chrono::nanoseconds span{};
+  if (!fuzz::taken([&] { span = parse_duration(text); })) return;
+  fuzz::require(span.count() >= 0, "no duration is negative");
+  fuzz::require(parse_duration(format_duration(span)) == span, "a duration reads back as it was written");
+}

@@ -1,0 +1,27 @@
+// Names of dtypes, reductions, backends, profiles, strategies, placements and settings.
+#include "fuzz_target.hpp"
+
+#include <troupe/collectives/dtype.hpp>
+#include <troupe/collectives/reduction.hpp>
+#include <troupe/runtime/settings.hpp>
+
+using namespace troupe;
+
+namespace {
+
+template <auto Parse>
+void check_name(std::string_view text) {
+  fuzz::taken([&] { fuzz::require(to_string(Parse(text)) == text, "what is taken is called so"); });
+}
+
+} // namespace
+
+TROUPE_FUZZ_TARGET() {
+  check_name<parse_dtype>(text);
+  check_name<parse_reduction>(text);
+  check_name<parse_backend_choice>(text);
+  check_name<parse_latency_profile>(text);
+  check_name<parse_completion_strategy>(text);
+  check_name<parse_thread_placement>(text);
+  fuzz::taken([&] { fuzz::require(find_setting(text).name == text, "the setting that is found is called so"); });
+}

@@ -1,0 +1,13 @@
+// PCI addresses: 0000:17:00.0.
+#include "fuzz_target.hpp"
+
+#include <troupe/device/pci_address.hpp>
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET() {
+  const auto address = pci_address::parse(text);
+  if (!address) return;
+  fuzz::require(address->bus <= 0xff && address->device <= 0x1f && address->function <= 7, "numbers are in range");
+  fuzz::require(pci_address::parse(to_string(*address)) == address, "an address reads back as it was written");
+}

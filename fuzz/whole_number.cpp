@@ -1,0 +1,17 @@
+// Whole numbers.
+#include "fuzz_target.hpp"
+
+#include <troupe/runtime/whole_number.hpp>
+
+#include <string>
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET() {
+  const auto number = parse_whole_number(text);
+  if (!number) return;
+  const std::string written = std::to_string(*number);
+  fuzz::require(text.ends_with(written), "a number is its digits, after zeros");
+  fuzz::require(text.substr(0, text.size() - written.size()).find_first_not_of('0') == std::string_view::npos,
+                "nothing but zeros stands in front of a number");
+}
