@@ -2,6 +2,7 @@
 /// between two lines of the same name in brackets are the examples of docs/reference.
 
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/world_group.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -309,11 +310,16 @@ void run_group(world& ranks, std::size_t n) {
   // Two collectives of different kinds and buffers as one launch: the sum of all, and what the last rank has.
   const auto sums = place(ranks, [](std::size_t r) { return values{number(r)}; });
   const auto lasts = place(ranks, [](std::size_t r) { return values{number(r)}; });
-  const auto ask = [&](std::size_t r) -> operation {
-    return group{{all_reduce{.send = sums[r], .recv = sums[r], .count = 1, .op = reduction::sum},
-                  broadcast{.send = lasts[r], .recv = lasts[r], .count = 1, .root = to_rank(n - 1)}}};
-  };
-  ranks.ask(each(ranks, ask)).get();
+  world_group both{ranks};
+  both.on_all([&](rank self) {
+    const buffer& mine = sums[static_cast<std::size_t>(self.value())];
+    return all_reduce{.send = mine, .recv = mine, .count = 1, .op = reduction::sum};
+  });
+  both.on_all([&](rank self) {
+    const buffer& mine = lasts[static_cast<std::size_t>(self.value())];
+    return broadcast{.send = mine, .recv = mine, .count = 1, .root = to_rank(n - 1)};
+  });
+  both.ask().get();
   verify(ranks, "group: all_reduce", sums, [n](std::size_t) { return values{number(n * (n - 1) / 2)}; });
   verify(ranks, "group: broadcast", lasts, [n](std::size_t) { return values{number(n - 1)}; });
   // [group]
