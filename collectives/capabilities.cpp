@@ -145,14 +145,6 @@ std::span<const std::size_t> reducing_kinds() noexcept {
   return reducing;
 }
 
-exclusion no_factor_alone() {
-  return {.kinds = {reducing.begin(), reducing.end()},
-          .ops = {reduction::pre_mul_sum},
-          .size = exclusion::world_size::one,
-          .why = "a world of one rank has no library that multiplies: multiply in a kernel of your own, or ask for a "
-                 "sum"};
-}
-
 std::vector<exclusion> consequences_of(feature lacking, const std::string& why) {
   if (lacking != feature::fp8_reductions) return {};
   // In a world of one rank nothing is combined, so nothing has to be computed.

@@ -106,9 +106,6 @@ struct capabilities {
 /// Kinds of operations that combine elements: all_reduce, reduce, reduce_scatter and its v-form.
 [[nodiscard]] std::span<const std::size_t> reducing_kinds() noexcept;
 
-/// What no backend can do: a world of one rank has no library to multiply for it.
-[[nodiscard]] exclusion no_factor_alone();
-
 /// What follows for requests where \p lacking is not available, for the reason \p why; nothing for most features.
 [[nodiscard]] std::vector<exclusion> consequences_of(feature lacking, const std::string& why);
 

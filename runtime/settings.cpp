@@ -308,7 +308,7 @@ std::vector<setting> make_table() {
       variable<&e::single_proc_mem_reg_enable>("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE",
                                                "1: several GPUs of a process register buffers"),
       variable<&e::launch_order_implicit>("nccl.NCCL_LAUNCH_ORDER_IMPLICIT",
-                                          "1: NCCL orders launches of several communicators on a GPU"),
+                                          "1 (what empty means): worlds on one GPU begin in one order"),
       variable<&e::debug>("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE"),
       variable<&e::debug_subsys>("nccl.NCCL_DEBUG_SUBSYS", "of these parts, as INIT,GRAPH"),
       variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "to this file, %h its host and %p its process"),

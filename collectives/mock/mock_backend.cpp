@@ -157,8 +157,7 @@ public:
   [[nodiscard]] std::string version() const override { return "mock, in this process's memory"; }
 
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
-    capabilities found{
-        .backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {no_factor_alone()}};
+    capabilities found{.backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {}};
     for (const feature one : all_features) {
       const bool lacks = std::ranges::find(without_, one) != without_.end();
       const std::string why = lacks ? "the mock was told to be without " + std::string{to_string(one)}

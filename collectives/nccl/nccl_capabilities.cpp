@@ -167,7 +167,7 @@ constexpr int newest_collnet = 12;
 } // namespace
 
 capabilities nccl_capabilities(const nccl_facts& facts) {
-  capabilities found{.backend = "nccl", .version = facts.about, .features = {}, .exclusions = {no_factor_alone()}};
+  capabilities found{.backend = "nccl", .version = facts.about, .features = {}, .exclusions = {}};
   const nccl_look look{facts};
   for (const feature one : all_features) {
     auto [available, why] = look(one);

@@ -116,6 +116,9 @@ std::vector<std::string> set_environment(const nccl_environment& wanted,
   for (const auto& [name, value] : wanted.others) changes.push_back({name, value, false});
 
   const auto environment = nccl_process_variables();
+  if (wanted.launch_order_implicit.empty() && !environment("NCCL_LAUNCH_ORDER_IMPLICIT") &&
+      !nccl_library::is_loaded(library))
+    changes.push_back({"NCCL_LAUNCH_ORDER_IMPLICIT", "1", false});
   std::erase_if(changes, [&](const change& one) { return environment(one.name) == one.value; });
   if (changes.empty()) return {};
 

@@ -55,6 +55,8 @@ void check(const nccl_environment& wanted);
 /// Errors: invalid_argument when NCCL is in this process already and may have read another value, or one of `others` is
 /// set to another.
 /// Threads: none may read or change the environment meanwhile; make the first runtime before starting threads that do.
+/// Where neither \p wanted nor the environment has a word on it and NCCL is not loaded yet, also sets
+/// NCCL_LAUNCH_ORDER_IMPLICIT=1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md).
 [[nodiscard]] std::vector<std::string> set_environment(const nccl_environment& wanted,
                                                        const std::optional<std::filesystem::path>& library);
 

@@ -62,23 +62,6 @@ TEST_CASE("the same request is done where nothing was taken away", "[runtime]") 
   CHECK_FALSE(failure_of(two.ask(of_all(two))));
 }
 
-TEST_CASE("a world of one rank says beforehand that it cannot multiply", "[runtime]") {
-  runtime rt{mock_settings(1)};
-  world one = rt.form_world();
-  const buffer memory = one.allocate(rank{0}, 64);
-  const operation scaled = all_reduce{.send = memory,
-                                      .recv = memory,
-                                      .count = 16,
-                                      .type = dtype::f32,
-                                      .op = reduction::pre_mul_sum,
-                                      .factor = factor::of(2.0F)};
-  CHECK(one.capabilities().objection_to(scaled, one.size()).code == errc::unsupported);
-  const error refused = failure_of(one.ask(std::vector{scaled}));
-  CHECK(refused.code == errc::unsupported);
-  CHECK(refused.effect == effect::rejected);
-  CHECK(one.status().phase == world_phase::ready); // refused, not failed at launch
-}
-
 TEST_CASE("a world that was split off can do what its parent can, by its own number of ranks", "[runtime]") {
   configuration settings = mock_settings(3);
   settings.mock_without = {feature::fp8_reductions};

@@ -67,7 +67,10 @@ TEST_CASE("the doctor writes capabilities and what was probed, as text and as JS
   findings.able = capabilities{.backend = "nccl",
                                .version = "NCCL 2.28.9",
                                .features = {{feature::multicast, availability::no, "NCCL_NVLS_ENABLE is 0"}},
-                               .exclusions = {no_factor_alone()}};
+                               .exclusions = {{.kinds = {reducing_kinds().begin(), reducing_kinds().end()},
+                                               .ops = {reduction::pre_mul_sum},
+                                               .size = exclusion::world_size::one,
+                                               .why = "a planted reason"}}};
   findings.probed = program::probe_findings{
       .backend = "NCCL 2.28.9",
       .ranks = 2,
