@@ -124,14 +124,17 @@ std::vector<std::vector<operation>> conform_runner::operations_of(const conform_
 }
 
 void conform_runner::run_batch() {
-  if (world_.status().phase == world_phase::ready) {
-    copy_all(&conform_image::upload);
+  const auto blame = [this](const error& why) {
+    for (entry& one : batch_)
+      if (!one.failure) one.failure = why;
+  };
+  if (copy_all(&conform_image::upload)) {
+    blame({.code = errc::world_failed});
+  } else {
     // Not at the same time: only clients of the ranks could promise one order of both.
     ask(false);
     ask(true);
-    if (world_.status().phase == world_phase::ready) copy_all(&conform_image::download);
-  } else {
-    for (entry& one : batch_) one.failure = {.code = errc::world_failed};
+    if (const error lost = copy_all(&conform_image::download)) blame(lost); // the world has failed meanwhile
   }
   for (entry& one : batch_) judge(one);
   batch_.clear();
@@ -139,11 +142,14 @@ void conform_runner::run_batch() {
     for (conform_image& one : *images) one.clear();
 }
 
-void conform_runner::copy_all(std::future<completion> (conform_image::*direction)()) {
+error conform_runner::copy_all(std::future<completion> (conform_image::*direction)()) {
   std::vector<std::future<completion>> copies;
   for (auto* const images : {&on_device_, &on_host_})
     for (conform_image& one : *images) copies.push_back((one.*direction)());
-  for (auto& one : copies) one.get();
+  error first;
+  for (auto& one : copies)
+    if (error failure = outcome_of(std::move(one)); failure && !first) first = std::move(failure);
+  return first;
 }
 
 void conform_runner::ask(bool by_rank) {
@@ -183,8 +189,6 @@ void conform_runner::judge(entry& one) {
     return;
   }
   if (one.failure) return fail(one.name, to_string(one.failure));
-  if (world_.status().phase != world_phase::ready)
-    return fail(one.name, "the world failed before its memory could be read");
   std::string first;
   std::size_t more = 0;
   for (const placed& range : one.memory)

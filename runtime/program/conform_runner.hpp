@@ -70,7 +70,7 @@ private:
   void run_batch();
   void ask(bool by_rank);
   [[nodiscard]] std::vector<std::future<completion>> ask(const entry& one);
-  void copy_all(std::future<completion> (conform_image::*direction)());
+  [[nodiscard]] error copy_all(std::future<completion> (conform_image::*direction)());
   void judge(entry& one);
   void fail(const std::string& name, const std::string& what);
 
