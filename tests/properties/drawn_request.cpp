@@ -223,7 +223,7 @@ private:
 
 /// Ends of transfers first on every second rank: sends and receives have to meet wherever they stand.
 void put_transfers_first(std::vector<operation>& parts) {
-  std::ranges::stable_partition(parts, [](const operation& one) {
+  std::stable_partition(parts.begin(), parts.end(), [](const operation& one) {
     return std::holds_alternative<send>(one) || std::holds_alternative<recv>(one);
   });
 }

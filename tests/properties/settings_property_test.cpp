@@ -58,25 +58,28 @@ std::vector<std::string> texts_of(const configuration& settings) {
 TEST_CASE("property: settings that are written to a file read back as the same", "[properties][runtime]") {
   const configuration defaults;
   std::set<std::string_view> changed;
-  check_property("settings files", [&] {
-    configuration drawn;
-    for (const setting& one : all_settings()) {
-      const std::string text = drawn_text(one);
-      try {
-        one.set(drawn, text);
-      } catch (const exception&) {
-        continue;
-      }
-      if (one.text(drawn) != one.text(defaults)) changed.insert(one.name);
-      configuration again;
-      one.set(again, one.text(drawn));
-      RC_ASSERT(one.text(again) == one.text(drawn));
-    }
-    gathered_settings read;
-    for (const auto& entry : parse_settings_file("written", format_settings_file(drawn)))
-      read.take(find_setting(entry.name), entry.value, {setting_source::file, "written"});
-    RC_ASSERT(texts_of(read.settings()) == texts_of(drawn));
-  });
+  check_property(
+      "settings files",
+      [&] {
+        configuration drawn;
+        for (const setting& one : all_settings()) {
+          const std::string text = drawn_text(one);
+          try {
+            one.set(drawn, text);
+          } catch (const exception&) {
+            continue;
+          }
+          if (one.text(drawn) != one.text(defaults)) changed.insert(one.name);
+          configuration again;
+          one.set(again, one.text(drawn));
+          RC_ASSERT(one.text(again) == one.text(drawn));
+        }
+        gathered_settings read;
+        for (const auto& entry : parse_settings_file("written", format_settings_file(drawn)))
+          read.take(find_setting(entry.name), entry.value, {setting_source::file, "written"});
+        RC_ASSERT(texts_of(read.settings()) == texts_of(drawn));
+      },
+      5);
   CHECK(changed.size() > all_settings().size() / 2); // the texts drawn were mostly taken
 }
 

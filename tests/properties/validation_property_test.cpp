@@ -157,5 +157,5 @@ TEST_CASE("property: ranks agree until one field of one of them differs by one",
         RC_ASSERT(seen.code == errc::mismatch);
         RC_ASSERT(!seen.text.empty());
       },
-      4);
+      20);
 }

@@ -36,7 +36,8 @@ def parse_doc(lines):
     doc, label, said = Doc(), None, []
 
     def close():
-        text = " ".join(said).strip()
+        paragraphs = "\n".join(said).strip().split("\n\n")
+        text = "\n\n".join(" ".join(one.split("\n")) for one in paragraphs)
         if label is None:
             doc.effect = text
         else:

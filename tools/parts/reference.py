@@ -99,7 +99,7 @@ def index_page(root, common, operations):
              "What a world can be asked, one page each. n is the number of its ranks.", "",
              "| operation | effect |", "| --- | --- |"]
     for one in operations.values():
-        first_sentence = re.split(r"(?<=\.) ", one.doc.effect)[0]
+        first_sentence = re.split(r"(?<=\.)\s", one.doc.effect)[0]
         lines.append(f"| [{one.name}]({one.name}.md) | {cell(first_sentence)} |")
     lines += ["", "## All of them", "", prose(common.doc.effect), ""]
     lines += said(common.doc)

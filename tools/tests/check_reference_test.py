@@ -19,7 +19,10 @@ struct partition {
   [[nodiscard]] static partition packed(std::vector<std::size_t> counts);
 };
 
-/// Adds up what ranks have. All of it.
+/// Adds up what ranks have. All
+/// of it.
+///
+/// Twice.
 /// Shapes: \\p count elements.
 /// In place: always.
 /// Errors: none
@@ -77,7 +80,7 @@ class CheckReference(TreeTest):
 
     def test_a_page_has_what_the_header_and_the_example_say(self):
         page = self.page("sum_up.md")
-        for words in ("Adds up what ranks have. All of it.", "**Shapes:** `count` elements.", "**In place:** always.",
+        for words in ("Adds up what ranks have. All of it.\n\nTwice.", "**Shapes:** `count` elements.", "**In place:** always.",
                       "**Errors:** none at all.", "| `count` | `std::size_t` | `0` | In elements. |",
                       "| `memory` | [operand](types.md#operand) |", "run(sum_up);"):
             self.assertIn(words, page)
