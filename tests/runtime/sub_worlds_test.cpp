@@ -9,6 +9,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
+#include <limits>
 #include <thread>
 
 using namespace troupe;
@@ -53,13 +54,14 @@ float number_in(const world& where, rank self, const buffer& memory) {
   return host.host_span<float>()[0];
 }
 
-/// All ranks' sum of \p values, as every rank sees it.
+/// All ranks' sum of \p values, as every rank sees it; NaN where they differ. Called from threads, so it checks nothing.
 float sum_of(world where, const std::vector<float>& values) {
   const auto memory = numbers(where, values);
   static_cast<void>(where.all_reduce(memory, memory, 1, dtype::f32, reduction::sum).get());
   const float first = number_in(where, rank{0}, memory.front());
   for (const rank self : where.local_ranks())
-    CHECK(number_in(where, self, memory[static_cast<std::size_t>(self.value())]) == first);
+    if (number_in(where, self, memory[static_cast<std::size_t>(self.value())]) != first)
+      return std::numeric_limits<float>::quiet_NaN();
   return first;
 }
 
