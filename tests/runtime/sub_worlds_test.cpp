@@ -54,7 +54,8 @@ float number_in(const world& where, rank self, const buffer& memory) {
   return host.host_span<float>()[0];
 }
 
-/// All ranks' sum of \p values, as every rank sees it; NaN where they differ. Called from threads, so it checks nothing.
+/// All ranks' sum of \p values, as every rank sees it; NaN where they differ. Called from threads, so it checks
+/// nothing.
 float sum_of(world where, const std::vector<float>& values) {
   const auto memory = numbers(where, values);
   static_cast<void>(where.all_reduce(memory, memory, 1, dtype::f32, reduction::sum).get());
