@@ -29,7 +29,7 @@ void offspring::raise(caf::actor_system& system, const world_inner_handle& self,
     const std::uint64_t name = next_++;
     one.board->listen([self, name](const world_event& event) { compat::post(self, offspring_report{name, event}); });
     auto spawned = spawn_world(system, std::move(*next++));
-    one.world = spawned.world;
+    one.world = world_handle{spawned.world}; // assigned, CAF 1.x would compare the wrong types
     one.collectives = std::move(spawned.collectives);
     living_.push_back({name, one.world, all});
   }

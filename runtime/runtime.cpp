@@ -213,7 +213,7 @@ world runtime::form_world(const world_options& options) {
     event.reason ? log_warning(troupe::describe(event)) : log_info(troupe::describe(event));
   });
   auto spawned = spawn_world(p.system, std::move(plan));
-  shared->actor = spawned.world;
+  shared->actor = world_handle{spawned.world};
   shared->collectives = std::move(spawned.collectives);
   p.worlds->add(shared);
 
