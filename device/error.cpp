@@ -18,6 +18,8 @@ std::string_view to_string(errc code) noexcept {
     case errc::missing: return "missing";
     case errc::too_old: return "too_old";
     case errc::device_occupied: return "device_occupied";
+    case errc::busy: return "busy";
+    case errc::cancelled: return "cancelled";
     case errc::stopping: return "stopping";
     case errc::world_failed: return "world_failed";
     case errc::deadline_exceeded: return "deadline_exceeded";

@@ -24,6 +24,8 @@ enum class errc : std::uint8_t {
   missing,             ///< Install what the text names (driver, library, device).
   too_old,             ///< Upgrade what the text names.
   device_occupied,     ///< Free the device or choose another: someone else holds it exclusively.
+  busy,                ///< Ask again when earlier requests have been answered: too many wait.
+  cancelled,           ///< Nothing, or ask again: it was taken back, by its asker or by a peer of the operation.
   stopping,            ///< Nothing: the world is shutting down.
   world_failed,        ///< Form a new world: this one has failed and says why.
   deadline_exceeded,   ///< Retry later or give more time; output buffers are undefined if it ran.
