@@ -4,6 +4,9 @@
 #include <troupe/actors/collective_state.hpp>
 #include <troupe/actors/messages.hpp>
 
+#include <cstdint>
+#include <set>
+
 namespace troupe {
 
 /// Shell around collective_state. Not ready before it has adopted a pipeline.
@@ -15,7 +18,12 @@ public:
   void on_exit() override;
 
 private:
+  /// Who sent the message being handled: watched from its first request on, because its lanes end with it. 0: nobody.
+  [[nodiscard]] std::uint64_t known_client();
+
   collective_state state_;
+  std::set<std::uint64_t> clients_;
+  compat::watches watches_;
 };
 
 } // namespace troupe

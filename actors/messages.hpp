@@ -9,6 +9,7 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
 
 #include <functional>
@@ -19,9 +20,11 @@
 
 namespace troupe {
 struct adopt_pipeline;
+struct cancel_request;
 struct capabilities_query;
 struct close_gate;
 struct leave;
+struct leave_lane;
 struct offspring_report;
 struct posted_registration;
 struct posted_request;
@@ -34,17 +37,20 @@ struct split_reply;
 struct split_request;
 struct status_query;
 struct stop_world;
+struct straggling_report;
 struct subscribe;
 } // namespace troupe
 
 TROUPE_LOCAL_TYPES_BEGIN(troupe, 0)
 TROUPE_LOCAL_TYPE(troupe, troupe::adopt_pipeline)
+TROUPE_LOCAL_TYPE(troupe, troupe::cancel_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::close_gate)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
+TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
@@ -58,6 +64,7 @@ TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
+TROUPE_LOCAL_TYPE(troupe, troupe::straggling_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_event)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_request)
@@ -70,6 +77,20 @@ namespace troupe {
 struct posted_request {
   rank_request what;
   std::shared_ptr<answer> reply;
+  std::uint64_t client = 0; ///< Who owns the lane; 0: nobody in particular.
+};
+
+/// Takes back a request that waits for its peers: it is answered with errc::cancelled, and they are told. One that has
+/// been released has its outcome all the same.
+struct cancel_request {
+  troupe::lane lane;
+  std::uint64_t position = 0; ///< Among the requests of this rank in the lane, from 0.
+};
+
+/// A client asks in its lanes no more: what waits there is taken back, and the lanes are free. A client actor that
+/// ends need not say so.
+struct leave_lane {
+  std::uint64_t client = 0;
 };
 
 struct posted_world_request {
@@ -80,6 +101,7 @@ struct posted_world_request {
 /// World → collective: this is your way to the GPU from now on.
 struct adopt_pipeline {
   std::shared_ptr<rank_pipeline> pipeline;
+  std::shared_ptr<ordered_world> order; ///< None under ordering::caller.
   nanoseconds default_deadline{0};
 };
 
@@ -111,6 +133,11 @@ struct rank_report {
   error failure; ///< errc::none when it went well.
 };
 
+/// To the world, from the arbiter: an operation's peers are late.
+struct straggling_report {
+  std::shared_ptr<const absence_report> report;
+};
+
 using listener_handle = compat::typed_actor<caf::result<void>(world_event)>;
 
 /// Asks a world to send its events, beginning with the present state.
@@ -121,6 +148,7 @@ struct subscribe {
 /// One rank, to its clients and to its world.
 using collective_handle =
     compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
+                        caf::result<void>(cancel_request), caf::result<void>(leave_lane),
                         caf::result<void>(adopt_pipeline), caf::result<void>(close_gate), caf::result<void>(leave)>;
 
 /// A world, to its clients.
@@ -138,7 +166,7 @@ using world_inner_handle =
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
-                        caf::result<void>(offspring_report)>;
+                        caf::result<void>(offspring_report), caf::result<void>(straggling_report)>;
 
 /// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
 /// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with

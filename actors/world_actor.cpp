@@ -75,6 +75,11 @@ world_actor::behavior_type world_actor::make_behavior() {
           case rank_report::kind::maintained: return carry_out(state_.on_maintained(report.epoch, report.failure));
         }
       },
+      [this](const straggling_report& late) {
+        world_event now = state_.event();
+        now.straggling = late.report;
+        announce(now);
+      },
       [this](offspring_report& report) {
         offspring_.heard(report);
         if (stopping_ && offspring_.all_stopped()) carry_out(state_.on_stop());
@@ -94,6 +99,7 @@ void world_actor::on_exit() {
           "the abort of rank " + to_string(one->self()), plan_.deadlines.abort, [one] { one->abort(); },
           [](const error&) {});
     }
+    close_order(why);
     for (const auto& one : collectives_) compat::send(this, one, leave{});
     world_event last = state_.event();
     last.phase = world_phase::stopped;
@@ -104,6 +110,7 @@ void world_actor::on_exit() {
   registered_.clear();
   collectives_.clear();
   listeners_.clear();
+  order_ = nullptr;
 }
 
 void world_actor::carry_out(world_effects effects) {
@@ -115,12 +122,15 @@ void world_actor::carry_out(world_effects effects) {
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
                    [this](const world_effect::fail& what) {
                      for (const auto& one : pipelines_) one->fail(what.reason);
+                     close_order(what.reason);
                    },
                    [this](world_effect::abort) {
                      on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
                                    [](rank_pipeline& one) { one.abort(); });
                    },
                    [this](world_effect::drain) {
+                     close_order({.code = errc::stopping,
+                                  .text = "the world is shutting down, and not all ranks had asked for the operation"});
                      on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
                                    [limit = plan_.deadlines.drain](rank_pipeline& one) {
                                      if (!one.drain(limit))
@@ -132,9 +142,7 @@ void world_actor::carry_out(world_effects effects) {
                      on_every_rank("the release", plan_.deadlines.release, rank_report::kind::released,
                                    [](rank_pipeline& one) { one.close(); });
                    },
-                   [this](world_effect::hold) {
-                     for (const auto& one : pipelines_) one->hold();
-                   },
+                   [this](world_effect::hold) { hold(); },
                    [this](world_effect::maintain) { maintain(); },
                    [this](world_effect::maintained) {
                      const maintenance over = std::move(maintenance_.front());
@@ -186,8 +194,29 @@ std::vector<std::shared_ptr<communicator>> world_actor::make_ends() const {
 }
 
 void world_actor::adopt() {
+  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
+    const auto world = caf::actor_cast<world_inner_handle>(this);
+    order_ = plan_.above->open_world(
+        pipelines_, [world](auto report) { compat::post(world, straggling_report{std::move(report)}); });
+  }
+  const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    compat::send(this, collectives_[i], adopt_pipeline{pipelines_[i], plan_.deadlines.operation});
+    compat::send(this, collectives_[i], adopt_pipeline{pipelines_[i], order, plan_.deadlines.operation});
+}
+
+void world_actor::close_order(const error& reason) {
+  if (order_) order_->close(reason);
+}
+
+void world_actor::hold() {
+  if (order_) {
+    held_ = order_->hold();
+    return;
+  }
+  for (const auto& one : pipelines_) one->hold();
+  std::promise<void> done;
+  done.set_value();
+  held_ = done.get_future().share();
 }
 
 void world_actor::close_gates(const error& reason) {
@@ -226,10 +255,7 @@ void world_actor::accept(world_request asked, answer reply) {
   }
   auto answers = divide_answer(std::move(reply), name, pipelines_.size());
   const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
-  plan_.services.order->take_turn([&] {
-    for (std::size_t i = 0; i < pipelines_.size(); ++i)
-      pipelines_[i]->submit(name, std::move(asked.parts[i]), deadline, std::move(answers[i]));
-  });
+  order_->ask_all(name, std::move(asked.parts), deadline, std::move(answers));
 }
 
 void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
@@ -276,6 +302,7 @@ void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
                                 if (failure) return made->reply().deliver(failure);
                                 const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
                                 registered_.push_back(made->make_pool(alone));
+                                if (order_) order_->add_registered(registered_.back());
                                 made->reply().deliver(registration_reply{registered_.back()});
                               }});
   carry_out(state_.on_maintenance_asked());
@@ -284,7 +311,8 @@ void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
 void world_actor::maintain() {
   const maintenance& next = maintenance_.front();
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
-                [step = next.step](rank_pipeline& one) {
+                [step = next.step, held = held_](rank_pipeline& one) {
+                  held.wait(); // else one rank might hold what another still launches
                   one.settle();
                   step(one);
                 });

@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <functional>
+#include <future>
 #include <vector>
 
 namespace troupe {
@@ -29,6 +30,8 @@ private:
   void form();
   [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_ends() const;
   void adopt();
+  void close_order(const error& reason);
+  void hold();
   void close_gates(const error& reason);
   void announce(const world_event& event);
   void accept(world_request asked, answer reply);
@@ -53,6 +56,8 @@ private:
   std::deque<maintenance> maintenance_;
   offspring offspring_;
   std::vector<std::shared_ptr<registered_pool>> registered_;
+  std::shared_ptr<ordered_world> order_; ///< Where all ranks live in this process, once they have formed.
+  std::shared_future<void> held_;        ///< Ready when every pipeline holds what comes.
   bool stopping_ = false;
   compat::watches watches_;
   bool left_ = false;

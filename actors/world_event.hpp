@@ -5,6 +5,7 @@
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,13 +22,17 @@ enum class world_phase : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
 
-/// Sent to subscribers at every change of phase, in order.
+struct absence_report;
+
+/// Sent to subscribers at every change of phase, in order, and when an operation's peers are late.
 struct world_event {
   world_phase phase = world_phase::forming;
   troupe::epoch epoch;
   int world_size = 0;
   std::vector<rank> local_ranks; ///< Those of this process, ascending.
   error reason;                  ///< Why it failed; errc::none otherwise.
+  /// An operation that some ranks have asked for and others not, for longer than limits.straggling.
+  std::shared_ptr<const absence_report> straggling{};
 };
 
 /// One line for people.

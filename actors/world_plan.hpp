@@ -6,6 +6,8 @@
 #include <troupe/collectives/helper_crew.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
+#include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/arbiter.hpp>
 
 #include <chrono>
 #include <memory>
@@ -41,6 +43,8 @@ struct world_plan {
   std::shared_ptr<helper_crew> helpers;
   std::shared_ptr<world_board> board;
   pipeline_services services{};
+  std::shared_ptr<arbiter> above;                       ///< Of all worlds on these GPUs.
+  troupe::ordering ordering = troupe::ordering::agreed; ///< Of worlds that live in this process whole.
   world_deadlines deadlines;
 };
 

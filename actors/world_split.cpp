@@ -65,6 +65,8 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .helpers = parent.helpers,
                   .board = std::make_shared<world_board>(),
                   .services = parent.services,
+                  .above = parent.above,
+                  .ordering = parent.ordering,
                   .deadlines = parent.deadlines};
   const std::lock_guard lock{guard_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {

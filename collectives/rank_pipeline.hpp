@@ -4,13 +4,13 @@
 
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/communicator.hpp>
-#include <troupe/collectives/launch_order.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/collectives/validation.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
+#include <troupe/completion/track.hpp>
 
 #include <functional>
 #include <memory>
@@ -26,7 +26,6 @@ struct pipeline_services {
   std::shared_ptr<slot_table> slots{};
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
-  std::shared_ptr<launch_order> order{}; ///< Of all worlds on these GPUs.
   /// What may be asked for; none: whatever is well formed.
   std::shared_ptr<const troupe::capabilities> able{};
   std::shared_ptr<staging_stock> staging{}; ///< None: each pipeline has one of its own.

@@ -132,9 +132,15 @@ std::vector<places> places_of(const operation& what, const registered_pool& pool
 } // namespace
 
 error check_places(std::span<const operation> parts, const registered_pool& pool) {
-  const auto first = places_of(parts.front(), pool);
+  std::vector<const operation*> all;
+  for (const operation& one : parts) all.push_back(&one);
+  return check_places(all, pool);
+}
+
+error check_places(std::span<const operation* const> parts, const registered_pool& pool) {
+  const auto first = places_of(*parts.front(), pool);
   for (std::size_t r = 1; r < parts.size(); ++r) {
-    const auto mine = places_of(parts[r], pool);
+    const auto mine = places_of(*parts[r], pool);
     for (std::size_t i = 0; i < std::min(first.size(), mine.size()); ++i) {
       if (first[i] == mine[i]) continue;
       const auto describe = [](const places& it) {

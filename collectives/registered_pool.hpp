@@ -61,6 +61,7 @@ private:
 
 /// Checks that the ranks' parts of one request lie at the same places of \p pool, where they lie in it at all: what a
 /// peer's memory is computed from must agree, and whether it is (ORD-2). Returns errc::none or errc::mismatch.
+[[nodiscard]] error check_places(std::span<const operation* const> parts, const registered_pool& pool);
 [[nodiscard]] error check_places(std::span<const operation> parts, const registered_pool& pool);
 
 } // namespace troupe

@@ -47,6 +47,7 @@ private:
   [[nodiscard]] outcome conclusion() {
     if (!failure_) {
       latest_->ticket = ticket_;
+      latest_->launch = 0;
       return *latest_;
     }
     failure_->ticket = ticket_;

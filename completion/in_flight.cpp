@@ -30,7 +30,7 @@ bool in_flight::withdraw() noexcept {
 
 void in_flight::succeed(time_point now) noexcept {
   times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
-  reply_.deliver(completion{ticket_, epoch_, times_});
+  reply_.deliver(completion{ticket_, epoch_, times_, sequence_});
 }
 
 void in_flight::fail(error why) noexcept {

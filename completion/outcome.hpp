@@ -5,6 +5,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <cstdint>
 #include <variant>
 
 namespace troupe {
@@ -22,6 +23,9 @@ struct completion {
   troupe::ticket ticket;
   troupe::epoch epoch;
   troupe::times times;
+  /// Where in the order of its rank's launches it was, from 1; what was launched together shares a place. 0 in the
+  /// reply to a request to a whole world.
+  std::uint64_t launch = 0;
 };
 
 using outcome = std::variant<completion, error>;

@@ -28,18 +28,18 @@ void poller::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void poller::attach(std::shared_ptr<track> watched) {
+void poller::attach(std::shared_ptr<polled> watched) {
   const std::lock_guard lock{guard_};
-  auto longer = std::make_shared<track_list>(*tracks_);
+  auto longer = std::make_shared<polled_list>(*polled_);
   longer->push_back(std::move(watched));
-  tracks_ = std::move(longer);
+  polled_ = std::move(longer);
 }
 
-void poller::detach(const track& watched) {
+void poller::detach(const polled& watched) {
   const std::lock_guard lock{guard_};
-  auto shorter = std::make_shared<track_list>(*tracks_);
+  auto shorter = std::make_shared<polled_list>(*polled_);
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
-  tracks_ = std::move(shorter);
+  polled_ = std::move(shorter);
 }
 
 bool poller::step() {
@@ -49,9 +49,9 @@ bool poller::step() {
   return answered;
 }
 
-std::shared_ptr<const poller::track_list> poller::snapshot() const {
+std::shared_ptr<const poller::polled_list> poller::snapshot() const {
   const std::lock_guard lock{guard_};
-  return tracks_;
+  return polled_;
 }
 
 void poller::run() {

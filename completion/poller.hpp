@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/completion/clock.hpp>
-#include <troupe/completion/track.hpp>
+#include <troupe/completion/polled.hpp>
 #include <troupe/completion/wake_signal.hpp>
 
 #include <atomic>
@@ -28,20 +28,20 @@ public:
   void start();
   void stop();
 
-  void attach(std::shared_ptr<track> watched);
+  void attach(std::shared_ptr<polled> watched);
   /// No look at \p watched begins after this has returned; one that is under way ends by itself.
-  void detach(const track& watched);
+  void detach(const polled& watched);
 
-  /// Says that a track has new work.
+  /// Says that something polled has new work.
   void notify() noexcept { wake_.notify(); }
 
-  /// Looks once at every track. Returns whether anything was answered.
+  /// Looks once at everything. Returns whether anything was answered.
   bool step();
 
 private:
   void run();
-  using track_list = std::vector<std::shared_ptr<track>>;
-  [[nodiscard]] std::shared_ptr<const track_list> snapshot() const;
+  using polled_list = std::vector<std::shared_ptr<polled>>;
+  [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
 
   std::shared_ptr<const clock> time_;
   wait_profile profile_;
@@ -50,7 +50,7 @@ private:
   std::atomic<bool> stopping_{false};
   mutable std::mutex guard_;
   /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
-  std::shared_ptr<const track_list> tracks_ = std::make_shared<const track_list>();
+  std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();
   std::thread thread_;
 };
 

@@ -5,6 +5,7 @@
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/fault_mark.hpp>
 #include <troupe/completion/in_flight.hpp>
+#include <troupe/completion/polled.hpp>
 #include <troupe/completion/wake_signal.hpp>
 
 #include <atomic>
@@ -37,14 +38,14 @@ struct track_hooks {
 
 /// Threads: push() from one thread at a time (the rank's actor); everything under "Poller" from the poller;
 /// the rest from any.
-class track {
+class track final : public polled {
 public:
   track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,
         track_hooks hooks);
 
   void push(std::shared_ptr<in_flight> accepted);
   /// Operations without outcome, and failed ones whose buffers are still held.
-  [[nodiscard]] std::size_t load() const noexcept { return load_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::size_t load() const noexcept override { return load_.load(std::memory_order_acquire); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }
   /// Waits until the load is 0. False when \p at_most has passed first. One thread at a time.
   [[nodiscard]] bool wait_idle(nanoseconds at_most);
@@ -53,7 +54,7 @@ public:
 
   // Poller -----------------------------------------------------------------------------------------------------------
   /// Answers whatever can be answered. Returns whether there was anything.
-  bool poll(time_point now);
+  bool poll(time_point now) override;
 
 private:
   void take_inbox();

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace troupe {
+
+struct absence_report; // collectives/sequencing/absence_report.hpp
 
 /// The kind of a failure. Each value says what the caller should do.
 enum class errc : std::uint8_t {
@@ -57,6 +60,8 @@ struct error {
   std::optional<troupe::ticket> ticket{};
   std::optional<troupe::epoch> epoch{};
   std::optional<std::size_t> part{}; ///< Of a group: the part at fault.
+  /// Where peers of an operation did not come, or took it back because of that: who is missing.
+  std::shared_ptr<const absence_report> absence{};
 
   /// True when this is a failure.
   [[nodiscard]] explicit operator bool() const noexcept { return code != errc::none; }

@@ -5,6 +5,8 @@
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_options.hpp>
+#include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/staging/staging_plan.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/wake_signal.hpp>
@@ -53,6 +55,8 @@ struct configuration {
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
   thread_placement placement = thread_placement::near_device; ///< Of launchers and poller.
+  troupe::ordering ordering = troupe::ordering::agreed;       ///< Of a world's rank-level requests.
+  sequencer_limits sequencing;
   /// Ranks of a world that lives in this process alone; 0 means one for each device.
   int ranks = 0;
   /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.

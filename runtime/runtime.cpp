@@ -70,8 +70,9 @@ public:
                                                    }),
                 .strategy = settings.strategy,
                 .limits = settings.limits,
-                .order = std::make_shared<launch_order>(),
                 .staging = std::make_shared<staging_stock>(settings.host_staging)};
+    above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing);
+    services.poller->attach(above);
     services.poller->start();
   }
 
@@ -146,6 +147,7 @@ public:
   std::shared_ptr<helper_crew> helpers;
   thread_plan threads;
   pipeline_services services;
+  std::shared_ptr<arbiter> above;
   std::mutex guard;
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
@@ -198,6 +200,8 @@ world runtime::form_world(const world_options& options) {
       shared->pools.push_back(p.pools[where]);
     }
     plan.services = p.services;
+    plan.above = p.above;
+    plan.ordering = p.settings.ordering;
     std::vector<std::shared_ptr<device>> used;
     for (const local_rank& one : plan.locals) used.push_back(one.where);
     plan.services.able = std::make_shared<const capabilities>(p.selected.collectives->examine(used));

@@ -60,6 +60,12 @@ struct duration {
   static std::string print(nanoseconds value) { return format_duration(value); }
 };
 
+struct duration_or_never {
+  static constexpr std::string_view form = "DURATION";
+  static nanoseconds parse(std::string_view text) { return text == "0" ? nanoseconds{0} : duration::parse(text); }
+  static std::string print(nanoseconds value) { return value == nanoseconds{0} ? "0" : format_duration(value); }
+};
+
 /// Empty where none is chosen.
 struct path {
   static constexpr std::string_view form = "PATH";
@@ -258,6 +264,7 @@ std::vector<setting> make_table() {
   using n = nccl_options;
   using e = nccl_environment;
   using h = staging_limits;
+  using s = sequencer_limits;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
@@ -268,6 +275,8 @@ std::vector<setting> make_table() {
                                                          "how completions are seen: auto, flag, event or host_fn"),
       at<named<parse_thread_placement>, &c::placement>(usual, "placement",
                                                        "where launchers and poller run: near (their GPUs) or none"),
+      at<named<parse_ordering>, &c::ordering>(
+          usual, "ordering", "of requests to single ranks: agreed by troupe, or promised by the caller"),
       called("TROUPE_NCCL_LIBRARY", "--nccl",
              at<path, &c::nccl_library>(usual, "nccl_library",
                                         "the NCCL library; empty is the one that the linker finds")),
@@ -323,6 +332,10 @@ std::vector<setting> make_table() {
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),
       at<duration, &c::deadlines, &d::release>(time, "deadlines.release", "to release a stopped world's communicators"),
       at<duration, &c::deadlines, &d::abort>(time, "deadlines.abort", "to abort a failed world's communicators"),
+      at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
+          time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
+      at<duration_or_never, &c::sequencing, &s::straggling>(
+          time, "limits.straggling", "until a request that waits for peers is told of; 0 is never"),
       at<duration, &c::limits, &l::launch>(time, "limits.launch", "a launch call that takes longer is stuck"),
       at<duration, &c::limits, &l::hang>(time, "limits.hang", "an operation that runs longer on a device is hung"),
       at<duration, &c::limits, &l::check_interval>(time, "limits.check_interval", "between looks at all of these"),

@@ -21,6 +21,8 @@
 #include <troupe/collectives/part_outcomes.hpp>
 #include <troupe/collectives/reduction.hpp>
 #include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/absence_report.hpp>
+#include <troupe/collectives/sequencing/lane.hpp>
 
 // actors: messages and handles, for actors of your own.
 #include <troupe/actors/actor_error.hpp>

@@ -17,5 +17,6 @@ void add_doctor(CLI::App& program, action& chosen);
 void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_conform(CLI::App& program, action& chosen);
+void add_stress(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

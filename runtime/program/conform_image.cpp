@@ -40,12 +40,10 @@ bool holds(const std::vector<value_part>& parts, std::size_t element) {
 
 } // namespace
 
-conform_image::conform_image(world where, rank owner, memory_kind kind, std::size_t size_bytes)
-  : world_{std::move(where)},
-    owner_{owner},
-    memory_{kind == memory_kind::device ? world_.allocate(owner, size_bytes) : world_.allocate_pinned(size_bytes)},
-    before_{world_.allocate_pinned(size_bytes)},
-    seen_{world_.allocate_pinned(size_bytes)},
+conform_image::conform_image(const world& where, rank owner, memory_kind kind, std::size_t size_bytes)
+  : memory_{kind == memory_kind::device ? where.allocate(owner, size_bytes) : where.allocate_pinned(size_bytes)},
+    before_{where.allocate_pinned(size_bytes)},
+    seen_{where.allocate_pinned(size_bytes)},
     expected_(size_bytes) {}
 
 std::size_t conform_image::room_for(const conform_range& range) {
@@ -89,10 +87,6 @@ void conform_image::write_factor(const slot& one) {
   const value_source& source = one.range.values;
   const factor made = reference_factor(source.type, *one.range.factor_of, source.kind);
   std::memcpy(&before_.host_span<std::byte>()[one.front], made.value.data(), troupe::size_bytes(source.type));
-}
-
-std::future<completion> conform_image::copy(const buffer& from, const buffer& to) {
-  return world_.copy(owner_, from.slice(0, used_), to.slice(0, used_));
 }
 
 void conform_image::allow_for_rounding(const slot& one) {

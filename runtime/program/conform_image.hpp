@@ -6,7 +6,6 @@
 #include <troupe/runtime/world.hpp>
 
 #include <cstddef>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +17,7 @@ namespace troupe::program {
 /// A round: clear(), place()…, upload(), what is tested, download(), find_fault() of each place.
 class conform_image {
 public:
-  conform_image(world where, rank owner, memory_kind kind, std::size_t size_bytes);
+  conform_image(const world& where, rank owner, memory_kind kind, std::size_t size_bytes);
 
   /// What a range takes with its guard zones.
   [[nodiscard]] static std::size_t room_for(const conform_range& range);
@@ -33,8 +32,9 @@ public:
   /// What an operation is given.
   [[nodiscard]] const buffer& memory_of(std::size_t number) const { return slots_[number].memory; }
 
-  [[nodiscard]] std::future<completion> upload() { return copy(before_, memory_); }
-  [[nodiscard]] std::future<completion> download() { return copy(memory_, seen_); }
+  /// To be asked of the owner.
+  [[nodiscard]] copy upload() const { return {used(before_), used(memory_)}; }
+  [[nodiscard]] copy download() const { return {used(memory_), used(seen_)}; }
 
   /// What is wrong with the \p number-th range or its guard zones, in one line; empty for nothing.
   [[nodiscard]] std::string find_fault(std::size_t number);
@@ -49,14 +49,12 @@ private:
     buffer memory{};
   };
 
-  [[nodiscard]] std::future<completion> copy(const buffer& from, const buffer& to);
+  [[nodiscard]] buffer used(const buffer& whole) const { return whole.slice(0, used_); }
   void write_factor(const slot& one);
   /// Takes as expected what was seen where it is right too.
   void allow_for_rounding(const slot& one);
   [[nodiscard]] std::string describe_fault(const slot& one, std::size_t at, std::size_t wrong) const;
 
-  world world_;
-  rank owner_;
   buffer memory_;
   buffer before_;
   buffer seen_;

@@ -131,9 +131,7 @@ void conform_runner::run_batch() {
   if (copy_all(&conform_image::upload)) {
     blame({.code = errc::world_failed});
   } else {
-    // Not at the same time: only clients of the ranks could promise one order of both.
-    ask(false);
-    ask(true);
+    ask();
     if (const error lost = copy_all(&conform_image::download)) blame(lost); // the world has failed meanwhile
   }
   for (entry& one : batch_) judge(one);
@@ -142,17 +140,18 @@ void conform_runner::run_batch() {
     for (conform_image& one : *images) one.clear();
 }
 
-error conform_runner::copy_all(std::future<completion> (conform_image::*direction)()) {
+error conform_runner::copy_all(copy (conform_image::*direction)() const) {
   std::vector<std::future<completion>> copies;
   for (auto* const images : {&on_device_, &on_host_})
-    for (conform_image& one : *images) copies.push_back((one.*direction)());
+    for (std::size_t i = 0; i < images->size(); ++i)
+      copies.push_back(world_.ask(world_.local_ranks()[i], ((*images)[i].*direction)()));
   error first;
   for (auto& one : copies)
     if (error failure = outcome_of(std::move(one)); failure && !first) first = std::move(failure);
   return first;
 }
 
-void conform_runner::ask(bool by_rank) {
+void conform_runner::ask() {
   std::deque<std::pair<entry*, std::vector<std::future<completion>>>> asked;
   const auto await_first = [&] {
     auto& [one, replies] = asked.front();
@@ -161,7 +160,6 @@ void conform_runner::ask(bool by_rank) {
     asked.pop_front();
   };
   for (entry& one : batch_) {
-    if (one.by_rank != by_rank) continue;
     if (asked.size() == most_in_flight) await_first();
     if (reports_.meddle) reports_.meddle(one.parts);
     asked.emplace_back(&one, ask(one));

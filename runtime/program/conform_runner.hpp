@@ -68,9 +68,9 @@ private:
   [[nodiscard]] std::vector<std::vector<operation>> operations_of(const conform_case& what,
                                                                   const std::vector<placed>& memory) const;
   void run_batch();
-  void ask(bool by_rank);
+  void ask();
   [[nodiscard]] std::vector<std::future<completion>> ask(const entry& one);
-  [[nodiscard]] error copy_all(std::future<completion> (conform_image::*direction)());
+  [[nodiscard]] error copy_all(copy (conform_image::*direction)() const);
   void judge(entry& one);
   void fail(const std::string& name, const std::string& what);
 

@@ -40,6 +40,11 @@ void run_clients(runtime& rt, world& where, const std::vector<client_task>& task
   actors_ended.wait();
 }
 
+void set_seed(client_task& task, std::uint64_t seed) {
+  task.seed = seed;
+  task.lane = lane::named("demo " + std::to_string(seed));
+}
+
 int run(const demo_options& options) {
   const auto began = std::chrono::steady_clock::now();
   runtime rt{options.runtime.settings()};
@@ -54,27 +59,26 @@ int run(const demo_options& options) {
   const client_task task{
       .rounds = rounds_for(options.requests, options.clients), .requests = options.batch, .count = options.count};
 
-  // First everybody asks the whole world, which orders them. Then every rank is asked by a client of its own (SPMD);
-  // not at the same time, since there the clients promise the order.
-  std::vector<client_task> to_world(options.clients, task);
-  for (std::size_t i = 0; i < to_world.size(); ++i) {
-    to_world[i].ranks = where.local_ranks();
-    to_world[i].seed = i + 1;
-  }
-  run_clients(rt, where, to_world, books);
-
-  std::vector<client_task> to_ranks(where.local_ranks().size(), task);
-  for (std::size_t i = 0; i < to_ranks.size(); ++i) {
-    to_ranks[i].ranks = {where.local_ranks()[i]};
-    to_ranks[i].rounds = rounds_for(options.requests / 10, 1);
-    to_ranks[i].seed = 77;
-  }
-  if (where.size() > 1) run_clients(rt, where, to_ranks, books);
+  // Everybody at once: clients that ask the whole world, and at every rank one of its own for each of two groups
+  // (SPMD), whose requests reach the ranks in whatever order.
+  std::vector<client_task> tasks(options.clients, task);
+  for (client_task& one : tasks) one.ranks = where.local_ranks();
+  const std::size_t groups = where.size() > 1 ? 2 : 0;
+  for (std::size_t i = 0; i < options.clients; ++i) set_seed(tasks[i], i + 1);
+  for (std::size_t i = 0; i < groups; ++i)
+    for (const rank self : where.local_ranks()) {
+      client_task one = task;
+      one.ranks = {self};
+      one.rounds = rounds_for(options.requests / 20, 1);
+      set_seed(one, options.clients + i + 1);
+      tasks.push_back(std::move(one));
+    }
+  run_clients(rt, where, tasks, books);
 
   where.stop();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  std::printf("%zu clients to the world, then one to each of %d ranks; %.1f s\n", to_world.size(), where.size(),
-              took.count());
+  std::printf("%zu clients to the world, and at the same time %zu to each of %d ranks; %.1f s\n", options.clients,
+              groups, where.size(), took.count());
   books.print();
   return books.clean() ? 0 : 1;
 }

@@ -44,13 +44,13 @@ private:
       if (to_world())
         ask("actor: all_reduce, world", world_.actor(), world_request{std::move(parts), epoch_});
       else
-        ask("actor: all_reduce, rank", own_rank(), rank_request{std::move(parts.front()), epoch_});
+        ask("actor: all_reduce, rank", own_rank(), rank_request_for(std::move(parts.front())));
     }
     if (to_world())
       ask("actor: barrier, world", world_.actor(),
           world_request{std::vector<operation>(task_.ranks.size(), barrier{}), epoch_});
     else
-      ask("actor: barrier, rank", own_rank(), rank_request{barrier{}, epoch_});
+      ask("actor: barrier, rank", own_rank(), rank_request_for(barrier{}));
   }
 
   void copy_out() { ask_ranks(batch_.copies_out(), &actor_client::verify); }
@@ -65,7 +65,7 @@ private:
   void ask_ranks(std::vector<demo_batch::ranked_operation> operations, step next) {
     next_ = next;
     for (auto& [self, what] : operations)
-      ask("actor: copy", world_.collective(self), rank_request{std::move(what), epoch_});
+      ask("actor: copy", world_.collective(self), rank_request_for(std::move(what)));
   }
 
   template <class Handle, class Request>
@@ -83,6 +83,10 @@ private:
               failed_ = true;
               settle();
             });
+  }
+
+  [[nodiscard]] rank_request rank_request_for(operation what) const {
+    return {.what = std::move(what), .epoch = epoch_, .lane = task_.lane};
   }
 
   void settle() {

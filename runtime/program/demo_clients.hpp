@@ -22,6 +22,7 @@ struct client_task {
   std::size_t requests = 1; ///< All in flight at once, in each round.
   std::size_t count = 1024; ///< Largest number of elements.
   std::uint64_t seed = 0;   ///< The same for all clients of one SPMD group.
+  troupe::lane lane{};      ///< The client's own at each rank; the same for all of one SPMD group.
 };
 
 /// Asks from the calling thread until the task is done. Stops at the first failure.

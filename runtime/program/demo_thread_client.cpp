@@ -1,7 +1,10 @@
 #include "demo_batch.hpp"
 #include "demo_clients.hpp"
 
+#include <troupe/runtime/rank_lane.hpp>
+
 #include <future>
+#include <map>
 #include <utility>
 
 namespace troupe::program {
@@ -40,21 +43,23 @@ void run_thread_client(world where, const client_task& task, demo_ledger& books)
   const bool to_world = task.ranks.size() == static_cast<std::size_t>(where.size());
   demo_batch batch{where, task.ranks, task.requests, task.count, task.seed};
   asked_requests asked{books};
+  std::map<rank, rank_lane> lanes;
+  for (const rank self : task.ranks) lanes.try_emplace(self, where, self, task.lane);
   for (std::size_t round = 0; round < task.rounds; ++round) {
     batch.fill(round);
-    for (auto& [self, move] : batch.copies_in()) asked.add("thread: copy", where.ask(self, std::move(move)));
+    for (auto& [self, move] : batch.copies_in()) asked.add("thread: copy", lanes.at(self).ask(std::move(move)));
     if (!asked.settle()) return;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       auto parts = batch.request(i);
       if (to_world)
         asked.add("thread: all_reduce, world", where.ask(std::move(parts)));
       else
-        asked.add("thread: all_reduce, rank", where.ask(task.ranks.front(), std::move(parts.front())));
+        asked.add("thread: all_reduce, rank", lanes.at(task.ranks.front()).ask(std::move(parts.front())));
     }
     asked.add(to_world ? "thread: barrier, world" : "thread: barrier, rank",
-              to_world ? where.barrier() : where.ask(task.ranks.front(), barrier{}));
+              to_world ? where.barrier() : lanes.at(task.ranks.front()).ask(barrier{}));
     if (!asked.settle()) return;
-    for (auto& [self, move] : batch.copies_out()) asked.add("thread: copy", where.ask(self, std::move(move)));
+    for (auto& [self, move] : batch.copies_out()) asked.add("thread: copy", lanes.at(self).ask(std::move(move)));
     if (!asked.settle()) return;
     const std::size_t wrong = batch.wrong_results();
     books.verified(batch.size() - wrong, wrong);

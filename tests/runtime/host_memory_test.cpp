@@ -173,6 +173,7 @@ TROUPE_WORLD_TEST(2, "a rank that waits for its peer among the chunks is given u
                   "[runtime][staging][ONE-1][BUF-1][TIM-1]") {
   settings.host_staging.chunk_bytes = 16U << 10U;
   settings.limits.hang = 500ms;
+  settings.ordering = ordering::caller; // else nothing would be launched
   settings.limits.launch = 1s;
   const auto reports = unreturned_count();
   const auto kind = GENERATE(memory_kind::pinned, memory_kind::pageable);

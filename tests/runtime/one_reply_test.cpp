@@ -167,6 +167,7 @@ TROUPE_WORLD_TEST(2, "a request for another epoch is rejected with the present o
 TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the hang verdict fails the world (TIM-1)",
                   "[runtime]") {
   settings.limits.hang = 100ms;
+  settings.ordering = ordering::caller; // else nothing would be launched
   runtime rt{settings};
   world where = rt.form_world();
   auto lonely = where.ask(rank{0}, barrier{}, 20ms);

@@ -1,0 +1,122 @@
+/// Puts the requests of all worlds that share GPUs into one order and sends them to the ranks' pipelines in it (ORD-1).
+#pragma once
+
+#include <troupe/collectives/rank_pipeline.hpp>
+#include <troupe/collectives/registered_pool.hpp>
+#include <troupe/collectives/sequencing/sequencer.hpp>
+#include <troupe/collectives/sequencing/turns.hpp>
+#include <troupe/completion/polled.hpp>
+#include <troupe/completion/poller.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+class ordered_world;
+
+/// A validated request of one rank, to be matched with those of its peers.
+struct lane_request {
+  operation what;
+  ticket name;
+  nanoseconds deadline{0}; ///< From now to the reply.
+  answer reply;
+  lane where{};
+  std::uint64_t client = 0;
+  std::optional<std::uint64_t> position{};
+};
+
+/// Two worlds on the same GPUs must reach every one of them in the same order: if one GPU is given A before B and the
+/// other B before A, each waits for what the other has not begun. So one arbiter stands above all worlds that share
+/// GPUs, and whatever is for several pipelines goes through it.
+///
+/// Nobody waits for it: see turns. The poller calls it for deadlines.
+/// Threads: safe from any.
+class arbiter final : public polled, public std::enable_shared_from_this<arbiter> {
+public:
+  arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits = {});
+  ~arbiter() override;
+
+  /// A way in for a world whose ranks all live in this process; \p ranks are their pipelines, in rank order.
+  /// \p on_straggling hears of operations whose peers are late; it must neither block nor throw.
+  [[nodiscard]] std::shared_ptr<ordered_world>
+  open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
+             std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {});
+
+  bool poll(time_point now) override;
+  /// Requests that wait for peers.
+  [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
+
+private:
+  friend class ordered_world;
+  class joining;
+
+  void settle();
+  void release(std::span<std::unique_ptr<sequenced>> together);
+  void refuse(sequencing_effects::refusal& one);
+  void complete(absence_report& report, const ordered_world& world) const;
+  void end_round();
+
+  std::shared_ptr<const clock> time_;
+  std::weak_ptr<troupe::poller> poller_;
+  std::atomic<std::uint32_t> next_world_{0};
+  std::atomic<std::size_t> waiting_{0};
+  std::atomic<time_point> due_{time_point::max()};
+  std::atomic<bool> expiring_{false};
+
+  // Touched in turns alone.
+  sequencer order_;
+  sequencing_effects effects_;
+  std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
+
+  turns turns_; ///< Last: what it runs uses all of the above.
+};
+
+/// One world's way into the order. Threads: safe from any; requests of one thread keep their order.
+class ordered_world : public std::enable_shared_from_this<ordered_world> {
+public:
+  /// Made by arbiter::open_world().
+  ordered_world(std::shared_ptr<arbiter> above, std::uint32_t number, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                std::function<void(std::shared_ptr<const absence_report>)> on_straggling);
+
+  /// One rank's part of an operation: released when its peers have asked for theirs.
+  void ask(rank self, lane_request asked);
+  /// An operation of all ranks, validated: \p parts and \p answers in rank order.
+  void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, std::vector<answer> answers);
+
+  /// Takes back what has not been released; nothing else happens where there is no such request.
+  void cancel(rank self, lane where, std::uint64_t position);
+  /// A client of \p self has ended: what it waits for is withdrawn, its peers are told, its lanes are free.
+  void withdraw(rank self, std::uint64_t client, error why);
+
+  /// Requests on memory of \p pool must name the same place on every rank.
+  void add_registered(std::shared_ptr<registered_pool> pool);
+  /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The future is
+  /// ready when that is so.
+  [[nodiscard]] std::shared_future<void> hold();
+  /// Refuses what waits for peers, and whatever comes later, with \p why.
+  void close(error why);
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+
+private:
+  friend class arbiter;
+  [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
+
+  std::shared_ptr<arbiter> above_;
+  std::uint32_t number_;
+  std::vector<std::shared_ptr<rank_pipeline>> ranks_;
+  std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
+
+  // Touched in turns alone.
+  std::vector<std::shared_ptr<registered_pool>> registered_;
+  error closed_;
+};
+
+} // namespace troupe

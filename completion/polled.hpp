@@ -1,0 +1,23 @@
+/// What the poller looks at.
+#pragma once
+
+#include <troupe/completion/clock.hpp>
+
+#include <cstddef>
+
+namespace troupe {
+
+class polled {
+public:
+  polled() = default;
+  polled(const polled&) = delete;
+  polled& operator=(const polled&) = delete;
+  virtual ~polled() = default;
+
+  /// From the poller's thread alone. Answers whatever can be answered; returns whether there was anything.
+  virtual bool poll(time_point now) = 0;
+  /// Something to look after: while this is 0 the poller may sleep until it is notified.
+  [[nodiscard]] virtual std::size_t load() const noexcept = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,60 @@
+#include <troupe/runtime/rank_lane.hpp>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Apart from those of actors, which CAF counts from 1.
+std::uint64_t next_client() noexcept {
+  static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+} // namespace
+
+rank_lane::rank_lane(world where, rank whom, lane which)
+  : world_{std::move(where)}, whom_{whom}, lane_{which}, client_{next_client()} {}
+
+rank_lane::rank_lane(rank_lane&& other) noexcept
+  : world_{other.world_}, whom_{other.whom_}, lane_{other.lane_}, client_{std::exchange(other.client_, 0)} {}
+
+rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
+  if (this == &other) return *this;
+  leave();
+  world_ = other.world_;
+  whom_ = other.whom_;
+  lane_ = other.lane_;
+  client_ = std::exchange(other.client_, 0);
+  return *this;
+}
+
+rank_lane::~rank_lane() {
+  leave();
+}
+
+std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
+  auto [reply, future] = make_future_answer();
+  compat::post(world_.collective(whom_), posted_request{{std::move(what), world_.epoch(), deadline, lane_},
+                                                        std::make_shared<answer>(std::move(reply)),
+                                                        client_});
+  return std::move(future);
+}
+
+void rank_lane::cancel(std::uint64_t position) {
+  compat::post(world_.collective(whom_), cancel_request{lane_, position});
+}
+
+void rank_lane::leave() noexcept {
+  if (client_ == 0) return;
+  // A world that has ended has nothing to take back, and its handle to the actor is gone.
+  try {
+    if (const auto& to = world_.collective(whom_)) compat::post(to, leave_lane{client_});
+  } catch (const exception&) {
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,45 @@
+/// A lane at one rank, for a plain thread: where its requests are asked in order.
+#pragma once
+
+#include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/runtime/world.hpp>
+
+#include <cstdint>
+#include <future>
+
+namespace troupe {
+
+/// The client of a lane at a rank. Each rank of an operation is asked by a client of its own, in lanes of one name:
+/// what the k-th call of each asks for is one operation of all.
+///
+/// Lifetime: what waits for its peers when this ends is taken back (errc::cancelled), and they are told; the lane is
+/// then free for another client, which goes on at the next position.
+/// Threads: one at a time.
+class rank_lane {
+public:
+  /// Takes the lane with its first request: where another client has it, that is refused with invalid_argument.
+  rank_lane(world where, rank whom, lane which);
+  rank_lane(rank_lane&& other) noexcept;
+  rank_lane& operator=(rank_lane&& other) noexcept;
+  ~rank_lane();
+
+  /// Never blocks. Order: that of the calls, on the rank's GPU too. The future is answered once, and throws
+  /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
+  /// not ask, busy where too many wait for them, mismatch where they ask for something else.
+  [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline);
+  /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
+  void cancel(std::uint64_t position);
+  [[nodiscard]] const world& where() const noexcept { return world_; }
+  [[nodiscard]] rank whom() const noexcept { return whom_; }
+
+private:
+  void leave() noexcept;
+
+  world world_;
+  rank whom_;
+  lane lane_;
+  std::uint64_t client_ = 0; ///< 0: moved from.
+};
+
+} // namespace troupe
