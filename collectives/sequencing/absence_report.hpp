@@ -21,7 +21,7 @@ struct operation_mark {
 
 struct absence_report {
   struct standing {
-    troupe::rank rank;
+    troupe::rank rank{};
     bool participates = false;                     ///< In the operation that waits.
     bool asked = false;                            ///< For it.
     std::optional<operation_mark> last_asked{};    ///< The newest request of this rank, in any lane of the world.
@@ -38,7 +38,10 @@ struct absence_report {
   [[nodiscard]] std::vector<troupe::rank> missing() const;
 };
 
-/// "rank 0 has waited 2.0 s for all_reduce of 1024 f32, sum in lane decode: ranks 2, 3 have not asked; rank 2's last …"
+/// "all_reduce of 1024 f32, sum in lane decode has waited 2.0 s: ranks 2, 3 have not asked, ranks 0, 1 have; rank 2
+/// last asked for barrier (lane decode, request 7), …": of many ranks the first eight.
 [[nodiscard]] std::string describe(const absence_report& report);
+/// "2.0 s", "150.0 ms".
+[[nodiscard]] std::string describe(nanoseconds span);
 
 } // namespace troupe

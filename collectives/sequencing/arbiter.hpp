@@ -65,7 +65,6 @@ private:
 
   std::shared_ptr<const clock> time_;
   std::weak_ptr<troupe::poller> poller_;
-  std::atomic<std::uint32_t> next_world_{0};
   std::atomic<std::size_t> waiting_{0};
   std::atomic<time_point> due_{time_point::max()};
   std::atomic<bool> expiring_{false};
@@ -82,7 +81,7 @@ private:
 class ordered_world : public std::enable_shared_from_this<ordered_world> {
 public:
   /// Made by arbiter::open_world().
-  ordered_world(std::shared_ptr<arbiter> above, std::uint32_t number, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+  ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling);
 
   /// One rank's part of an operation: released when its peers have asked for theirs.
@@ -110,13 +109,12 @@ private:
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
 
   std::shared_ptr<arbiter> above_;
-  std::uint32_t number_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
 
   // Touched in turns alone.
+  std::uint32_t number_ = 0;
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  error closed_;
 };
 
 } // namespace troupe

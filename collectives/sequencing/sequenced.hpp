@@ -15,7 +15,7 @@ namespace troupe {
 /// Who asks, where, and since when.
 struct sequencing_terms {
   std::uint32_t world = 0; ///< Of sequencer::open_world().
-  troupe::rank rank;
+  troupe::rank rank{};
   troupe::lane lane{};
   std::uint64_t client = 0; ///< Who owns the lane at this rank; 0 is nobody in particular, and any may join it.
   /// What the client takes for its place in the lane, from 0: checked, so that a message that was lost or doubled is
@@ -36,6 +36,10 @@ public:
 
   [[nodiscard]] const sequencing_terms& terms() const noexcept { return terms_; }
   [[nodiscard]] virtual const operation& what() const noexcept = 0;
+
+protected:
+  /// Before it is asked, where the world's number was not known at first.
+  void belongs_to(std::uint32_t world) noexcept { terms_.world = world; }
 
 private:
   friend class sequencer;

@@ -51,8 +51,8 @@ public:
   sequencer& operator=(const sequencer&) = delete;
   ~sequencer();
 
-  /// A world of \p size ranks, all of which will ask here, under a \p number of the caller's that no world has had.
-  void open_world(std::uint32_t number, int size);
+  /// A world of \p size ranks, all of which will ask here. Returns its number, which is not used again.
+  [[nodiscard]] std::uint32_t open_world(int size);
   /// Refuses what waits there, and whatever is asked later, with \p why.
   void close_world(std::uint32_t world, const error& why, sequencing_effects& effects);
 

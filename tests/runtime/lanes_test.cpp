@@ -159,7 +159,8 @@ TROUPE_WORLD_TEST(2, "sends meet receives by tag, whatever order they are asked 
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
-  const buffer got[] = {where.allocate(rank{1}, values[0].size_bytes()), where.allocate(rank{1}, values[0].size_bytes())};
+  const buffer got[] = {where.allocate(rank{1}, values[0].size_bytes()),
+                        where.allocate(rank{1}, values[0].size_bytes())};
   // Of two lanes, since within one a rank's requests are done in the order asked.
   auto left = open_lanes(where, "left");
   auto right = open_lanes(where, "right");
@@ -225,10 +226,9 @@ TROUPE_WORLD_TEST(2, "a gap and a repetition in a lane are noticed", "[runtime]"
   runtime rt{settings};
   world where = rt.form_world();
   const auto ask = [&](rank whom, std::uint64_t position) {
-    return where.ask(whom, rank_request{.what = barrier{},
-                                        .epoch = where.epoch(),
-                                        .lane = lane::named("counted"),
-                                        .position = position});
+    return where.ask(
+        whom,
+        rank_request{.what = barrier{}, .epoch = where.epoch(), .lane = lane::named("counted"), .position = position});
   };
   auto left = ask(rank{0}, 0);
   CHECK(failure_of(ask(rank{0}, 2)).text.find("gap") != std::string::npos);
@@ -265,7 +265,8 @@ TROUPE_WORLD_TEST(2, "a stop answers what still waits for peers", "[runtime]") {
 TROUPE_WORLD_TEST(4, "sub-worlds and their parent share one order (ORD-1)", "[runtime]") {
   runtime rt{settings};
   world where = rt.form_world();
-  auto halves = where.split({{.name = "low", .members = {rank{0}, rank{1}}}, {.name = "high", .members = {rank{2}, rank{3}}}});
+  auto halves =
+      where.split({{.name = "low", .members = {rank{0}, rank{1}}}, {.name = "high", .members = {rank{2}, rank{3}}}});
   std::vector<std::thread> clients;
   std::atomic<int> failed{0};
   const auto run = [&](world in, std::string name) {
