@@ -33,11 +33,11 @@ collective_actor::behavior_type collective_actor::make_behavior() {
 }
 
 std::uint64_t collective_actor::known_client() {
-  const auto sender = current_sender();
-  if (!sender) return 0;
-  const std::uint64_t client = sender->id();
+  const auto asker = current_sender();
+  if (!asker) return 0;
+  const std::uint64_t client = asker->id();
   if (clients_.insert(client).second)
-    watches_.add(this, caf::actor_cast<caf::actor>(sender), [this, client](const caf::error& reason) {
+    watches_.add(this, caf::actor_cast<caf::actor>(asker), [this, client](const caf::error& reason) {
       clients_.erase(client);
       state_.forget(client, {.code = errc::abandoned, .text = "its client actor has ended: " + to_string(reason)});
     });

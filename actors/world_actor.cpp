@@ -214,9 +214,9 @@ void world_actor::hold() {
     return;
   }
   for (const auto& one : pipelines_) one->hold();
-  std::promise<void> done;
-  done.set_value();
-  held_ = done.get_future().share();
+  std::promise<void> at_once;
+  at_once.set_value();
+  held_ = at_once.get_future().share();
 }
 
 void world_actor::close_gates(const error& reason) {

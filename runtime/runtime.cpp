@@ -188,6 +188,8 @@ world runtime::form_world(const world_options& options) {
                   .backend = p.selected.collectives,
                   .helpers = p.helpers,
                   .board = std::make_shared<world_board>(),
+                  .above = p.above,
+                  .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines};
   auto shared = std::make_shared<world::core>();
   {
@@ -200,8 +202,6 @@ world runtime::form_world(const world_options& options) {
       shared->pools.push_back(p.pools[where]);
     }
     plan.services = p.services;
-    plan.above = p.above;
-    plan.ordering = p.settings.ordering;
     std::vector<std::shared_ptr<device>> used;
     for (const local_rank& one : plan.locals) used.push_back(one.where);
     plan.services.able = std::make_shared<const capabilities>(p.selected.collectives->examine(used));

@@ -20,6 +20,7 @@ public:
   void take(std::unique_ptr<turn> self) noexcept override {
     static_cast<void>(self.release());
     arbiter& above = *world_->above_;
+    belongs_to(world_->number_);
     above.order_.ask(std::unique_ptr<sequenced>{this}, above.effects_);
     above.settle();
   }
@@ -37,11 +38,10 @@ arbiter::~arbiter() = default;
 std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling) {
-  const std::uint32_t number = next_world_.fetch_add(1, std::memory_order_relaxed);
-  auto made = std::make_shared<ordered_world>(shared_from_this(), number, std::move(ranks), std::move(on_straggling));
-  turns_.run([this, made, number] {
-    order_.open_world(number, made->size());
-    worlds_.emplace(number, made);
+  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling));
+  turns_.run([this, made] {
+    made->number_ = order_.open_world(made->size());
+    worlds_.emplace(made->number_, made);
   });
   return made;
 }
@@ -119,15 +119,13 @@ void arbiter::end_round() {
     if (const auto awake = poller_.lock()) awake->notify();
 }
 
-ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::uint32_t number,
-                             std::vector<std::shared_ptr<rank_pipeline>> ranks,
+ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                              std::function<void(std::shared_ptr<const absence_report>)> on_straggling)
-  : above_{std::move(above)}, number_{number}, ranks_{std::move(ranks)}, on_straggling_{std::move(on_straggling)} {}
+  : above_{std::move(above)}, ranks_{std::move(ranks)}, on_straggling_{std::move(on_straggling)} {}
 
 void ordered_world::ask(rank self, lane_request asked) {
   const time_point now = above_->time_->now();
-  const sequencing_terms terms{.world = number_,
-                               .rank = self,
+  const sequencing_terms terms{.rank = self,
                                .lane = asked.where,
                                .client = asked.client,
                                .position = asked.position,

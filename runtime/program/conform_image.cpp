@@ -133,7 +133,7 @@ std::string conform_image::describe_fault(const slot& one, std::size_t at, std::
   const std::size_t width = troupe::size_bytes(type);
   const auto seen = seen_.host_span<std::byte>();
   const auto before = before_.host_span<std::byte>();
-  const std::string whose = "rank " + to_string(owner_) + ", " + std::string{one.range.role} + ": ";
+  const std::string whose = "rank " + std::to_string(one.range.owner) + ", " + std::string{one.range.role} + ": ";
   if (wrong == 0) {
     const std::size_t behind = one.front + one.range.count * width;
     const std::string where = at < one.front ? std::to_string(one.front - at) + " bytes before its front"

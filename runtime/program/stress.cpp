@@ -26,7 +26,11 @@ struct order_options {
 
 int run(const order_options& options) {
   const auto began = std::chrono::steady_clock::now();
-  runtime rt{options.runtime.settings()};
+  configuration settings = options.runtime.settings();
+  // A client asks for a whole step at once, so that none of it may be refused as too far ahead.
+  settings.sequencing.lead =
+      std::max(settings.sequencing.lead, options.clients * options.lanes * stress_window * requests_of_a_step);
+  runtime rt{std::move(settings)};
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
 

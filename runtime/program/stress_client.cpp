@@ -114,15 +114,15 @@ private:
     ++in.under_way;
     ++under_way_;
     operation what = mine.parts.size() == 1 ? std::move(mine.parts.front()) : operation{std::move(mine)};
-    auto all = std::make_shared<std::size_t>(3); // replies that are missing
+    auto all = std::make_shared<std::size_t>(requests_of_a_step); // replies that are missing
     const bool has_memory = !place->placed.empty();
     if (!has_memory) *all = 1;
-    if (has_memory) request(in, step, place->image.upload(), false, place, all);
-    request(in, step, std::move(what), true, place, all);
-    if (has_memory) request(in, step, place->image.download(), false, place, all);
+    if (has_memory) ask_rank(in, step, place->image.upload(), false, place, all);
+    ask_rank(in, step, std::move(what), true, place, all);
+    if (has_memory) ask_rank(in, step, place->image.download(), false, place, all);
   }
 
-  void request(own_lane& in, const stress_step& step, operation what, bool is_operation, slot* place,
+  void ask_rank(own_lane& in, const stress_step& step, operation what, bool is_operation, slot* place,
                const std::shared_ptr<std::size_t>& missing) {
     scene_.ledger.asked(1);
     rank_request asked{.what = std::move(what), .epoch = epoch_, .lane = in.name};

@@ -32,6 +32,7 @@ struct stress_scene {
 
 /// Its memory: takes a place in each lane, so that several operations of a lane are under way.
 inline constexpr std::size_t stress_window = 3;
+inline constexpr std::size_t requests_of_a_step = 3; ///< At most, at each rank.
 
 /// Spawns an actor that asks \p self for its part of each step of the task: to copy the inputs to the device, to do the
 /// operation and to copy the results back, all in the lane at once, so that the lane's order is tried too. It then
