@@ -1,0 +1,69 @@
+/// A set of memory ranges, read or written, that tells whether another may be used at the same time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+struct memory_range {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0; ///< Behind the last byte.
+  bool written = false;
+};
+
+/// Kept disjoint and in order. What overlaps is joined, and counts as written if any of it is.
+class memory_ranges {
+public:
+  void clear() noexcept { all_.clear(); }
+
+  /// Whether \p one overlaps with any and one of the two is written.
+  [[nodiscard]] bool conflicts(const memory_range& one) const noexcept {
+    for (std::size_t at = first_behind(one.begin); at < all_.size() && all_[at].begin < one.end; ++at)
+      if (one.written || all_[at].written()) return true;
+    return false;
+  }
+
+  void add(const memory_range& one) {
+    const std::size_t at = first_behind(one.begin);
+    if (at == all_.size() || one.end <= all_[at].begin) {
+      all_.insert(all_.begin() + static_cast<std::ptrdiff_t>(at), entry{one});
+      return;
+    }
+    memory_range whole = one;
+    std::size_t last = at;
+    for (; last < all_.size() && all_[last].begin < one.end; ++last) {
+      whole.begin = std::min(whole.begin, all_[last].begin);
+      whole.end = std::max(whole.end, all_[last].end());
+      whole.written = whole.written || all_[last].written();
+    }
+    all_[at] = entry{whole};
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(at + 1), all_.begin() + static_cast<std::ptrdiff_t>(last));
+  }
+
+private:
+  /// Small, since insertion moves many: addresses leave a bit for the flag.
+  struct entry {
+    explicit entry(const memory_range& one) noexcept
+      : begin{one.begin}, end_and_written{one.end << 1U | (one.written ? 1U : 0U)} {}
+    [[nodiscard]] std::uintptr_t end() const noexcept { return end_and_written >> 1U; }
+    [[nodiscard]] bool written() const noexcept { return (end_and_written & 1U) != 0; }
+
+    std::uintptr_t begin;
+    std::uintptr_t end_and_written;
+  };
+
+  /// The first that ends behind \p address. Memory is mostly used in ascending order, so the end is looked at first.
+  [[nodiscard]] std::size_t first_behind(std::uintptr_t address) const noexcept {
+    if (all_.empty() || all_.back().end() <= address) return all_.size();
+    const auto found = std::ranges::partition_point(all_, [address](const entry& one) { return one.end() <= address; });
+    return static_cast<std::size_t>(found - all_.begin());
+  }
+
+  std::vector<entry> all_;
+};
+
+} // namespace troupe
