@@ -2,6 +2,10 @@
 
 namespace troupe {
 
+void communicator::launch_together(std::span<const operation* const>, stream_ref) {
+  throw exception{errc::unsupported, "this kind of communicator launches one operation at a time: set fusion to off"};
+}
+
 std::shared_ptr<communicator> communicator::split(const split_seat&) {
   throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
 }

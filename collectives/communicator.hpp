@@ -47,6 +47,11 @@ public:
   /// Enqueues a validated collective. Returns when it is in the stream.
   /// Errors: thrown when it could not be enqueued; the communicator must then be considered failed.
   virtual void launch(const operation& what, stream_ref stream) = 0;
+  /// Enqueues several by one launch, in one order with whatever launch() enqueues. All ranks do so with the same
+  /// operations in the same order; one that takes no part in some of them leaves these out. Operations of a group lie
+  /// beside the rest. No copies, no barriers, and none that overlaps another in memory with a writer among them.
+  /// Order: none among \p all. Errors: as launch(), of all of them: part may have been enqueued (GRP-1).
+  virtual void launch_together(std::span<const operation* const> all, stream_ref stream);
 
   /// Throws if an error has been seen asynchronously.
   virtual void check() = 0;

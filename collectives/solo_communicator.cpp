@@ -1,6 +1,8 @@
+#include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/pooled_region.hpp>
-#include <troupe/collectives/signature.hpp>
 #include <troupe/collectives/solo_communicator.hpp>
+
+#include <vector>
 
 namespace troupe {
 
@@ -46,19 +48,24 @@ struct solo_launch {
          what.send_parts.counts[0], what.type, stream);
   }
   void operator()(const group& what) const {
-    const auto asked = signatures_of(what);
+    std::vector<const operation*> parts;
+    for (const operation& one : what.parts) parts.push_back(&one);
+    together(parts);
+  }
+
+  void together(std::span<const operation* const> all) const {
+    const launch_parts parts = parts_of_launch(all);
     std::vector<const send*> sends;
     std::vector<const recv*> recvs;
-    for (const std::size_t i : point_to_point_order(asked)) {
-      if (const auto* one = std::get_if<send>(&what.parts[i])) sends.push_back(one);
-      if (const auto* one = std::get_if<recv>(&what.parts[i])) recvs.push_back(one);
+    for (const operation* each : parts.transfers) {
+      if (const auto* one = std::get_if<send>(each)) sends.push_back(one);
+      if (const auto* one = std::get_if<recv>(each)) recvs.push_back(one);
     }
     if (sends.size() != recvs.size())
       throw exception{errc::mismatch, "a world of one rank sends to itself: give a recv for each send"};
     for (std::size_t i = 0; i < sends.size(); ++i)
       move(recvs[i]->memory, 0, sends[i]->memory, 0, sends[i]->count, sends[i]->type, stream);
-    for (std::size_t i = 0; i < what.parts.size(); ++i)
-      if (!asked[i].is_point_to_point()) std::visit(*this, what.parts[i]);
+    for (const operation* one : parts.collectives) std::visit(*this, *one);
   }
 };
 
@@ -70,6 +77,10 @@ std::shared_ptr<registered_region> solo_communicator::allocate_region(std::size_
 
 void solo_communicator::launch(const operation& what, stream_ref stream) {
   std::visit(solo_launch{stream, scale_}, what);
+}
+
+void solo_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+  solo_launch{stream, scale_}.together(all);
 }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 #include <troupe/collectives/solo_scale.hpp>
 
 #include <memory>
+#include <span>
 
 namespace troupe {
 
@@ -16,6 +17,7 @@ public:
 
   void init() override {}
   void launch(const operation& what, stream_ref stream) override;
+  void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override {}
   void abort() override {}
   void destroy() override {}

@@ -79,9 +79,14 @@ public:
   }
 
   void launch(const operation& what, stream_ref stream) override {
+    const operation* const one = &what;
+    launch_together({&one, 1}, stream);
+  }
+
+  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
     driver_.enqueue(where()->id(), stream.native(),
-                    std::make_unique<meeting_task>(place_, order_.next(what, self(), world_size())));
+                    std::make_unique<meeting_task>(place_, order_.next(all, self(), world_size())));
   }
 
   void check() override { place_->check(self()); }

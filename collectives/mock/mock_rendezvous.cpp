@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -51,6 +52,15 @@ std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_laun
     text += name_ranks(ranks) + " asked for " + what;
   }
   return text;
+}
+
+/// "all_reduce of 4 f32, sum", or "3 together: all_reduce of 4 f32, sum; …".
+std::string describe_all(std::span<const operation* const> all) {
+  if (all.size() == 1) return describe(*all.front());
+  constexpr std::size_t most = 4;
+  std::string text = std::to_string(all.size()) + " together";
+  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) text += (i == 0 ? ": " : "; ") + describe(*all[i]);
+  return all.size() > most ? text + "; …" : text;
 }
 
 error find_disagreement(const std::vector<mock_launch*>& launches) {
@@ -209,9 +219,10 @@ void mock_rendezvous::abort(rank self) noexcept {
   joined_changed_.notify_all();
 }
 
-mock_launch mock_order::next(const operation& what, rank self, int world_size) {
-  mock_launch made{.self = self, .text = describe(what)};
-  std::vector<mock_call> calls = calls_of(what, self, world_size);
+mock_launch mock_order::next(std::span<const operation* const> all, rank self, int world_size) {
+  mock_launch made{.self = self, .text = describe_all(all)};
+  std::vector<mock_call> calls;
+  for (const operation* one : all) std::ranges::move(calls_of(*one, self, world_size), std::back_inserter(calls));
   std::vector<signature> asked;
   for (const mock_call& one : calls) asked.push_back(one.what);
   for (const std::size_t i : point_to_point_order(asked)) {

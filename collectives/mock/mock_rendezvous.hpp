@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,7 @@ struct mock_launch {
   std::optional<std::uint64_t> ordinal{}; ///< Among the launches that have collectives.
   std::vector<mock_call> collectives{};
   std::vector<transfer> transfers{};
-  std::string text; ///< describe() of the operation, for people.
+  std::string text; ///< describe() of the operations, for people.
 
   bool arrived = false;
   std::size_t pending = 0;
@@ -44,7 +45,8 @@ struct mock_launch {
 /// Numbers the launches of one rank, as its communicator makes them.
 class mock_order {
 public:
-  [[nodiscard]] mock_launch next(const operation& what, rank self, int world_size);
+  /// Of one operation, or of several that are launched together.
+  [[nodiscard]] mock_launch next(std::span<const operation* const> all, rank self, int world_size);
 
 private:
   std::uint64_t collectives_ = 0;

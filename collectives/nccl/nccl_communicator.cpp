@@ -1,6 +1,5 @@
 #include <troupe/collectives/nccl/nccl_call.hpp>
 #include <troupe/collectives/nccl/nccl_communicator.hpp>
-#include <troupe/collectives/nccl/nccl_enqueue.hpp>
 #include <troupe/collectives/nccl/nccl_region.hpp>
 #include <troupe/collectives/pooled_region.hpp>
 #include <troupe/device/unreturned.hpp>
@@ -204,13 +203,26 @@ void nccl_communicator::register_region(registered_region& region) {
 
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
-  const nccl_enqueued outcome = enqueue(what, {.nccl = nccl_,
-                                               .communicator = stay.handle(),
-                                               .stream = as_cuda(stream),
-                                               .self = self(),
-                                               .world_size = world_size(),
-                                               .barrier_word = barrier_word_->address()});
+  const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
   if (std::holds_alternative<barrier>(what)) barrier_word_->used_in(stream);
+  end_launch(outcome);
+}
+
+void nccl_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+  const visit stay{*this};
+  end_launch(enqueue_together(all, target(stay.handle(), stream)));
+}
+
+nccl_target nccl_communicator::target(ncclComm_t handle, stream_ref stream) const noexcept {
+  return {.nccl = nccl_,
+          .communicator = handle,
+          .stream = as_cuda(stream),
+          .self = self(),
+          .world_size = world_size(),
+          .barrier_word = barrier_word_->address()};
+}
+
+void nccl_communicator::end_launch(const nccl_enqueued& outcome) const {
   const ncclResult_t result = wait_out(outcome.result);
   if (result == ncclSuccess) [[likely]]
     return;

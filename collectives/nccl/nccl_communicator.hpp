@@ -4,6 +4,7 @@
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/nccl/nccl_barrier_word.hpp>
 #include <troupe/collectives/nccl/nccl_config.hpp>
+#include <troupe/collectives/nccl/nccl_enqueue.hpp>
 #include <troupe/collectives/nccl/nccl_functions.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -40,6 +42,7 @@ public:
 
   void init() override;
   void launch(const operation& what, stream_ref stream) override;
+  void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override;
   /// A second call returns at once, without waiting for the first. Also ends a destroy() that is stuck.
   void abort() override;
@@ -57,6 +60,8 @@ private:
   void form();
   void form_from_parent();
   void end_forming(ncclResult_t result, const char* call);
+  [[nodiscard]] nccl_target target(ncclComm_t handle, stream_ref stream) const noexcept;
+  void end_launch(const nccl_enqueued& outcome) const;
   [[nodiscard]] ncclResult_t wait_out(ncclResult_t result) const;
   [[nodiscard]] error aborted(const char* during) const;
 

@@ -1,5 +1,5 @@
+#include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/nccl/nccl_enqueue.hpp>
-#include <troupe/collectives/signature.hpp>
 
 #include <optional>
 #include <vector>
@@ -142,12 +142,19 @@ public:
   }
 
   void operator()(const group& what) {
+    std::vector<const operation*> parts;
+    parts.reserve(what.parts.size());
+    for (const operation& one : what.parts) parts.push_back(&one);
+    together(parts);
+  }
+
+  /// In one group, whatever they are.
+  void together(std::span<const operation* const> all) {
     open_group();
     // NCCL has no tags: between two ranks it pairs sends and receives in the order of the calls.
-    const auto asked = signatures_of(what);
-    for (std::size_t i = 0; i < what.parts.size(); ++i)
-      if (!asked[i].is_point_to_point()) std::visit(*this, what.parts[i]);
-    for (const std::size_t i : point_to_point_order(asked)) std::visit(*this, what.parts[i]);
+    const launch_parts parts = parts_of_launch(all);
+    for (const operation* one : parts.collectives) std::visit(*this, *one);
+    for (const operation* one : parts.transfers) std::visit(*this, *one);
   }
 
 private:
@@ -232,6 +239,12 @@ ncclDataType_t as_nccl(dtype type) {
 nccl_enqueued enqueue(const operation& what, const nccl_target& target) {
   nccl_launch launch{target};
   std::visit(launch, what);
+  return launch.finish();
+}
+
+nccl_enqueued enqueue_together(std::span<const operation* const> all, const nccl_target& target) {
+  nccl_launch launch{target};
+  launch.together(all);
   return launch.finish();
 }
 

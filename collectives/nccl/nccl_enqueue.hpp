@@ -6,6 +6,8 @@
 #include <troupe/collectives/operation.hpp>
 #include <troupe/device/stream.hpp>
 
+#include <span>
+
 namespace troupe {
 
 /// Where an operation goes.
@@ -27,6 +29,8 @@ struct nccl_enqueued {
 /// Enqueues a validated operation by one launch: whatever takes several calls is one group, which is closed on every
 /// path (GRP-1). On the launcher's thread only, since NCCL's group state is the thread's.
 [[nodiscard]] nccl_enqueued enqueue(const operation& what, const nccl_target& target);
+/// The same for several, in one group.
+[[nodiscard]] nccl_enqueued enqueue_together(std::span<const operation* const> all, const nccl_target& target);
 
 [[nodiscard]] ncclDataType_t as_nccl(dtype type);
 
