@@ -1,10 +1,7 @@
-#include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 
-#include <algorithm>
 #include <future>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 
@@ -13,41 +10,7 @@ namespace {
 /// How long close() lets the poller see what the device has finished.
 constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 
-/// The ready events an operation waits for.
-std::vector<const event*> ready_events(const operation& what) {
-  std::vector<const event*> found;
-  visit_operands(what, [&](const operand& one, std::string_view) {
-    if (one.ready) found.push_back(one.ready.get());
-  });
-  return found;
-}
-
 } // namespace
-
-/// An accepted request: holds descriptors, buffers and events until the outcome (BUF-1).
-class rank_pipeline::call final : public in_flight {
-public:
-  call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what)
-    : in_flight{name, formed_in, deadline, std::move(reply)},
-      what_{std::move(what)},
-      ready_{ready_events(what_)},
-      is_staged_{staging_of(what_) != staging::none} {}
-
-  [[nodiscard]] const operation& what() const noexcept { return what_; }
-  [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
-  [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
-  [[nodiscard]] staging_hold& staged() noexcept { return staged_; }
-
-  [[nodiscard]] bool inputs_ready() const override {
-    return std::ranges::all_of(ready_, [](const event* one) { return one->reached(); });
-  }
-
-private:
-  operation what_;
-  std::vector<const event*> ready_; ///< Held by what_.
-  bool is_staged_;
-  staging_hold staged_;
-};
 
 std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services, std::shared_ptr<communicator> peers,
                                                      std::weak_ptr<launcher> hand, epoch formed_in,
@@ -114,31 +77,6 @@ void rank_pipeline::begin() {
   if (const auto hand = launcher_.lock()) hand->watch(weak_from_this());
 }
 
-void rank_pipeline::submit(ticket name, operation what, nanoseconds deadline, answer reply) {
-  const time_point now = services_.time->now();
-  auto accepted = std::make_shared<call>(name, epoch_, later(now, deadline), std::move(reply), std::move(what));
-  accepted->accepted_at(now);
-  {
-    const std::lock_guard lock{submit_guard_};
-    track_->push(accepted);
-    if (held_)
-      waiting_.push_back(std::move(accepted));
-    else
-      enqueue(accepted);
-  }
-  services_.poller->notify();
-}
-
-void rank_pipeline::enqueue(const std::shared_ptr<call>& accepted) {
-  if (!post([self = shared_from_this(), accepted] { self->launch(*accepted); }))
-    accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
-}
-
-void rank_pipeline::hold() {
-  const std::lock_guard lock{submit_guard_};
-  held_ = true;
-}
-
 void rank_pipeline::settle() {
   where()->api().enter_thread(where()->id());
   const auto launched = std::make_shared<std::promise<std::shared_ptr<stream>>>();
@@ -151,42 +89,10 @@ void rank_pipeline::settle() {
   if (failed()) throw exception{mark_->why()};
 }
 
-void rank_pipeline::resume() {
-  {
-    const std::lock_guard lock{submit_guard_};
-    held_ = false;
-    for (const auto& one : waiting_) enqueue(one);
-    waiting_.clear();
-  }
-  services_.poller->notify();
-}
-
 bool rank_pipeline::post(launcher::job work) {
   const auto hand = launcher_.lock();
   if (hand) hand->post(std::move(work));
   return hand != nullptr;
-}
-
-void rank_pipeline::launch(call& one) {
-  if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
-  try {
-    for (const event* ready : one.ready()) stream_->ref().wait(*ready);
-    if (one.is_staged())
-      staging_->launch(one.what(), *peers_, *stream_, one.staged());
-    else if (const auto* move = std::get_if<copy>(&one.what()))
-      stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-    else
-      peers_->launch(one.what(), *stream_);
-    track_->source().arm(*stream_, ++sequence_);
-    one.end_launch(sequence_, services_.time->now());
-  } catch (...) {
-    // Peers may have launched theirs, so this rank can no longer keep step: the communicator has failed.
-    // Where an abort is what made the call fail, the reason for the abort is the one to tell.
-    error why = failed() ? mark_->why() : current_error();
-    if (!why.rank) why.rank = self();
-    one.refuse(with_unknown_outcome(why));
-    report(std::move(why));
-  }
 }
 
 bool rank_pipeline::fail(error why) {

@@ -5,6 +5,7 @@
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/launcher.hpp>
+#include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/collectives/validation.hpp>
@@ -12,12 +13,27 @@
 #include <troupe/completion/poller.hpp>
 #include <troupe/completion/track.hpp>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+class pipeline_call;
+
+/// A validated request for one rank, with what it is to be answered by.
+struct submission {
+  ticket name;
+  operation what;
+  nanoseconds deadline{}; ///< From now to the reply.
+  answer reply{};
+  /// For reports alone; none: the lane of those who name none, counted here.
+  std::optional<request_origin> from{};
+};
 
 /// What pipelines of one process share.
 struct pipeline_services {
@@ -53,7 +69,19 @@ public:
   void init_formed();
 
   /// Sends a validated operation on its way. Never blocks on the device or a peer.
-  void submit(ticket name, operation what, nanoseconds deadline, answer reply);
+  void submit(submission one);
+  void submit(ticket name, operation what, nanoseconds deadline, answer reply) {
+    submit({.name = name, .what = std::move(what), .deadline = deadline, .reply = std::move(reply)});
+  }
+
+  /// The same for several, launched by one call (communicator::launch_together()), of which all ranks are given the
+  /// same. Each has its own answer; all are done when the last is. All or nothing: nothing of it is launched once the
+  /// communicator has failed, and if the launch fails all have an unknown outcome (ORD-1).
+  /// Errors: internal (one that may not be fused: see may_be_fused()); then none is launched, and all are answered so.
+  void submit_together(std::vector<submission> all);
+
+  /// How far this rank has come.
+  [[nodiscard]] pipeline_progress progress() const { return progress_->read(); }
 
   /// From now on requests are accepted but not launched, until resume(): their deadlines run. Not counted.
   void hold();
@@ -91,12 +119,17 @@ public:
   void check() noexcept override;
 
 private:
-  class call;
+  using calls = std::vector<std::shared_ptr<pipeline_call>>; ///< Of one launch.
 
   void prepare();
   void begin();
-  void launch(call& one);
-  void enqueue(const std::shared_ptr<call>& accepted);
+  [[nodiscard]] std::shared_ptr<pipeline_call> accept(submission one, time_point now);
+  void enqueue(const std::shared_ptr<pipeline_call>& accepted);
+  void enqueue(const std::shared_ptr<const calls>& several);
+  void launch(pipeline_call& one);
+  void launch(const calls& several);
+  /// Why the launch call failed whose exception is being handled.
+  [[nodiscard]] error launch_failure() const;
   /// False when the launcher has ended.
   bool post(launcher::job work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
@@ -118,11 +151,14 @@ private:
   std::shared_ptr<host_staging> staging_; ///< Made by init(); the launcher's until the stream has been taken from it.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
-  std::uint64_t sequence_ = 0; ///< The launcher's own.
+  std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
+  std::atomic<std::uint64_t> unnamed_{0};  ///< Requests without origin.
+  std::uint64_t sequence_ = 0;             ///< The launcher's own.
+  std::vector<const operation*> together_; ///< The launcher's own, kept for its capacity.
 
   std::mutex submit_guard_; ///< Makes the track's order and the launcher's one.
   bool held_ = false;
-  std::vector<std::shared_ptr<call>> waiting_;
+  std::vector<std::shared_ptr<const calls>> waiting_;
 
   std::mutex guard_;
   std::function<void(error)> on_fault_;

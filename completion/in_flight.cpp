@@ -29,6 +29,7 @@ bool in_flight::withdraw() noexcept {
 }
 
 void in_flight::succeed(time_point now) noexcept {
+  succeeded();
   times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
   reply_.deliver(completion{ticket_, epoch_, times_, sequence_});
 }

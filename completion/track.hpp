@@ -44,6 +44,14 @@ public:
         track_hooks hooks);
 
   void push(std::shared_ptr<in_flight> accepted);
+  /// The same for several, which stay together.
+  template <class Accepted>
+  void push_all(const std::vector<std::shared_ptr<Accepted>>& several) {
+    load_.fetch_add(several.size(), std::memory_order_acq_rel);
+    const std::lock_guard lock{inbox_guard_};
+    inbox_.insert(inbox_.end(), several.begin(), several.end());
+    inbox_filled_.store(true, std::memory_order_release);
+  }
   /// Operations without outcome, and failed ones whose buffers are still held.
   [[nodiscard]] std::size_t load() const noexcept override { return load_.load(std::memory_order_acquire); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }

@@ -1,0 +1,30 @@
+#include <troupe/collectives/extents.hpp>
+#include <troupe/collectives/pipeline_call.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what,
+                             request_origin from, std::shared_ptr<progress_record> progress)
+  : in_flight{name, formed_in, deadline, std::move(reply)},
+    what_{std::move(what)},
+    is_staged_{staging_of(what_) != staging::none},
+    sketch_{what_, from},
+    progress_{std::move(progress)} {
+  visit_operands(what_, [this](const operand& one, std::string_view) {
+    if (one.ready) ready_.push_back(one.ready.get());
+  });
+}
+
+void pipeline_call::wait_also_for(const pipeline_call& other) {
+  for (const event* one : other.ready_)
+    if (std::ranges::find(ready_, one) == ready_.end()) ready_.push_back(one);
+}
+
+bool pipeline_call::inputs_ready() const {
+  return std::ranges::all_of(ready_, [](const event* one) { return one->reached(); });
+}
+
+} // namespace troupe
