@@ -96,6 +96,11 @@ void check(const configuration& settings) {
             "ranks is " + std::to_string(settings.ranks) + " while " + size +
                 ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
   }
+  require(!to_string(settings.fusion.mode).empty(), "fusion is none of off, reproducible, free");
+  require(settings.fusion.max_operations > 0, "fusion_max_operations is 0: 1 launches each operation by itself");
+  require(settings.fusion.max_bytes > 0, "fusion_max_bytes is 0: set fusion to off to launch each by itself");
+  require(settings.fusion.max_operation_bytes > 0,
+          "fusion_max_operation_bytes is 0: set fusion to off to launch each by itself");
   require(settings.host_staging.chunk_bytes > 0, "host_staging.chunk_bytes is 0: a chunk needs at least one byte");
   require(settings.host_staging.slots > 0, "host_staging.slots is 0: staging needs at least one chunk on the device");
   require_positive(settings.deadlines.form, "deadlines.form");

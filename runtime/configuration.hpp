@@ -6,6 +6,7 @@
 #include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_options.hpp>
 #include <troupe/collectives/request.hpp>
+#include <troupe/collectives/sequencing/fusion_plan.hpp>
 #include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/staging/staging_plan.hpp>
 #include <troupe/completion/completion_source.hpp>
@@ -72,6 +73,7 @@ struct configuration {
   std::vector<feature> mock_without;  ///< Features that the mock pretends to lack.
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
   std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
+  fusion_limits fusion;               ///< The same in all processes of a world.
   staging_limits host_staging;        ///< The same in all processes of a world.
   world_deadlines deadlines;
   track_limits limits;

@@ -265,6 +265,7 @@ std::vector<setting> make_table() {
   using e = nccl_environment;
   using h = staging_limits;
   using s = sequencer_limits;
+  using f = fusion_limits;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
@@ -283,6 +284,13 @@ std::vector<setting> make_table() {
       at<byte_size<0>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes", "reserved on each device at the start"),
       at<number<std::size_t, 0>, &c::scheduler_threads>(usual, "scheduler_threads",
                                                         "of the actor system; 0 is an eighth of the cores, 2 to 8"),
+      at<named<parse_fusion>, &c::fusion, &f::mode>(
+          usual, "fusion", "what is launched together: off, reproducible (what was asked together) or free"),
+      at<number<std::size_t, 1>, &c::fusion, &f::max_operations>(usual, "fusion_max_operations",
+                                                                 "of one launch at most"),
+      at<byte_size<1>, &c::fusion, &f::max_bytes>(usual, "fusion_max_bytes", "of one launch of several in all"),
+      at<byte_size<1>, &c::fusion, &f::max_operation_bytes>(usual, "fusion_max_operation_bytes",
+                                                            "a larger operation is launched by itself"),
       at<byte_size<1>, &c::host_staging, &h::chunk_bytes>(
           usual, "host_staging.chunk_bytes", "of host memory in one launch; the same in all processes of a world"),
       at<number<std::size_t, 1>, &c::host_staging, &h::slots>(
