@@ -12,6 +12,7 @@ void add_bench(CLI::App& program, action& chosen) {
   add_completion_bench(*bench, chosen);
   add_registered_bench(*bench, chosen);
   add_host_bench(*bench, chosen);
+  add_fusion_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

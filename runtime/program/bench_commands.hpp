@@ -10,5 +10,6 @@ void add_collective_benches(CLI::App& bench, action& chosen);
 void add_completion_bench(CLI::App& bench, action& chosen);
 void add_registered_bench(CLI::App& bench, action& chosen);
 void add_host_bench(CLI::App& bench, action& chosen);
+void add_fusion_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

@@ -20,11 +20,10 @@ using steady = std::chrono::steady_clock;
 /// What releases the threads and brings them together again.
 class raw_ranks::pacing {
 public:
-  std::atomic<std::uint64_t> round{0};
+  std::atomic<std::uint64_t> turn{0};
   std::atomic<std::size_t> finished{0};
   std::atomic<bool> ending{false};
-  const std::vector<operation>* parts = nullptr; ///< Published by round.
-  std::size_t depth = 0;
+  const raw_ranks::round* work = nullptr; ///< Published by turn.
 };
 
 class raw_ranks::worker {
@@ -49,7 +48,7 @@ private:
     }
     pace_.finished.fetch_add(1, std::memory_order_release);
     for (std::uint64_t seen = 0;;) {
-      while (pace_.round.load(std::memory_order_acquire) == seen) spin_pause();
+      while (pace_.turn.load(std::memory_order_acquire) == seen) spin_pause();
       ++seen;
       if (pace_.ending.load(std::memory_order_relaxed)) break;
       work();
@@ -60,9 +59,8 @@ private:
   }
 
   void work() {
-    const operation& what = (*pace_.parts)[index_];
     try {
-      for (std::size_t i = 0; i < pace_.depth; ++i) peers_->launch(what, stream_);
+      (*pace_.work)(index_, *peers_, stream_);
       flag_.arm(stream_, ++sequence_);
       while (!flag_.reached(sequence_)) spin_pause();
     } catch (...) {
@@ -100,26 +98,28 @@ raw_ranks::raw_ranks(runtime& rt, const world& where)
 
 raw_ranks::~raw_ranks() {
   pacing_->ending.store(true, std::memory_order_relaxed);
-  pacing_->round.fetch_add(1, std::memory_order_release);
+  pacing_->turn.fetch_add(1, std::memory_order_release);
   for (const auto& one : workers_) one->join();
 }
 
 series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, std::size_t depth) {
   series result;
   for (std::size_t done = 0; done < total; done += depth) {
-    const nanoseconds took = release(parts, std::min(depth, total - done));
+    const std::size_t count = std::min(depth, total - done);
+    const nanoseconds took = time([&](std::size_t index, communicator& peers, stream_ref stream) {
+      for (std::size_t i = 0; i < count; ++i) peers.launch(parts[index], stream);
+    });
     result.all += took;
     result.each.push_back(took);
   }
   return result;
 }
 
-nanoseconds raw_ranks::release(const std::vector<operation>& parts, std::size_t depth) {
+nanoseconds raw_ranks::time(const round& work) {
   pacing_->finished.store(0, std::memory_order_relaxed);
-  pacing_->parts = &parts;
-  pacing_->depth = depth;
+  pacing_->work = &work;
   const time_point began = steady::now();
-  pacing_->round.fetch_add(1, std::memory_order_release);
+  pacing_->turn.fetch_add(1, std::memory_order_release);
   while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
   time_point last = began;
   for (const auto& one : workers_) {

@@ -7,6 +7,7 @@
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/runtime/runtime.hpp>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,11 +24,14 @@ public:
   /// Runs \p total operations; each time \p depth are launched back to back and then awaited.
   [[nodiscard]] series run(const std::vector<operation>& parts, std::size_t total, std::size_t depth);
 
+  /// What the thread of local rank \p index enqueues when it is released.
+  using round = std::function<void(std::size_t index, communicator& peers, stream_ref stream)>;
+  /// Releases all threads once: the time until the last rank has seen its work done.
+  [[nodiscard]] nanoseconds time(const round& work);
+
 private:
   class pacing;
   class worker;
-
-  [[nodiscard]] nanoseconds release(const std::vector<operation>& parts, std::size_t depth);
 
   std::shared_ptr<slot_table> slots_;
   std::unique_ptr<pacing> pacing_;
