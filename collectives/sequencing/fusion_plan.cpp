@@ -18,6 +18,7 @@ constexpr std::array<std::pair<fusion, std::string_view>, 3> mode_names{
 struct used_range {
   std::size_t rank = 0;
   memory_range where{};
+  std::size_t near = 0; ///< Its place among the batch's.
 };
 
 struct awaited_event {
@@ -88,11 +89,11 @@ public:
   }
 
   /// Whether what was surveyed may stand in one launch with the members.
-  [[nodiscard]] bool joins() const {
+  [[nodiscard]] bool joins() {
     if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
     if (limits_.mode == fusion::reproducible && !same_messages()) return false;
     return std::ranges::none_of(
-               ranges_, [this](const used_range& one) { return members_[one.rank].used.conflicts(one.where); }) &&
+               ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
            std::ranges::all_of(events_, [this](const awaited_event& one) { return is_over(one); });
   }
 
@@ -116,7 +117,7 @@ public:
     ++count_;
     if (!open_) return;
     all_bytes_ += bytes_;
-    for (const used_range& one : ranges_) members_[one.rank].used.add(one.where);
+    for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
   }
 
 private:

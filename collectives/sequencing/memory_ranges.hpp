@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -20,15 +19,23 @@ class memory_ranges {
 public:
   void clear() noexcept { all_.clear(); }
 
-  /// Whether \p one overlaps with any and one of the two is written.
-  [[nodiscard]] bool conflicts(const memory_range& one) const noexcept {
-    for (std::size_t at = first_behind(one.begin); at < all_.size() && all_[at].begin < one.end; ++at)
+  /// Whether \p one overlaps with any and one of the two is written. \p near gets where to look for it in add().
+  [[nodiscard]] bool conflicts(const memory_range& one, std::size_t& near) const noexcept {
+    near = first_behind(one.begin);
+    for (std::size_t at = near; at < all_.size() && all_[at].begin < one.end; ++at)
       if (one.written || all_[at].written()) return true;
     return false;
   }
+  [[nodiscard]] bool conflicts(const memory_range& one) const noexcept {
+    std::size_t near = 0;
+    return conflicts(one, near);
+  }
 
-  void add(const memory_range& one) {
-    const std::size_t at = first_behind(one.begin);
+  /// \p near saves a search where not more than one range has been added since.
+  void add(const memory_range& one, std::size_t near = 0) {
+    const std::size_t at = is_first_behind(near, one.begin)       ? near
+                           : is_first_behind(near + 1, one.begin) ? near + 1
+                                                                  : first_behind(one.begin);
     if (at == all_.size() || one.end <= all_[at].begin) {
       all_.insert(all_.begin() + static_cast<std::ptrdiff_t>(at), entry{one});
       return;
@@ -56,11 +63,22 @@ private:
     std::uintptr_t end_and_written;
   };
 
-  /// The first that ends behind \p address. Memory is mostly used in ascending order, so the end is looked at first.
+  /// The first that ends behind \p address. Memory is mostly used in ascending order, so the end is looked at first;
+  /// else a search without branches, since nobody can predict them.
   [[nodiscard]] std::size_t first_behind(std::uintptr_t address) const noexcept {
     if (all_.empty() || all_.back().end() <= address) return all_.size();
-    const auto found = std::ranges::partition_point(all_, [address](const entry& one) { return one.end() <= address; });
-    return static_cast<std::size_t>(found - all_.begin());
+    const entry* first = all_.data();
+    for (std::size_t left = all_.size(); left > 1;) {
+      const std::size_t half = left / 2;
+      first += first[half - 1].end() <= address ? half : 0;
+      left -= half;
+    }
+    return static_cast<std::size_t>(first - all_.data()); // the last ends behind it, so one does
+  }
+
+  [[nodiscard]] bool is_first_behind(std::size_t at, std::uintptr_t address) const noexcept {
+    return at <= all_.size() && (at == 0 || all_[at - 1].end() <= address) &&
+           (at == all_.size() || all_[at].end() > address);
   }
 
   std::vector<entry> all_;
