@@ -4,8 +4,8 @@
 // memory that is used again, as a client constructs what it then asks for; what has been released is destroyed after
 // the batch. Ranks are ahead of rank 0 by different numbers of requests, so that as many are pending as was asked for;
 // then every rank asks once in every lane, in an order drawn beforehand, and so on. Counters: nanoseconds for a rank's
-// request, requests a second, and how many were pending really, on average. "min" is the best of the repetitions: on a
-// machine that others use, the one to compare.
+// request, requests a second, and how many were pending really, on average. "min" is the least of the repetitions: of
+// ns_each the one to compare on a machine that others use, of items_per_second the worst.
 #include <troupe/collectives/sequencing/sequencer.hpp>
 
 #include <benchmark/benchmark.h>
