@@ -51,7 +51,9 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "NCCL_X=1",
                            "NCCL_Y=2;NCCL_Z=3",
                            "collnet",
-                           "split,shrink"}) {
+                           "split,shrink",
+                           "reproducible",
+                           "caller"}) {
     configuration changed;
     try {
       one.set(changed, text);
@@ -106,11 +108,12 @@ constexpr std::size_t member_count() {
 } // namespace
 
 TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
-  constexpr std::size_t nested = 5; // host_staging, deadlines, limits, nccl, nccl_environment
+  constexpr std::size_t nested = 7; // sequencing, fusion, host_staging, deadlines, limits, nccl, nccl_environment
   constexpr std::size_t position = 1;
   CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
                                      member_count<track_limits>() + member_count<nccl_options>() +
-                                     member_count<nccl_environment>() + member_count<staging_limits>());
+                                     member_count<nccl_environment>() + member_count<staging_limits>() +
+                                     member_count<fusion_limits>() + member_count<sequencer_limits>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
