@@ -132,7 +132,8 @@ void world_actor::carry_out(world_effects effects) {
                      close_order({.code = errc::stopping,
                                   .text = "the world is shutting down, and not all ranks had asked for the operation"});
                      on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
-                                   [limit = plan_.deadlines.drain](rank_pipeline& one) {
+                                   [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
+                                     if (closed.valid()) closed.wait(); // what was released is on its way by then
                                      if (!one.drain(limit))
                                        throw exception{errc::deadline_exceeded, "work was still in flight when the "
                                                                                 "world's time to drain was over"};
@@ -205,7 +206,7 @@ void world_actor::adopt() {
 }
 
 void world_actor::close_order(const error& reason) {
-  if (order_) order_->close(reason);
+  if (order_) closed_ = order_->close(reason);
 }
 
 void world_actor::hold() {

@@ -58,6 +58,7 @@ private:
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::shared_ptr<ordered_world> order_; ///< Where all ranks live in this process, once they have formed.
   std::shared_future<void> held_;        ///< Ready when every pipeline holds what comes.
+  std::shared_future<void> closed_;      ///< Ready when nothing more comes out of order_.
   bool stopping_ = false;
   compat::watches watches_;
   bool left_ = false;

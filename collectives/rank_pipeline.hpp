@@ -80,6 +80,11 @@ public:
   /// Errors: internal (one that may not be fused: see may_be_fused()); then none is launched, and all are answered so.
   void submit_together(std::vector<submission> all);
 
+  /// Launches that have been submitted and have not been made yet.
+  [[nodiscard]] std::size_t unlaunched() const noexcept { return unlaunched_.load(std::memory_order_seq_cst); }
+  /// \p hook is called on the launcher's thread after each launch. Before the first request.
+  void on_launched(std::function<void()> hook) { launched_ = std::move(hook); }
+
   /// How far this rank has come.
   [[nodiscard]] pipeline_progress progress() const { return progress_->read(); }
 
@@ -126,6 +131,7 @@ private:
   [[nodiscard]] std::shared_ptr<pipeline_call> accept(submission one, time_point now);
   void enqueue(const std::shared_ptr<pipeline_call>& accepted);
   void enqueue(const std::shared_ptr<const calls>& several);
+  void end_launch();
   void launch(pipeline_call& one);
   void launch(const calls& several);
   /// Why the launch call failed whose exception is being handled.
@@ -152,6 +158,8 @@ private:
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
+  std::atomic<std::size_t> unlaunched_{0};
+  std::function<void()> launched_;
   std::atomic<std::uint64_t> unnamed_{0};  ///< Requests without origin.
   std::uint64_t sequence_ = 0;             ///< The launcher's own.
   std::vector<const operation*> together_; ///< The launcher's own, kept for its capacity.

@@ -19,6 +19,7 @@ std::shared_ptr<pipeline_call> rank_pipeline::accept(submission one, time_point 
 
 void rank_pipeline::submit(submission one) {
   auto accepted = accept(std::move(one), services_.time->now());
+  unlaunched_.fetch_add(1, std::memory_order_seq_cst);
   {
     const std::lock_guard lock{submit_guard_};
     track_->push(accepted);
@@ -51,6 +52,7 @@ void rank_pipeline::submit_together(std::vector<submission> all) {
   // By the first the track judges whether the launch hangs.
   for (const auto& one : *made)
     if (one != made->front()) made->front()->wait_also_for(*one);
+  unlaunched_.fetch_add(1, std::memory_order_seq_cst);
   {
     const std::lock_guard lock{submit_guard_};
     track_->push_all(*made);
@@ -64,15 +66,27 @@ void rank_pipeline::submit_together(std::vector<submission> all) {
 }
 
 void rank_pipeline::enqueue(const std::shared_ptr<pipeline_call>& accepted) {
-  if (!post([self = shared_from_this(), accepted] { self->launch(*accepted); }))
-    accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+  const bool posted = post([self = shared_from_this(), accepted] {
+    self->launch(*accepted);
+    self->end_launch();
+  });
+  if (!posted) accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
 }
 
 void rank_pipeline::enqueue(const std::shared_ptr<const calls>& several) {
   if (several->size() == 1) return enqueue(several->front());
-  if (post([self = shared_from_this(), several] { self->launch(*several); })) return;
+  const bool posted = post([self = shared_from_this(), several] {
+    self->launch(*several);
+    self->end_launch();
+  });
+  if (posted) return;
   for (const auto& one : *several)
     one->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+}
+
+void rank_pipeline::end_launch() {
+  unlaunched_.fetch_sub(1, std::memory_order_seq_cst);
+  if (launched_) launched_();
 }
 
 void rank_pipeline::hold() {

@@ -71,7 +71,7 @@ public:
                 .strategy = settings.strategy,
                 .limits = settings.limits,
                 .staging = std::make_shared<staging_stock>(settings.host_staging)};
-    above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing);
+    above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
     services.poller->attach(above);
     services.poller->start();
   }

@@ -30,8 +30,11 @@ private:
   lane_request asked_;
 };
 
-arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits)
-  : time_{std::move(time)}, poller_{std::move(poller)}, order_{limits}, turns_{[this] { end_round(); }} {}
+arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
+                 fusion_limits fused)
+  : time_{std::move(time)}, poller_{std::move(poller)}, fused_{fused}, order_{limits}, turns_{[this] {
+      end_round();
+    }} {}
 
 arbiter::~arbiter() = default;
 
@@ -39,6 +42,11 @@ std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling) {
   auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling));
+  for (const auto& one : made->ranks_)
+    one->on_launched([weak = made->weak_from_this()] {
+      const auto alive = weak.lock();
+      if (alive && alive->queue_.waits()) alive->above_->continue_with(*alive);
+    });
   turns_.run([this, made] {
     made->number_ = order_.open_world(made->size());
     worlds_.emplace(made->number_, made);
@@ -51,6 +59,7 @@ bool arbiter::poll(time_point now) {
   turns_.run([this, now] {
     order_.expire(now, effects_);
     settle();
+    for (const auto& [number, one] : worlds_) one->queue_.expire(now);
     expiring_.store(false, std::memory_order_release);
   });
   return true;
@@ -88,13 +97,19 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
         return;
       }
   }
-  const time_point now = time_->now();
+  released_operation parts;
+  parts.reserve(together.size());
   for (std::size_t i = 0; i < together.size(); ++i) {
     joining& one = part(i);
     lane_request& asked = one.asked();
-    world.pipeline_of(one.terms().rank)
-        .submit(asked.name, std::move(asked.what), one.terms().deadline - now, std::move(asked.reply));
+    parts.push_back({.self = one.terms().rank,
+                     .name = asked.name,
+                     .what = std::move(asked.what),
+                     .deadline = one.terms().deadline,
+                     .reply = std::move(asked.reply),
+                     .from = request_origin{one.terms().lane, *one.terms().position}});
   }
+  world.push(std::move(parts));
 }
 
 void arbiter::refuse(sequencing_effects::refusal& one) {
@@ -109,19 +124,50 @@ void arbiter::refuse(sequencing_effects::refusal& one) {
   asked.asked().reply.deliver(std::move(one.why));
 }
 
-void arbiter::complete(absence_report&, const ordered_world&) const {}
+void arbiter::complete(absence_report& report, const ordered_world& world) const {
+  for (auto& one : report.ranks) {
+    pipeline_progress progress = world.pipeline_of(one.rank).progress();
+    one.last_launched = std::move(progress.launched);
+    one.last_finished = std::move(progress.finished);
+  }
+}
+
+void arbiter::continue_with(ordered_world& world) {
+  turns_.run([this, one = world.shared_from_this()] { one->queue_.flush(time_->now()); });
+}
 
 void arbiter::end_round() {
-  const std::size_t now = order_.waiting();
-  const std::size_t before = waiting_.exchange(now, std::memory_order_acq_rel);
-  due_.store(order_.next_due(), std::memory_order_release);
-  if (now > 0 && before == 0)
+  if (!released_to_.empty()) {
+    const time_point now = time_->now();
+    for (const auto& one : released_to_) {
+      one->in_round_ = false;
+      one->queue_.flush(now);
+    }
+    released_to_.clear();
+  }
+  std::size_t waiting = order_.waiting();
+  time_point due = order_.next_due();
+  for (const auto& [number, one] : worlds_) {
+    waiting += one->queue_.size();
+    due = std::min(due, one->queue_.next_due());
+  }
+  const std::size_t before = waiting_.exchange(waiting, std::memory_order_acq_rel);
+  due_.store(due, std::memory_order_release);
+  if (waiting > 0 && before == 0)
     if (const auto awake = poller_.lock()) awake->notify();
 }
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                              std::function<void(std::shared_ptr<const absence_report>)> on_straggling)
-  : above_{std::move(above)}, ranks_{std::move(ranks)}, on_straggling_{std::move(on_straggling)} {}
+  : above_{std::move(above)},
+    ranks_{std::move(ranks)},
+    on_straggling_{std::move(on_straggling)},
+    queue_{ranks_, above_->fused_} {}
+
+void ordered_world::push(released_operation one) {
+  queue_.push(std::move(one));
+  if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
+}
 
 void ordered_world::ask(rank self, lane_request asked) {
   const time_point now = above_->time_->now();
@@ -136,11 +182,16 @@ void ordered_world::ask(rank self, lane_request asked) {
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline,
                             std::vector<answer> answers) {
-  above_->turns_.run(
-      [self = shared_from_this(), name, parts = std::move(parts), deadline, answers = std::move(answers)]() mutable {
-        for (std::size_t i = 0; i < parts.size(); ++i)
-          self->ranks_[i]->submit(name, std::move(parts[i]), deadline, std::move(answers[i]));
-      });
+  const time_point until = later(above_->time_->now(), deadline);
+  released_operation all;
+  all.reserve(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    all.push_back({.self = ranks_[i]->self(),
+                   .name = name,
+                   .what = std::move(parts[i]),
+                   .deadline = until,
+                   .reply = std::move(answers[i])});
+  above_->turns_.run([self = shared_from_this(), all = std::move(all)]() mutable { self->push(std::move(all)); });
 }
 
 void ordered_world::cancel(rank self, lane where, std::uint64_t position) {
@@ -172,14 +223,18 @@ std::shared_future<void> ordered_world::hold() {
   return held->get_future().share();
 }
 
-void ordered_world::close(error why) {
-  above_->turns_.run([world = shared_from_this(), why = std::move(why)] {
+std::shared_future<void> ordered_world::close(error why) {
+  const auto closed = std::make_shared<std::promise<void>>();
+  above_->turns_.run([world = shared_from_this(), why = std::move(why), closed] {
     arbiter& above = *world->above_;
     above.order_.close_world(world->number_, why, above.effects_);
     above.settle();
+    world->queue_.flush_all(above.time_->now());
     above.worlds_.erase(world->number_);
     world->registered_.clear();
+    closed->set_value();
   });
+  return closed->get_future().share();
 }
 
 } // namespace troupe

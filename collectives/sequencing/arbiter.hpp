@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
+#include <troupe/collectives/sequencing/release_queue.hpp>
 #include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/sequencing/turns.hpp>
 #include <troupe/completion/polled.hpp>
@@ -40,7 +41,8 @@ struct lane_request {
 /// Threads: safe from any.
 class arbiter final : public polled, public std::enable_shared_from_this<arbiter> {
 public:
-  arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits = {});
+  arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits = {},
+          fusion_limits fused = {});
   ~arbiter() override;
 
   /// A way in for a world whose ranks all live in this process; \p ranks are their pipelines, in rank order.
@@ -50,7 +52,7 @@ public:
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {});
 
   bool poll(time_point now) override;
-  /// Requests that wait for peers.
+  /// Requests that wait for peers, or for a launcher.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 
 private:
@@ -62,9 +64,12 @@ private:
   void refuse(sequencing_effects::refusal& one);
   void complete(absence_report& report, const ordered_world& world) const;
   void end_round();
+  /// A launcher has become free.
+  void continue_with(ordered_world& world);
 
   std::shared_ptr<const clock> time_;
   std::weak_ptr<troupe::poller> poller_;
+  fusion_limits fused_;
   std::atomic<std::size_t> waiting_{0};
   std::atomic<time_point> due_{time_point::max()};
   std::atomic<bool> expiring_{false};
@@ -73,6 +78,7 @@ private:
   sequencer order_;
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
+  std::vector<std::shared_ptr<ordered_world>> released_to_; ///< In this round.
 
   turns turns_; ///< Last: what it runs uses all of the above.
 };
@@ -99,13 +105,15 @@ public:
   /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The future is
   /// ready when that is so.
   [[nodiscard]] std::shared_future<void> hold();
-  /// Refuses what waits for peers, and whatever comes later, with \p why.
-  void close(error why);
+  /// Refuses what waits for peers, and whatever comes later, with \p why; what has been released is sent on. The future
+  /// is ready when that is so.
+  std::shared_future<void> close(error why);
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
 
 private:
   friend class arbiter;
+  void push(released_operation one);
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
 
   std::shared_ptr<arbiter> above_;
@@ -114,6 +122,8 @@ private:
 
   // Touched in turns alone.
   std::uint32_t number_ = 0;
+  release_queue queue_;
+  bool in_round_ = false; ///< Something was released to it in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
 };
 

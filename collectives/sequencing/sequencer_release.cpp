@@ -74,6 +74,7 @@ void sequencer::state::settle(sequencing_effects& effects) {
 std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, std::uint64_t position) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   std::unique_ptr<sequenced> one{std::exchange(queue.at(position).one, nullptr)};
+  one->terms_.position = position; // whoever named none learns which it was
   --worlds_[at.world]->unreleased[static_cast<std::size_t>(self)];
   --waiting_;
   if (position == queue.head()) {

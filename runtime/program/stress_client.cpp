@@ -123,7 +123,7 @@ private:
   }
 
   void ask_rank(own_lane& in, const stress_step& step, operation what, bool is_operation, slot* place,
-               const std::shared_ptr<std::size_t>& missing) {
+                const std::shared_ptr<std::size_t>& missing) {
     scene_.ledger.asked(1);
     rank_request asked{.what = std::move(what), .epoch = epoch_, .lane = in.name};
     compat::request_unbounded(this, at_, std::move(asked))

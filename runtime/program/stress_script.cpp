@@ -75,7 +75,8 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
 
 std::size_t stress_script::room_bytes() const {
   // The longest argument holds a part for each rank, and there are two; v-forms leave gaps between parts.
-  const conform_range longest{.values = {.type = dtype::u64}, .count = 2 * largest_ * static_cast<std::size_t>(ranks_)};
+  const conform_range longest{
+      .role = "longest", .values = {.type = dtype::u64}, .count = 2 * largest_ * static_cast<std::size_t>(ranks_)};
   return 4 * conform_image::room_for(longest);
 }
 

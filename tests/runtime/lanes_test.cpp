@@ -79,6 +79,7 @@ TROUPE_WORLD_TEST(2, "under ordering::caller a broken promise is caught, and the
   auto crossed = where.ask(rank{1}, broadcast{one[1], one[1], count, dtype::f32, rank{0}});
   CHECK(failure_of(std::move(first)).code == errc::mismatch);
   CHECK(failure_of(std::move(crossed)).code == errc::mismatch);
+  while (where.status().phase == world_phase::ready) std::this_thread::yield();
   CHECK(where.status().phase == world_phase::failed);
 }
 

@@ -132,8 +132,9 @@ TEST_CASE("a request that is refused as unsupported is a skip with its reason, a
 }
 
 TEST_CASE("cases behind a failure of the world have failed too, and are counted apart", "[conform]") {
-  // Only asked of each rank by itself does a mismatch reach the mock, which hangs as NCCL would.
+  // Only where the callers promise the order does a mismatch reach the mock, which hangs as NCCL would.
   auto settings = mock_settings(2);
+  settings.ordering = ordering::caller;
   settings.mock_memory_bytes = 64U << 20U;
   settings.deadlines.operation = 200ms;
   runtime rt{settings};
