@@ -16,23 +16,23 @@ struct call_log {
   std::string failing;
   int depth = 0;
   int operators = 0;
-} log;
+} call_log;
 
 ncclResult_t called(const std::string& name) {
-  log.calls.push_back(name);
-  return name.starts_with(log.failing) && !log.failing.empty() ? ncclInternalError : ncclSuccess;
+  call_log.calls.push_back(name);
+  return name.starts_with(call_log.failing) && !call_log.failing.empty() ? ncclInternalError : ncclSuccess;
 }
 
 nccl_functions fake_functions() {
-  log = {};
+  call_log = {};
   nccl_functions made;
   made.group_start = +[]() -> ncclResult_t {
     const ncclResult_t result = called("start");
-    if (result == ncclSuccess) ++log.depth;
+    if (result == ncclSuccess) ++call_log.depth;
     return result;
   };
   made.group_end = +[]() -> ncclResult_t {
-    --log.depth;
+    --call_log.depth;
     return called("end");
   };
   made.all_reduce = +[](const void*, void*, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
@@ -50,11 +50,11 @@ nccl_functions fake_functions() {
   made.red_op_create_pre_mul_sum =
       +[](ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t) -> ncclResult_t {
     const ncclResult_t result = called("make operator");
-    log.operators += result == ncclSuccess ? 1 : 0;
+    call_log.operators += result == ncclSuccess ? 1 : 0;
     return result;
   };
   made.red_op_destroy = +[](ncclRedOp_t, ncclComm_t) -> ncclResult_t {
-    --log.operators;
+    --call_log.operators;
     return called("end operator");
   };
   return made;
@@ -87,7 +87,7 @@ TEST_CASE("several operations are one group of NCCL: collectives as given, then 
           "[collectives][nccl][fusion][GRP-1][ORD-1]") {
   const nccl_functions nccl = fake_functions();
   CHECK(enqueue_batch(nccl, batch()).result == ncclSuccess);
-  CHECK(log.calls == std::vector<std::string>{"start", "all_reduce 1", "make operator", "all_reduce 2", "broadcast 3",
+  CHECK(call_log.calls == std::vector<std::string>{"start", "all_reduce 1", "make operator", "all_reduce 2", "broadcast 3",
                                               "send 4 to 0", "recv 4 from 0", "send 4 to 1", "recv 4 from 1",
                                               "recv 12 from 1", "send 14 to 1", "send 11 to 1", "send 13 to 1", "end",
                                               "end operator"});
@@ -99,11 +99,11 @@ TEST_CASE("whatever call fails, the group is closed, and operators are given bac
                                     "send 4 to 1", "recv 12", "send 13", "end"}) {
     CAPTURE(failing);
     const nccl_functions nccl = fake_functions();
-    log.failing = failing;
+    call_log.failing = failing;
     const nccl_enqueued seen = enqueue_batch(nccl, batch());
     CHECK(seen.result == ncclInternalError);
-    CHECK(log.depth == 0);
-    CHECK(log.operators == 0);
+    CHECK(call_log.depth == 0);
+    CHECK(call_log.operators == 0);
     CHECK(std::string{seen.call}.starts_with("nccl"));
   }
 }
@@ -113,7 +113,7 @@ TEST_CASE("what throws in the middle of a group leaves it closed", "[collectives
   CHECK_THROWS(enqueue_batch(nccl, {all_reduce{.send = {}, .recv = {}, .count = 1},
                                     all_reduce{.send = {}, .recv = {}, .count = 2, .type = static_cast<dtype>(99)}}));
   CHECK_THROWS(enqueue_batch(nccl, {all_reduce{.send = {}, .recv = {}, .count = 1}, copy{}}));
-  CHECK(log.depth == 0);
+  CHECK(call_log.depth == 0);
 }
 
 TEST_CASE("a single operation of one call needs no group", "[collectives][nccl][GRP-1]") {
@@ -121,5 +121,5 @@ TEST_CASE("a single operation of one call needs no group", "[collectives][nccl][
   const nccl_target target{
       .nccl = nccl, .communicator = {}, .stream = {}, .self = rank{0}, .world_size = 2, .barrier_word = nullptr};
   CHECK(enqueue(all_reduce{.send = {}, .recv = {}, .count = 1}, target).result == ncclSuccess);
-  CHECK(log.calls == std::vector<std::string>{"all_reduce 1"});
+  CHECK(call_log.calls == std::vector<std::string>{"all_reduce 1"});
 }

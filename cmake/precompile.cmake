@@ -1,0 +1,13 @@
+# Headers that most files of a target include are compiled once (TROUPE_PRECOMPILE, on in the presets of CI, which build
+# from nothing). Off otherwise: files then show that they include what they use, and a change recompiles less.
+option(TROUPE_PRECOMPILE "Precompile the headers that most files of a target include" OFF)
+
+function(troupe_precompile target)
+  if(NOT TROUPE_PRECOMPILE)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE -fpch-preprocess) # without it ccache cannot tell what a file includes
+  endif()
+endfunction()
