@@ -87,10 +87,10 @@ TEST_CASE("several operations are one group of NCCL: collectives as given, then 
           "[collectives][nccl][fusion][GRP-1][ORD-1]") {
   const nccl_functions nccl = fake_functions();
   CHECK(enqueue_batch(nccl, batch()).result == ncclSuccess);
-  CHECK(call_log.calls == std::vector<std::string>{"start", "all_reduce 1", "make operator", "all_reduce 2", "broadcast 3",
-                                              "send 4 to 0", "recv 4 from 0", "send 4 to 1", "recv 4 from 1",
-                                              "recv 12 from 1", "send 14 to 1", "send 11 to 1", "send 13 to 1", "end",
-                                              "end operator"});
+  CHECK(call_log.calls == std::vector<std::string>{"start", "all_reduce 1", "make operator", "all_reduce 2",
+                                                   "broadcast 3", "send 4 to 0", "recv 4 from 0", "send 4 to 1",
+                                                   "recv 4 from 1", "recv 12 from 1", "send 14 to 1", "send 11 to 1",
+                                                   "send 13 to 1", "end", "end operator"});
 }
 
 TEST_CASE("whatever call fails, the group is closed, and operators are given back behind it",
