@@ -209,17 +209,6 @@ void world_actor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
 }
 
-void world_actor::hold() {
-  if (order_) {
-    held_ = order_->hold();
-    return;
-  }
-  for (const auto& one : pipelines_) one->hold();
-  std::promise<void> at_once;
-  at_once.set_value();
-  held_ = at_once.get_future().share();
-}
-
 void world_actor::close_gates(const error& reason) {
   const auto world = caf::actor_cast<world_inner_handle>(this);
   for (std::size_t i = 0; i < collectives_.size(); ++i)
@@ -257,70 +246,6 @@ void world_actor::accept(world_request asked, answer reply) {
   auto answers = divide_answer(std::move(reply), name, pipelines_.size());
   const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
   order_->ask_all(name, std::move(asked.parts), deadline, std::move(answers));
-}
-
-void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
-  error objection = state_.maintenance_objection(asked.epoch);
-  if (!objection) objection = check_groups(asked.groups, plan_.world_size);
-  if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_split>(std::move(asked.groups), plan_.world_size);
-  maintenance_.push_back({.name = "the split",
-                          .step = [made](rank_pipeline& one) { made->take_part(one); },
-                          .done =
-                              [this, made, reply](const error& failure) {
-                                error why = failure ? failure : state_.maintenance_objection(state_.current_epoch());
-                                if (!why)
-                                  return offspring_.raise(system(), caf::actor_cast<world_inner_handle>(this), plan_,
-                                                          *made, reply);
-                                made->abandon(*plan_.helpers, plan_.deadlines.abort);
-                                reply->deliver(std::move(why));
-                              }});
-  carry_out(state_.on_maintenance_asked());
-}
-
-void world_actor::register_memory(registration_request asked, std::shared_ptr<registration_answer> reply) {
-  error objection = state_.maintenance_objection(asked.epoch);
-  if (!objection && asked.size_bytes == 0)
-    objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
-  if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
-  maintenance_.push_back({.name = "the allocation of memory to register",
-                          .step = [made](rank_pipeline& one) { made->allocate(one); },
-                          .done =
-                              [this, made](const error& failure) {
-                                error why = failure ? failure : made->failure();
-                                if (!why) why = state_.maintenance_objection(state_.current_epoch());
-                                why ? made->reply().deliver(std::move(why)) : enroll(made);
-                              }});
-  carry_out(state_.on_maintenance_asked());
-}
-
-void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
-  maintenance_.push_back({.name = "the registration of memory",
-                          .step = [made](rank_pipeline& one) { made->enroll(one); },
-                          .done =
-                              [this, made](const error& failure) {
-                                if (failure) return made->reply().deliver(failure);
-                                const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
-                                registered_.push_back(made->make_pool(alone));
-                                if (order_) order_->add_registered(registered_.back());
-                                made->reply().deliver(registration_reply{registered_.back()});
-                              }});
-  carry_out(state_.on_maintenance_asked());
-}
-
-void world_actor::maintain() {
-  const maintenance& next = maintenance_.front();
-  on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
-                [step = next.step, held = held_](rank_pipeline& one) {
-                  held.wait(); // else one rank might hold what another still launches
-                  one.settle();
-                  step(one);
-                });
-}
-
-void world_actor::drop_maintenance(const error& reason) {
-  for (const maintenance& one : std::exchange(maintenance_, {})) one.done(reason);
 }
 
 void world_actor::stop() {

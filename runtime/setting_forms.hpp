@@ -1,0 +1,211 @@
+/// How the values of settings are written and read. Not for users.
+#pragma once
+
+#include <troupe/runtime/byte_size.hpp>
+#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/whole_number.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// Each has parse() (errors: invalid_argument), print(), and `form`, which is what --help calls it.
+namespace troupe::setting_forms {
+
+template <auto Parse>
+struct named {
+  static constexpr std::string_view form = "NAME";
+  static auto parse(std::string_view text) { return Parse(text); }
+  static std::string print(auto value) { return std::string{to_string(value)}; }
+};
+
+template <class Number, std::uint64_t Least>
+struct number {
+  static constexpr std::string_view form = "NUMBER";
+  static Number parse(std::string_view text) {
+    const auto value = parse_whole_number(text);
+    if (!value || *value < Least || *value > static_cast<std::uint64_t>(std::numeric_limits<Number>::max()))
+      throw exception{errc::invalid_argument,
+                      "'" + std::string{text} + "' must be a whole number from " + std::to_string(Least)};
+    return static_cast<Number>(*value);
+  }
+  static std::string print(Number value) { return std::to_string(value); }
+};
+
+template <std::size_t Least>
+struct byte_size {
+  static constexpr std::string_view form = "SIZE";
+  static std::size_t parse(std::string_view text) {
+    const std::size_t value = parse_byte_size(text);
+    if (value < Least)
+      throw exception{errc::invalid_argument,
+                      "'" + std::string{text} + "' must be at least " + format_byte_size(Least)};
+    return value;
+  }
+  static std::string print(std::size_t value) { return format_byte_size(value); }
+};
+
+struct duration {
+  static constexpr std::string_view form = "DURATION";
+  static nanoseconds parse(std::string_view text) {
+    const nanoseconds value = parse_duration(text);
+    if (value <= nanoseconds{0})
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be more than 0"};
+    return value;
+  }
+  static std::string print(nanoseconds value) { return format_duration(value); }
+};
+
+struct duration_or_never {
+  static constexpr std::string_view form = "DURATION";
+  static nanoseconds parse(std::string_view text) { return text == "0" ? nanoseconds{0} : duration::parse(text); }
+  static std::string print(nanoseconds value) { return value == nanoseconds{0} ? "0" : format_duration(value); }
+};
+
+/// Empty where none is chosen.
+struct path {
+  static constexpr std::string_view form = "PATH";
+  static std::optional<std::filesystem::path> parse(std::string_view text) {
+    if (text.find('\0') != std::string_view::npos)
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' is no path: it holds a byte of 0"};
+    return text.empty() ? std::nullopt : std::optional{std::filesystem::path{text}};
+  }
+  static std::string print(const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }
+};
+
+/// One list for each device, with semicolons between them. Empty lists at the end say as much as none.
+struct cpu_lists {
+  static constexpr std::string_view form = "CPUS;CPUS...";
+  static std::vector<cpu_set> parse(std::string_view text) {
+    std::vector<cpu_set> lists;
+    while (!text.empty()) {
+      const std::size_t end = text.find(';');
+      lists.push_back(parse_cpu_set(text.substr(0, end)));
+      text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    }
+    return without_empty_end(std::move(lists));
+  }
+  static std::string print(std::vector<cpu_set> lists) {
+    lists = without_empty_end(std::move(lists));
+    std::string text;
+    for (std::size_t i = 0; i < lists.size(); ++i) text += (i == 0 ? "" : ";") + to_string(lists[i]);
+    return text;
+  }
+
+private:
+  static std::vector<cpu_set> without_empty_end(std::vector<cpu_set> lists) {
+    while (!lists.empty() && lists.back().empty()) lists.pop_back();
+    return lists;
+  }
+};
+
+/// Empty where NCCL is to choose.
+template <auto Member>
+struct nccl_number {
+  static constexpr std::string_view form = "COUNT";
+  static std::optional<int> parse(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    nccl_options one;
+    one.*Member = number<int, 0>::parse(text);
+    check(one);
+    return one.*Member;
+  }
+  static std::string print(const std::optional<int>& value) { return value ? std::to_string(*value) : ""; }
+};
+
+/// NCCL's policies of using thread blocks, which it numbers.
+struct cta_policy {
+  static constexpr std::string_view form = "NAME";
+  static constexpr std::array<std::string_view, 3> names{"default", "efficiency", "zero"};
+  static std::optional<int> parse(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    const auto found = std::ranges::find(names, text);
+    if (found == names.end())
+      throw exception{errc::invalid_argument,
+                      "'" + std::string{text} + "' is no policy: choose one of default, efficiency, zero"};
+    return static_cast<int>(found - names.begin());
+  }
+  static std::string print(const std::optional<int>& value) {
+    return value ? std::string{names.at(static_cast<std::size_t>(*value))} : "";
+  }
+};
+
+struct plain_text {
+  static constexpr std::string_view form = "TEXT";
+  static std::string parse(std::string_view text) { return std::string{text}; }
+  static std::string print(const std::string& value) { return value; }
+};
+
+/// As NCCL's manual has it; empty where it is left as it is.
+template <auto Member>
+struct nccl_variable_text : plain_text {
+  static std::string parse(std::string_view text) {
+    nccl_environment one;
+    one.*Member = text;
+    check(one);
+    return one.*Member;
+  }
+};
+
+struct nccl_other_variables {
+  static constexpr std::string_view form = "NAME=VALUE;NAME=VALUE...";
+  using list = std::vector<std::pair<std::string, std::string>>;
+  static list parse(std::string_view text) {
+    nccl_environment one;
+    while (!text.empty()) {
+      const std::string_view entry = text.substr(0, text.find(';'));
+      text.remove_prefix(std::min(text.size(), entry.size() + 1));
+      const std::size_t equals = entry.find('=');
+      if (equals == std::string_view::npos || equals + 1 == entry.size())
+        throw exception{errc::invalid_argument, "'" + std::string{entry} + "' must be NAME=VALUE"};
+      one.others.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+    check(one);
+    return one.others;
+  }
+  static std::string print(const list& all) {
+    std::string text;
+    for (const auto& [name, value] : all) text += (text.empty() ? "" : ";") + name + "=" + value;
+    return text;
+  }
+};
+
+struct feature_list {
+  static constexpr std::string_view form = "NAME,NAME...";
+  static std::vector<feature> parse(std::string_view text) {
+    std::vector<feature> all;
+    while (!text.empty()) {
+      const std::string_view name = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), name.size() + 1));
+      all.push_back(parse_feature(name));
+    }
+    return all;
+  }
+  static std::string print(const std::vector<feature>& all) {
+    std::string text;
+    for (const feature one : all) text += (text.empty() ? "" : ",") + std::string{to_string(one)};
+    return text;
+  }
+};
+
+struct log_level {
+  static constexpr std::string_view form = "NAME";
+  static std::string parse(std::string_view text) {
+    if (std::ranges::find(log_levels, text) == log_levels.end())
+      throw exception{errc::invalid_argument, "'" + std::string{text} +
+                                                  "' is no log level: choose one of trace, debug, info, warn, error, "
+                                                  "off"};
+    return std::string{text};
+  }
+  static std::string print(const std::string& value) { return value; }
+};
+
+} // namespace troupe::setting_forms
