@@ -202,8 +202,7 @@ std::string disagreement_of(const operations& log, const drawn_case& all) {
     for (const auto& together : log)
       for (const std::string& name : together)
         if (name.starts_with(std::to_string(self) + '/')) seen.push_back(part_of[name]);
-    const auto again = std::ranges::unique(seen); // several requests of one operation
-    seen.erase(again.begin(), again.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end()); // several requests of one operation
     return seen;
   };
   for (int a = 0; a < all.size; ++a)
