@@ -94,7 +94,7 @@ public:
     if (limits_.mode == fusion::reproducible && !same_messages()) return false;
     return std::ranges::none_of(
                ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
-           std::ranges::all_of(events_, [this](const awaited_event& one) { return is_over(one); });
+           std::ranges::all_of(events_, [this](const awaited_event& one) { return is_awaited(one); });
   }
 
   /// Begins a batch with what was surveyed.
@@ -159,15 +159,8 @@ private:
     return true;
   }
 
-  /// Whether the batch need not wait for it longer than it does without.
-  [[nodiscard]] bool is_over(const awaited_event& one) const {
-    if (std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end()) return true;
-    if (limits_.mode == fusion::reproducible) return false;
-    try {
-      return one.ready->reached();
-    } catch (const exception&) { // a device in error: whoever launches is told
-      return false;
-    }
+  [[nodiscard]] bool is_awaited(const awaited_event& one) const {
+    return std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end();
   }
 
   /// Whether one message held all that the batch's first operation needed and this needs; or, where each rank was asked

@@ -46,10 +46,10 @@ struct fusion_part {
 /// Divides what has been released to one world into launches.
 ///
 /// A batch is a run of operations in the order of release: none overtakes another, so what cannot join ends the batch.
-/// It joins if, on every rank, it overlaps no member's memory with a writer among them, its ready events have been
-/// reached or are waited for by the batch anyway, and the limits allow it. In mode reproducible nobody looks whether an
-/// event has been reached, and members were asked in the same messages; whoever releases must then hand in all that
-/// one message completed at once.
+/// It joins if, on every rank, it overlaps no member's memory with a writer among them, its ready events are waited for
+/// by the batch anyway, and the limits allow it. Whether an event has been reached is not asked: plans are made on
+/// actors' threads, which touch no device (BLK-1). In mode reproducible members were also asked in the same messages;
+/// whoever releases must then hand in all that one message completed at once.
 ///
 /// Lifetime: keeps its memory, so that planning allocates nothing in the end. Threads: one at a time, any.
 class fusion_planner {
