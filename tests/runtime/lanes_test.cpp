@@ -5,6 +5,8 @@
 #include <troupe/collectives/sequencing/absence_report.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
+#include <caf/exit_reason.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
@@ -25,6 +27,25 @@ constexpr std::size_t count = 64;
 operation sum_of(const buffer& values) {
   return all_reduce{values, values, count, dtype::f32, reduction::sum};
 }
+
+/// An actor that has asked rank 0 for a barrier, and lives until it is killed.
+class lonely_client final : public listener_handle::base {
+public:
+  lonely_client(caf::actor_config& settings, const world& where, lane in)
+    : listener_handle::base{settings}, at_{where.collective(rank{0})}, epoch_{where.epoch()}, lane_{in} {}
+
+  behavior_type make_behavior() override {
+    compat::request_unbounded(this, at_, rank_request{.what = barrier{}, .epoch = epoch_, .lane = lane_})
+        .then([](const completion&) {}, [](const caf::error&) {});
+    return {[](const world_event&) {}};
+  }
+  void on_exit() override { at_ = nullptr; }
+
+private:
+  collective_handle at_;
+  epoch epoch_;
+  lane lane_;
+};
 
 /// One lane of each rank.
 std::vector<rank_lane> open_lanes(const world& where, std::string_view name) {
@@ -207,6 +228,32 @@ TROUPE_WORLD_TEST(2, "a client that ends takes back what it waits for, and its p
   auto met = right.ask(barrier{});
   CHECK_NOTHROW(left.get());
   CHECK_NOTHROW(met.get());
+}
+
+TROUPE_WORLD_TEST(2, "an actor that dies takes back what it waits for, and its lane is free", "[runtime]") {
+  settings.sequencing.straggling = 1ms;
+  std::promise<void> waits;
+  std::once_flag once;
+  runtime rt{settings};
+  world where = rt.form_world();
+  where.on_event([&](const world_event& event) {
+    if (event.straggling) std::call_once(once, [&] { waits.set_value(); });
+  });
+  const lane shared = lane::named("of an actor");
+  const auto client = rt.system().spawn<lonely_client>(where, shared);
+  waits.get_future().wait(); // its request has come
+  caf::anon_send_exit(client, caf::exit_reason::kill);
+
+  auto heir = rank_lane{where, rank{0}, shared};
+  const buffer here = where.allocate_pinned(16);
+  const buffer there = where.allocate_pinned(16);
+  while (failure_of(heir.ask(copy{here, there})).code == errc::invalid_argument) // the lane is the actor's yet
+    std::this_thread::yield();
+  auto right = rank_lane{where, rank{1}, shared};
+  CHECK(failure_of(right.ask(barrier{})).code == errc::cancelled);
+  auto left = heir.ask(barrier{});
+  CHECK_NOTHROW(right.ask(barrier{}).get());
+  CHECK_NOTHROW(left.get());
 }
 
 TROUPE_WORLD_TEST(2, "a lane has one client at each rank", "[runtime]") {
