@@ -17,24 +17,13 @@ namespace troupe {
 /// What \p failure says, for error handlers of requests. CAF's own errors (the actor has ended) become errc::abandoned.
 [[nodiscard]] error from_caf(const caf::error& failure);
 
+/// An answer that goes where \p to leads.
+[[nodiscard]] answer answer_to(compat::foreign_reply to);
+
 /// An answer to the request that \p self is handling, deliverable from any thread.
 template <class Self>
 [[nodiscard]] answer take_answer(Self* self) {
-  class sink final : public answer_sink {
-  public:
-    explicit sink(Self* handler) : reply_{handler} {}
-
-    void deliver(outcome result) noexcept override {
-      if (const error* failure = failure_of(result))
-        reply_.deliver(to_caf(*failure));
-      else
-        reply_.deliver(std::get<completion>(result));
-    }
-
-  private:
-    compat::foreign_reply reply_;
-  };
-  return answer{std::make_unique<sink>(self)};
+  return answer_to(compat::foreign_reply{self});
 }
 
 /// The same for a request whose reply is a value.

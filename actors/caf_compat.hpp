@@ -16,6 +16,7 @@
 #include <caf/event_based_actor.hpp>
 #include <caf/mailbox_element.hpp>
 #include <caf/send.hpp>
+#include <caf/thread_hook.hpp>
 #include <caf/type_id.hpp>
 #include <caf/typed_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -27,6 +28,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -84,6 +86,22 @@ void post(const Handle& to, Message&& what) {
 #endif
 }
 
+/// An actor that is told things as long as it lives, and is not kept alive for that.
+template <class Handle>
+class weak_handle {
+public:
+  template <class Self>
+  explicit weak_handle(Self* self) : to_{caf::actor_cast<caf::weak_actor_ptr>(self)} {}
+
+  template <class Message>
+  void post(Message&& what) const {
+    if (auto alive = to_.lock()) compat::post(caf::actor_cast<Handle>(alive), std::forward<Message>(what));
+  }
+
+private:
+  caf::weak_actor_ptr to_;
+};
+
 /// Sends from an actor, in whose order the messages arrive.
 template <class Self, class Handle, class Message>
 void send(Self* self, const Handle& to, Message&& what) {
@@ -128,12 +146,56 @@ inline void set_worker_looks([[maybe_unused]] caf::actor_system_config& settings
 #endif
 }
 
+/// Calls \p begin first on every thread that CAF makes: workers, clock.
+inline void on_thread_start(caf::actor_system_config& settings, std::function<void()> begin) {
+  class hook final : public caf::thread_hook {
+  public:
+    explicit hook(std::function<void()> what) : begin_{std::move(what)} {}
+    void init(caf::actor_system&) override {}
+#if TROUPE_CAF_0_17
+    void thread_started() override {
+      begin_();
+    }
+#else
+    void thread_started(caf::thread_owner) override {
+      begin_();
+    }
+#endif
+    void thread_terminates() override {}
+
+  private:
+    std::function<void()> begin_;
+  };
+  settings.add_thread_hook<hook>(std::move(begin));
+}
+
 [[nodiscard]] inline bool failed(const caf::error& what) {
 #if TROUPE_CAF_0_17
   return static_cast<bool>(what);
 #else
   return what != caf::error{};
 #endif
+}
+
+// What an actor's enqueue() is given and gives back, for those that take some messages at the door.
+#if TROUPE_CAF_0_17
+using enqueue_host = caf::execution_unit;
+using enqueue_result = void;
+#else
+using enqueue_host = caf::scheduler;
+using enqueue_result = bool;
+#endif
+
+/// The message in \p element, if it is one \p Message and nothing else, moved out where nobody else holds it.
+template <class Message>
+[[nodiscard]] std::optional<Message> take_message(caf::mailbox_element& element) {
+  auto& content = element.content();
+  if (!content.template match_elements<Message>()) return std::nullopt;
+#if TROUPE_CAF_0_17
+  if (!element.stages.empty()) return std::nullopt; // a forwarding chain is CAF's own business
+  if (content.shared()) return content.template get_as<Message>(0);
+#endif
+  return std::move(content.template get_mutable_as<Message>(0));
 }
 
 /// A down handler per watched actor. 0.17 has one for all, 1.x one for each. Keep it as a member of the actor.
@@ -144,7 +206,7 @@ public:
   template <class Self, class Handle>
   void add(Self* self, const Handle& watched, callback on_down) {
 #if TROUPE_CAF_0_17
-    if (std::exchange(installed_, true) == false)
+    if (!std::exchange(installed_, true))
       self->set_down_handler([this](caf::down_msg& down) {
         const auto found = callbacks_.find(down.source);
         if (found == callbacks_.end()) return;
@@ -173,11 +235,13 @@ class foreign_reply {
 public:
   template <class Self>
   explicit foreign_reply(Self* self) {
-    auto* element = self->current_mailbox_element();
-    if (element == nullptr || element->mid.is_answered() || element->mid.is_response() || !element->sender) return;
-    responder_ = caf::actor_cast<caf::strong_actor_ptr>(self);
-    requester_ = element->sender;
-    id_ = self->take_current_message_id();
+    if (auto* element = self->current_mailbox_element()) take(self, *element);
+    if (requester_) id_ = self->take_current_message_id();
+  }
+  /// The same for a request that \p self has not queued, and never will.
+  template <class Self>
+  foreign_reply(Self* self, const caf::mailbox_element& element) {
+    take(self, element);
   }
   foreign_reply(foreign_reply&& other) noexcept { swap(other); }
   foreign_reply& operator=(foreign_reply&& other) noexcept {
@@ -199,6 +263,14 @@ public:
   }
 
 private:
+  template <class Self>
+  void take(Self* self, const caf::mailbox_element& element) {
+    if (element.mid.is_answered() || element.mid.is_response() || !element.sender) return;
+    responder_ = caf::actor_cast<caf::strong_actor_ptr>(self);
+    requester_ = element.sender;
+    id_ = element.mid;
+  }
+
   void swap(foreign_reply& other) noexcept {
     responder_.swap(other.responder_);
     requester_.swap(other.requester_);

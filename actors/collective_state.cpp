@@ -8,66 +8,78 @@ namespace troupe {
 
 collective_state::collective_state(rank self)
   : self_{self},
-    closed_{.code = errc::world_failed, .text = "the world is still forming: wait until it is ready", .rank = self} {}
+    terms_{{.closed = {.code = errc::world_failed,
+                       .text = "the world is still forming: wait until it is ready",
+                       .rank = self}}} {}
 
 void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<ordered_world> order,
                              nanoseconds default_deadline) {
-  pipeline_ = std::move(pipeline);
-  order_ = std::move(order);
-  default_deadline_ = default_deadline;
-  closed_ = {};
+  terms_.change([&](terms& now) {
+    if (now.ended) return;
+    now = {.pipeline = std::move(pipeline), .order = std::move(order), .default_deadline = default_deadline};
+  });
 }
 
 void collective_state::close(error reason) {
-  closed_ = std::move(reason);
-  closed_.effect = effect::rejected;
+  reason.effect = effect::rejected;
+  terms_.change([&](terms& now) {
+    if (!now.ended) now.closed = std::move(reason);
+  });
 }
 
-void collective_state::accept(rank_request asked, answer reply, std::uint64_t client) {
-  if (error objection = objection_to(asked)) {
-    if (!objection.rank) objection.rank = self_;
-    return reply.deliver(std::move(objection));
+void collective_state::accept(rank_request asked, answer reply, std::uint64_t client) noexcept {
+  try {
+    const terms& now = terms_.get();
+    if (error objection = objection_to(asked, now)) {
+      if (!objection.rank) objection.rank = self_;
+      return reply.deliver(std::move(objection));
+    }
+    const nanoseconds deadline = asked.deadline == world_default_deadline ? now.default_deadline : asked.deadline;
+    const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
+    if (!now.order) return now.pipeline->submit(name, std::move(asked.what), deadline, std::move(reply));
+    now.order->ask(self_, {.what = std::move(asked.what),
+                           .name = name,
+                           .deadline = deadline,
+                           .reply = std::move(reply),
+                           .where = asked.lane,
+                           .client = client,
+                           .position = asked.position});
+  } catch (...) {
+    reply.deliver(current_error()); // out of memory, and not handed on
   }
-  const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
-  const ticket name = std::exchange(next_, next_.next());
-  if (!order_) return pipeline_->submit(name, std::move(asked.what), deadline, std::move(reply));
-  order_->ask(self_, {.what = std::move(asked.what),
-                      .name = name,
-                      .deadline = deadline,
-                      .reply = std::move(reply),
-                      .where = asked.lane,
-                      .client = client,
-                      .position = asked.position});
 }
 
 void collective_state::cancel(const cancel_request& wish) {
-  if (order_) order_->cancel(self_, wish.lane, wish.position);
+  if (const auto& order = terms_.get().order) order->cancel(self_, wish.lane, wish.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
-  if (order_) order_->withdraw(self_, client, why);
+  if (const auto& order = terms_.get().order) order->withdraw(self_, client, why);
 }
 
-error collective_state::objection_to(const rank_request& asked) const {
-  if (closed_) return closed_;
-  if (asked.epoch != pipeline_->formed_in())
+error collective_state::objection_to(const rank_request& asked, const terms& now) {
+  if (now.closed) return now.closed;
+  if (asked.epoch != now.pipeline->formed_in())
     return error{.code = errc::stale_epoch,
                  .text = "the request is for epoch " + to_string(asked.epoch) + ", the world is in epoch " +
-                         to_string(pipeline_->formed_in()) + ": take the epoch from the world's latest event",
-                 .epoch = pipeline_->formed_in()};
+                         to_string(now.pipeline->formed_in()) + ": take the epoch from the world's latest event",
+                 .epoch = now.pipeline->formed_in()};
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  return validate(asked.what, pipeline_->sitting());
+  return validate(asked.what, now.pipeline->sitting());
 }
 
 void collective_state::end(const std::string& reason) {
   error why{.code = errc::abandoned,
             .text = "the collective actor of rank " + to_string(self_) + " has ended: " + reason,
             .rank = self_};
-  if (pipeline_ && pipeline_->load() > 0) pipeline_->fail(why);
-  pipeline_ = nullptr;
-  order_ = nullptr;
-  close(std::move(why));
+  std::shared_ptr<rank_pipeline> pipeline;
+  terms_.change([&](terms& now) {
+    now.ended = true;
+    now.closed = why;
+    pipeline = now.pipeline;
+  });
+  if (pipeline && pipeline->load() > 0) pipeline->fail(std::move(why));
 }
 
 } // namespace troupe

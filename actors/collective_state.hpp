@@ -2,17 +2,21 @@
 #pragma once
 
 #include <troupe/actors/messages.hpp>
+#include <troupe/actors/published.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 namespace troupe {
 
-/// Owns the rank's pipeline, and with it stream and communicator, for as long as the epoch lasts.
-/// Threads: the actor's.
+/// Holds the rank's pipeline, and with it stream and communicator, for as long as the epoch lasts.
+/// Shared by the rank's actor, whose clients speak to it, and the world's, which opens and closes it.
+/// Threads: safe from any.
 class collective_state {
 public:
   explicit collective_state(rank self);
@@ -24,7 +28,7 @@ public:
   void close(error reason);
 
   /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
-  void accept(rank_request asked, answer reply, std::uint64_t client);
+  void accept(rank_request asked, answer reply, std::uint64_t client) noexcept;
   void cancel(const cancel_request& wish);
   /// \p client asks no more.
   void forget(std::uint64_t client, const error& why);
@@ -33,14 +37,20 @@ public:
   void end(const std::string& reason);
 
 private:
-  [[nodiscard]] error objection_to(const rank_request& asked) const;
+  /// What requests are judged by, and where they go.
+  struct terms {
+    bool ended = false;
+    error closed{}; ///< Why nothing is admitted; errc::none where it is.
+    std::shared_ptr<rank_pipeline> pipeline{};
+    std::shared_ptr<ordered_world> order{};
+    nanoseconds default_deadline{0};
+  };
+
+  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
 
   rank self_;
-  std::shared_ptr<rank_pipeline> pipeline_;
-  std::shared_ptr<ordered_world> order_;
-  nanoseconds default_deadline_{0};
-  error closed_;
-  ticket next_{1};
+  published<terms> terms_;
+  std::atomic<std::uint64_t> next_{1}; ///< Ticket.
 };
 
 } // namespace troupe

@@ -19,10 +19,8 @@
 #include <vector>
 
 namespace troupe {
-struct adopt_pipeline;
 struct cancel_request;
 struct capabilities_query;
-struct close_gate;
 struct leave;
 struct leave_lane;
 struct offspring_report;
@@ -39,14 +37,13 @@ struct status_query;
 struct stop_world;
 struct straggling_report;
 struct subscribe;
+struct watch_client;
 } // namespace troupe
 
 TROUPE_LOCAL_TYPES_BEGIN(troupe, 0)
-TROUPE_LOCAL_TYPE(troupe, troupe::adopt_pipeline)
 TROUPE_LOCAL_TYPE(troupe, troupe::cancel_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
-TROUPE_LOCAL_TYPE(troupe, troupe::close_gate)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
@@ -66,6 +63,7 @@ TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
 TROUPE_LOCAL_TYPE(troupe, troupe::straggling_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
+TROUPE_LOCAL_TYPE(troupe, troupe::watch_client)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_event)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_request)
 TROUPE_LOCAL_TYPES_END(troupe)
@@ -98,18 +96,9 @@ struct posted_world_request {
   std::shared_ptr<answer> reply;
 };
 
-/// World → collective: this is your way to the GPU from now on.
-struct adopt_pipeline {
-  std::shared_ptr<rank_pipeline> pipeline;
-  std::shared_ptr<ordered_world> order; ///< None under ordering::caller.
-  nanoseconds default_deadline{0};
-};
-
-/// World → collective: reject everything from now on, for this reason, and then call \p closed: what was sent before
-/// has been submitted by then.
-struct close_gate {
-  error reason;
-  std::function<void()> closed;
+/// Collective → itself: a client's first request has come.
+struct watch_client {
+  caf::actor client;
 };
 
 /// World → collective: the pipeline has been given back; end.
@@ -146,10 +135,9 @@ struct subscribe {
 };
 
 /// One rank, to its clients and to its world.
-using collective_handle =
-    compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
-                        caf::result<void>(cancel_request), caf::result<void>(leave_lane),
-                        caf::result<void>(adopt_pipeline), caf::result<void>(close_gate), caf::result<void>(leave)>;
+using collective_handle = compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
+                                              caf::result<void>(cancel_request), caf::result<void>(leave_lane),
+                                              caf::result<void>(watch_client), caf::result<void>(leave)>;
 
 /// A world, to its clients.
 using world_handle =

@@ -3,7 +3,6 @@
 #include <troupe/actors/world_actor.hpp>
 #include <troupe/collectives/solo_communicator.hpp>
 #include <troupe/collectives/validation.hpp>
-#include <troupe/completion/answer_group.hpp>
 
 #include <string>
 #include <utility>
@@ -18,6 +17,20 @@ std::vector<rank> ranks_of(const world_plan& plan) {
   return ranks;
 }
 
+std::vector<seat> seats_of(const world_plan& plan) {
+  std::vector<seat> seats;
+  for (const local_rank& one : plan.locals)
+    seats.push_back(
+        {.self = one.self, .world_size = plan.world_size, .where = *one.where, .able = plan.services.able.get()});
+  return seats;
+}
+
+std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
+  std::vector<std::shared_ptr<device>> devices;
+  for (const local_rank& one : plan.locals) devices.push_back(one.where);
+  return devices;
+}
+
 template <class... Handlers>
 struct overloaded : Handlers... {
   using Handlers::operator()...;
@@ -27,11 +40,26 @@ overloaded(Handlers...) -> overloaded<Handlers...>;
 
 } // namespace
 
-world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives)
+world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives,
+                         std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
     plan_{std::move(plan)},
     state_{plan_.world_size, ranks_of(plan_)},
-    collectives_{std::move(collectives)} {}
+    entrance_{seats_of(plan_), devices_of(plan_), plan_.services.able, plan_.deadlines.operation, {state_.admission()}},
+    collectives_{std::move(collectives)},
+    states_{std::move(states)} {}
+
+compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
+  if (auto asked = compat::take_message<world_request>(*what)) {
+    entrance_.accept(std::move(*asked), answer_to({this, *what}));
+    return compat::enqueue_result(true);
+  }
+  if (auto posted = compat::take_message<posted_world_request>(*what)) {
+    entrance_.accept(std::move(posted->what), std::move(*posted->reply));
+    return compat::enqueue_result(true);
+  }
+  return world_inner_handle::base::enqueue(std::move(what), host);
+}
 
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
@@ -43,11 +71,12 @@ world_actor::behavior_type world_actor::make_behavior() {
     });
   carry_out(state_.begin());
   return {
+      // These two come here only where CAF itself had to look at them first.
       [this](world_request& asked) -> caf::result<completion> {
-        accept(std::move(asked), take_answer(this));
+        entrance_.accept(std::move(asked), take_answer(this));
         return caf::delegated<completion>{};
       },
-      [this](posted_world_request& posted) { accept(std::move(posted.what), std::move(*posted.reply)); },
+      [this](posted_world_request& posted) { entrance_.accept(std::move(posted.what), std::move(*posted.reply)); },
       [this](split_request& asked) -> caf::result<split_reply> {
         split(std::move(asked), take_value_answer<split_reply>(this));
         return caf::delegated<split_reply>{};
@@ -101,6 +130,9 @@ void world_actor::on_exit() {
     }
     close_order(why);
     for (const auto& one : collectives_) compat::send(this, one, leave{});
+    error refusal = why;
+    refusal.effect = effect::rejected;
+    entrance_.publish({.admission = {.refusal = std::move(refusal)}});
     world_event last = state_.event();
     last.phase = world_phase::stopped;
     last.reason = why;
@@ -118,7 +150,10 @@ void world_actor::carry_out(world_effects effects) {
     std::visit(overloaded{
                    [this](world_effect::form) { form(); },
                    [this](world_effect::adopt) { adopt(); },
-                   [this](const world_effect::announce& what) { announce(what.event); },
+                   [this](const world_effect::announce& what) {
+                     publish(); // first: whoever hears that the world is ready may ask at once
+                     announce(what.event);
+                   },
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
                    [this](const world_effect::fail& what) {
                      for (const auto& one : pipelines_) one->fail(what.reason);
@@ -165,14 +200,14 @@ void world_actor::carry_out(world_effects effects) {
 
 void world_actor::form() {
   const epoch now = state_.current_epoch();
+  const compat::weak_handle<world_inner_handle> self{this}; // pipelines live as long as the actor that they report to
   try {
     auto ends = plan_.formed.empty() ? make_ends() : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
       const local_rank& one = plan_.locals[i];
-      const auto world = caf::actor_cast<world_inner_handle>(this);
       pipelines_.push_back(rank_pipeline::create(
-          plan_.services, std::move(ends[i]), one.hand, now, [world, self = one.self, now](error why) {
-            compat::post(world, rank_report{rank_report::kind::faulted, self, now, std::move(why)});
+          plan_.services, std::move(ends[i]), one.hand, now, [self, at = one.self, now](error why) {
+            self.post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
     }
   } catch (...) {
@@ -196,13 +231,12 @@ std::vector<std::shared_ptr<communicator>> world_actor::make_ends() const {
 
 void world_actor::adopt() {
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
-    const auto world = caf::actor_cast<world_inner_handle>(this);
-    order_ = plan_.above->open_world(
-        pipelines_, [world](auto report) { compat::post(world, straggling_report{std::move(report)}); });
+    const compat::weak_handle<world_inner_handle> self{this};
+    order_ =
+        plan_.above->open_world(pipelines_, [self](auto report) { self.post(straggling_report{std::move(report)}); });
   }
   const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
-  for (std::size_t i = 0; i < collectives_.size(); ++i)
-    compat::send(this, collectives_[i], adopt_pipeline{pipelines_[i], order, plan_.deadlines.operation});
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation);
 }
 
 void world_actor::close_order(const error& reason) {
@@ -210,12 +244,12 @@ void world_actor::close_order(const error& reason) {
 }
 
 void world_actor::close_gates(const error& reason) {
+  publish();
   const auto world = caf::actor_cast<world_inner_handle>(this);
-  for (std::size_t i = 0; i < collectives_.size(); ++i)
-    compat::send(this, collectives_[i],
-                 close_gate{reason, [world, self = plan_.locals[i].self, now = state_.current_epoch()] {
-                              compat::post(world, rank_report{rank_report::kind::closed, self, now, {}});
-                            }});
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i]->close(reason);
+    compat::send(this, world, rank_report{rank_report::kind::closed, plan_.locals[i].self, state_.current_epoch(), {}});
+  }
 }
 
 void world_actor::announce(const world_event& event) {
@@ -237,15 +271,8 @@ void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_re
         });
 }
 
-void world_actor::accept(world_request asked, answer reply) {
-  const ticket name = state_.next_ticket();
-  if (error objection = objection_to(asked)) {
-    objection.ticket = name;
-    return reply.deliver(std::move(objection));
-  }
-  auto answers = divide_answer(std::move(reply), name, pipelines_.size());
-  const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
-  order_->ask_all(name, std::move(asked.parts), deadline, std::move(answers));
+void world_actor::publish() {
+  entrance_.publish({.admission = state_.admission(), .order = order_, .registered = registered_});
 }
 
 void world_actor::stop() {
@@ -254,27 +281,14 @@ void world_actor::stop() {
   if (offspring_.all_stopped()) carry_out(state_.on_stop());
 }
 
-seat world_actor::seat_of(const local_rank& one) const {
-  return {.self = one.self, .world_size = plan_.world_size, .where = *one.where, .able = plan_.services.able.get()};
-}
-
-error world_actor::objection_to(const world_request& asked) const {
-  if (error objection = state_.objection_to(asked)) return objection;
-  // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
-  for (std::size_t i = 0; i < asked.parts.size(); ++i)
-    if (error objection = validate(asked.parts[i], seat_of(plan_.locals[i]))) {
-      objection.rank = plan_.locals[i].self;
-      return objection;
-    }
-  for (const auto& one : registered_)
-    if (error objection = check_places(asked.parts, *one)) return objection;
-  return {};
-}
-
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
+  std::vector<std::shared_ptr<collective_state>> states;
   std::vector<collective_handle> collectives;
-  for (const local_rank& one : plan.locals) collectives.push_back(system.spawn<collective_actor>(one.self));
-  auto world = system.spawn<world_actor>(std::move(plan), collectives);
+  for (const local_rank& one : plan.locals) {
+    states.push_back(std::make_shared<collective_state>(one.self));
+    collectives.push_back(system.spawn<collective_actor>(states.back()));
+  }
+  auto world = system.spawn<world_actor>(std::move(plan), collectives, std::move(states));
   return {world, std::move(collectives)};
 }
 

@@ -1,9 +1,11 @@
 /// The actor that forms a world, orders requests to all of it, watches its ranks and ends it.
 #pragma once
 
+#include <troupe/actors/collective_state.hpp>
 #include <troupe/actors/maintenance.hpp>
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/offspring.hpp>
+#include <troupe/actors/world_entrance.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/actors/world_registration.hpp>
 #include <troupe/actors/world_state.hpp>
@@ -16,12 +18,16 @@
 
 namespace troupe {
 
-/// Shell around world_state: carries out its effects. Everything that may block runs in helpers (BLK-1).
+/// Shell around world_state: carries out its effects. Everything that may block runs in helpers (BLK-1). Requests to
+/// all ranks are dealt with at the door, by the thread that brings them.
 class world_actor final : public world_inner_handle::base {
 public:
-  /// \p collectives are the local ranks' actors, in the order of \p plan's locals.
-  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives);
+  /// \p collectives are the local ranks' actors and \p states what they decide by, in the order of \p plan's locals.
+  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives,
+              std::vector<std::shared_ptr<collective_state>> states);
 
+  using world_inner_handle::base::enqueue;
+  compat::enqueue_result enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) override;
   behavior_type make_behavior() override;
   void on_exit() override;
 
@@ -34,15 +40,14 @@ private:
   void hold();
   void close_gates(const error& reason);
   void announce(const world_event& event);
-  void accept(world_request asked, answer reply);
+  /// Tells the entrance what holds now.
+  void publish();
   void split(split_request asked, std::shared_ptr<split_answer> reply);
   void register_memory(registration_request asked, std::shared_ptr<registration_answer> reply);
   void enroll(const std::shared_ptr<world_registration>& made);
   void stop();
   void maintain();
   void drop_maintenance(const error& reason);
-  [[nodiscard]] seat seat_of(const local_rank& one) const;
-  [[nodiscard]] error objection_to(const world_request& asked) const;
 
   using step = std::function<void(rank_pipeline&)>;
   /// Runs \p work on every local rank's pipeline in helpers, and reports each end to this actor.
@@ -50,7 +55,9 @@ private:
 
   world_plan plan_;
   world_state state_;
+  world_entrance entrance_;
   std::vector<collective_handle> collectives_;
+  std::vector<std::shared_ptr<collective_state>> states_;
   std::vector<std::shared_ptr<rank_pipeline>> pipelines_;
   std::vector<listener_handle> listeners_;
   std::deque<maintenance> maintenance_;

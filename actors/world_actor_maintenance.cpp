@@ -51,6 +51,7 @@ void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
                                 const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
                                 registered_.push_back(made->make_pool(alone));
                                 if (order_) order_->add_registered(registered_.back());
+                                publish();
                                 made->reply().deliver(registration_reply{registered_.back()});
                               }});
   carry_out(state_.on_maintenance_asked());

@@ -12,6 +12,14 @@ error stopping_error() {
   return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
 }
 
+error epoch_objection(epoch meant_for, epoch now) {
+  if (meant_for == now) return {};
+  return {.code = errc::stale_epoch,
+          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(now) +
+                  ": take the epoch from the world's latest event",
+          .epoch = now};
+}
+
 } // namespace
 
 world_state::world_state(int world_size, std::vector<rank> local_ranks)
@@ -130,15 +138,7 @@ bool world_state::last_report() noexcept {
 error world_state::maintenance_objection(epoch meant_for) const {
   if (stop_requested_) return stopping_error();
   error objection = phase_objection();
-  return objection ? objection : epoch_objection(meant_for);
-}
-
-error world_state::epoch_objection(epoch meant_for) const {
-  if (meant_for == epoch_) return {};
-  return {.code = errc::stale_epoch,
-          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(epoch_) +
-                  ": take the epoch from the world's latest event",
-          .epoch = epoch_};
+  return objection ? objection : epoch_objection(meant_for, epoch_);
 }
 
 error world_state::phase_objection() const {
@@ -156,22 +156,24 @@ error world_state::phase_objection() const {
   return {};
 }
 
-error world_state::objection_to(const world_request& asked) const {
-  if (error objection = phase_objection()) return objection;
-  if (error objection = epoch_objection(asked.epoch)) return objection;
-  if (local_ranks_.size() != static_cast<std::size_t>(world_size_))
-    return {.code = errc::unsupported,
-            .text = "only " + std::to_string(local_ranks_.size()) + " of the world's " + std::to_string(world_size_) +
-                    " ranks live in this process: ask each rank's collective actor instead"};
-  if (asked.parts.size() != local_ranks_.size())
-    return {.code = errc::invalid_argument,
-            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
-                    std::to_string(world_size_) + " ranks: give one part for each rank"};
-  return check_agreement(asked.parts);
+world_admission world_state::admission() const {
+  return {.refusal = phase_objection(), .epoch = epoch_, .world_size = world_size_, .local_count = local_ranks_.size()};
 }
 
-ticket world_state::next_ticket() noexcept {
-  return std::exchange(next_, next_.next());
+error world_admission::objection_to(const world_request& asked) const {
+  if (refusal) return refusal;
+  if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
+  if (local_count != static_cast<std::size_t>(world_size))
+    return {.code = errc::unsupported,
+            .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +
+                    " ranks live in this process: ask each rank's collective actor instead"};
+  if (asked.parts.size() != local_count)
+    return {.code = errc::invalid_argument,
+            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
+                    std::to_string(world_size) + " ranks: give one part for each rank"};
+  if (asked.deadline < nanoseconds{0})
+    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  return check_agreement(asked.parts);
 }
 
 } // namespace troupe

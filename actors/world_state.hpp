@@ -55,6 +55,17 @@ using world_effects =
                              world_effect::leave, world_effect::hold, world_effect::maintain, world_effect::maintained,
                              world_effect::drop_maintenance, world_effect::resume>>;
 
+/// What of a world's state requests are judged by.
+struct world_admission {
+  error refusal{}; ///< Of whatever comes; errc::none where the world is ready.
+  troupe::epoch epoch{};
+  int world_size = 1;
+  std::size_t local_count = 0;
+
+  /// errc::none if \p asked may be sent to the ranks, else why not.
+  [[nodiscard]] error objection_to(const world_request& asked) const;
+};
+
 /// The states are those of world_phase. Reports about ranks come once per rank and step; those of another epoch are
 /// ignored (EPO-1).
 class world_state {
@@ -78,10 +89,7 @@ public:
   [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure);
   [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
-  /// errc::none if \p asked may be sent to the ranks, else why not.
-  [[nodiscard]] error objection_to(const world_request& asked) const;
-  /// The name of the next admitted request.
-  [[nodiscard]] ticket next_ticket() noexcept;
+  [[nodiscard]] world_admission admission() const;
 
   [[nodiscard]] world_event event() const;
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
@@ -91,7 +99,6 @@ private:
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
   [[nodiscard]] error phase_objection() const;
-  [[nodiscard]] error epoch_objection(epoch meant_for) const;
   /// Counts one rank's report; true when it was the last.
   [[nodiscard]] bool last_report() noexcept;
   void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
@@ -107,7 +114,6 @@ private:
   bool released_ = false;  ///< They all have been.
   bool stop_requested_ = false;
   std::size_t maintenance_ = 0; ///< Asked and not done.
-  ticket next_{1};
 };
 
 } // namespace troupe

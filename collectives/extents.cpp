@@ -114,8 +114,8 @@ private:
 
 } // namespace
 
-footprint footprint_of(const operation& what, rank self, int world_size) {
-  footprint found;
+footprint footprint_of(const operation& what, rank self, int world_size, std::pmr::memory_resource* from) {
+  footprint found{.extents = std::pmr::vector<extent>{from}};
   auto keep = [&found](const extent& one) { found.extents.push_back(one); };
   found.in_place = std::visit(surveyor{self, world_size, keep}, what);
   return found;

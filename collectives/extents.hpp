@@ -4,6 +4,7 @@
 #include <troupe/collectives/operation.hpp>
 
 #include <cstddef>
+#include <memory_resource>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -23,7 +24,7 @@ struct extent {
 };
 
 struct footprint {
-  std::vector<extent> extents;
+  std::pmr::vector<extent> extents;
   /// Where the send range begins after the recv range, in elements, when the operation is in place; nothing where it
   /// cannot be.
   std::optional<std::ptrdiff_t> in_place{};
@@ -31,7 +32,8 @@ struct footprint {
 
 /// Of rank \p self among \p world_size. Products and sums of sizes have been checked to fit (see validate()). A group
 /// has none of its own.
-[[nodiscard]] footprint footprint_of(const operation& what, rank self, int world_size);
+[[nodiscard]] footprint footprint_of(const operation& what, rank self, int world_size,
+                                     std::pmr::memory_resource* from = std::pmr::get_default_resource());
 
 /// Whom the extents of a footprint are told to, one by one: a reference to any callable, which outlives the call.
 class extent_visitor {

@@ -11,6 +11,20 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
+/// Looks at the inbox between two at the clock, which costs more.
+constexpr int looks_in_a_row = 16;
+
+class called_job final : public launcher_job {
+public:
+  explicit called_job(std::function<void()> work) noexcept : work_{std::move(work)} {}
+  std::shared_ptr<launcher_tail> run() noexcept override {
+    work_();
+    return nullptr;
+  }
+
+private:
+  std::function<void()> work_;
+};
 
 } // namespace
 
@@ -22,12 +36,8 @@ public:
 
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
 
-  void post(job work) {
-    {
-      const std::lock_guard lock{guard_};
-      inbox_.push_back(std::move(work));
-      posted_.store(true, std::memory_order_release);
-    }
+  void post(std::shared_ptr<launcher_job> work) noexcept {
+    inbox_.push(std::move(work));
     wake_.notify();
   }
 
@@ -43,29 +53,28 @@ public:
     auto next_check = last_work;
     bool loaded = true;
     for (;;) {
-      const auto seen = wake_.seen();
       if (run_jobs()) {
         last_work = std::chrono::steady_clock::now();
         loaded = true;
         continue;
       }
-      if (stopping_.load(std::memory_order_acquire)) break;
+      if (stopping_.load()) break;
       const auto now = std::chrono::steady_clock::now();
       if (loaded && now >= next_check) {
         loaded = run_checks();
         next_check = now + check_interval_;
       }
       if (now - last_work < profile_.spin)
-        spin_pause();
+        for (int i = 0; i < looks_in_a_row && inbox_.empty(); ++i) spin_pause();
       else
-        wake_.park(seen, loaded ? check_interval_ : idle_park);
+        wake_.park([this] { return !inbox_.empty() || stopping_.load(); }, loaded ? check_interval_ : idle_park);
     }
-    ended_.store(true, std::memory_order_release);
+    ended_.store(true);
     end_.notify();
   }
 
   void stop() noexcept {
-    stopping_.store(true, std::memory_order_release);
+    stopping_.store(true);
     wake_.notify();
   }
 
@@ -73,26 +82,24 @@ public:
   [[nodiscard]] bool wait_ended(nanoseconds at_most) {
     const auto until = later(std::chrono::steady_clock::now(), at_most);
     for (;;) {
-      const auto seen = end_.seen();
-      if (ended_.load(std::memory_order_acquire)) return true;
+      if (ended_.load()) return true;
       const auto left = until - std::chrono::steady_clock::now();
       if (left <= nanoseconds{0}) return false;
-      end_.park(seen, left);
+      end_.park([this] { return ended_.load(); }, left);
     }
   }
 
 private:
   bool run_jobs() {
-    if (!posted_.load(std::memory_order_acquire)) return false;
-    {
-      const std::lock_guard lock{guard_};
-      running_.swap(inbox_);
-      posted_.store(false, std::memory_order_relaxed);
-    }
-    for (job& one : running_) std::exchange(one, nullptr)();
-    running_.clear();
-    return true;
+    const bool any = inbox_.take_all([this](const std::shared_ptr<launcher_job>& one) {
+      if (tail_ && !one->continues(*tail_)) end_tail();
+      tail_ = one->run();
+    });
+    if (tail_ && inbox_.empty()) end_tail();
+    return any;
   }
+
+  void end_tail() noexcept { std::exchange(tail_, nullptr)->end(); }
 
   /// Returns whether anything needs looking after.
   bool run_checks() {
@@ -118,11 +125,10 @@ private:
   wake_signal end_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ended_{false};
-  std::atomic<bool> posted_{false};
+  inbox<launcher_job> inbox_;
+  std::shared_ptr<launcher_tail> tail_; ///< The thread's own.
   std::mutex guard_;
-  std::vector<job> inbox_;
   std::vector<std::weak_ptr<launcher_check>> checks_;
-  std::vector<job> running_; ///< The thread's own, kept for its capacity.
 };
 
 launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
@@ -146,8 +152,12 @@ launcher::~launcher() {
                                     " is stuck in a call and was left behind"});
 }
 
-void launcher::post(job work) {
+void launcher::post(std::shared_ptr<launcher_job> work) {
   hand_->post(std::move(work));
+}
+
+void launcher::post(std::function<void()> work) {
+  post(std::make_shared<called_job>(std::move(work)));
 }
 
 void launcher::watch(std::weak_ptr<launcher_check> checked) {

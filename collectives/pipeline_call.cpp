@@ -6,6 +6,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// About 10 µs of one GPU's time, as long as a launch takes.
+constexpr std::size_t most_bytes_of_short = std::size_t{512} << 10U;
+
+} // namespace
+
 pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what,
                              request_origin from, std::shared_ptr<progress_record> progress)
   : in_flight{name, formed_in, deadline, std::move(reply)},
@@ -13,9 +20,12 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
     is_staged_{staging_of(what_) != staging::none},
     sketch_{what_, from},
     progress_{std::move(progress)} {
-  visit_operands(what_, [this](const operand& one, std::string_view) {
+  std::size_t bytes = 0;
+  visit_operands(what_, [&](const operand& one, std::string_view) {
     if (one.ready) ready_.push_back(one.ready.get());
+    bytes += one.memory.size_bytes();
   });
+  is_short_ = !is_staged_ && bytes <= most_bytes_of_short;
 }
 
 void pipeline_call::wait_also_for(const pipeline_call& other) {

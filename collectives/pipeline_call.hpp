@@ -1,6 +1,7 @@
 /// A request that a pipeline has accepted.
 #pragma once
 
+#include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
@@ -11,8 +12,28 @@
 
 namespace troupe {
 
-/// Holds descriptors, buffers and events until the outcome (BUF-1).
-class pipeline_call final : public in_flight {
+class rank_pipeline;
+
+/// What a pipeline has its launcher do.
+class pipeline_job : public launcher_job {
+public:
+  std::shared_ptr<launcher_tail> run() noexcept final;
+  /// It is not launched.
+  virtual void refuse_launch(const error& why) noexcept = 0;
+
+protected:
+  [[nodiscard]] const rank_pipeline* by() const noexcept { return by_.get(); }
+
+private:
+  friend class rank_pipeline;
+  virtual void launch(rank_pipeline& by) noexcept = 0;
+
+  std::shared_ptr<rank_pipeline> by_; ///< While the launcher has it.
+};
+
+/// Holds descriptors, buffers and events until the outcome (BUF-1). Made outside the order of launches, by any thread;
+/// whoever holds it alone may also fail() it.
+class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what, request_origin from,
                 std::shared_ptr<progress_record> progress);
@@ -22,18 +43,32 @@ public:
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
   [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
   [[nodiscard]] staging_hold& staged() noexcept { return staged_; }
+  /// Whether it is over so soon that its end may be told a few launches late.
+  [[nodiscard]] bool is_short() const noexcept { return is_short_; }
+  /// Before it is submitted: all who take part have asked for it.
+  void all_have_asked() noexcept { all_have_asked_ = true; }
+  /// It is over soon after what is launched before it, whatever clients do meanwhile; so what is before it may wait for
+  /// its completion mark.
+  [[nodiscard]] bool continues(const launcher_tail& left) const noexcept override;
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
 
+  /// Before it is shared: where it stands turns out late, by the order.
+  void stands_at(request_origin from) noexcept { sketch_ = operation_sketch{what_, from}; }
   /// Before it is shared: it is launched with \p other, which leaves the track later, and so waits for the same.
   void wait_also_for(const pipeline_call& other);
 
   [[nodiscard]] bool inputs_ready() const override;
   void succeeded() noexcept override { progress_->finished.set(sketch_); }
+  void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
+  void launch(rank_pipeline& by) noexcept override;
+
   operation what_;
   std::vector<const event*> ready_; ///< Held by what_, and by those that it is launched with.
   bool is_staged_;
+  bool is_short_ = false;
+  bool all_have_asked_ = false;
   staging_hold staged_;
   operation_sketch sketch_;
   std::shared_ptr<progress_record> progress_; ///< The poller's last look may outlive the pipeline.

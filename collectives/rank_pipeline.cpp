@@ -1,3 +1,4 @@
+#include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 
 #include <future>
@@ -50,17 +51,17 @@ rank_pipeline::~rank_pipeline() {
 }
 
 void rank_pipeline::init() {
-  prepare();
+  prepare_device();
   peers_->init();
   begin();
 }
 
 void rank_pipeline::init_formed() {
-  prepare();
+  prepare_device();
   begin();
 }
 
-void rank_pipeline::prepare() {
+void rank_pipeline::prepare_device() {
   where()->api().enter_thread(where()->id());
   {
     auto made = std::make_shared<stream>(where());
@@ -89,7 +90,7 @@ void rank_pipeline::settle() {
   if (failed()) throw exception{mark_->why()};
 }
 
-bool rank_pipeline::post(launcher::job work) {
+bool rank_pipeline::post(std::function<void()> work) {
   const auto hand = launcher_.lock();
   if (hand) hand->post(std::move(work));
   return hand != nullptr;

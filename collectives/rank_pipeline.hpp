@@ -24,6 +24,7 @@
 namespace troupe {
 
 class pipeline_call;
+class pipeline_job;
 
 /// A validated request for one rank, with what it is to be answered by.
 struct submission {
@@ -48,9 +49,11 @@ struct pipeline_services {
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
-/// Threads: submit() from any (ORD-1: the order of its calls is the order of launches); init(), settle(), abort(),
-/// close() on helpers; the rest from any.
-class rank_pipeline final : public launcher_check, public std::enable_shared_from_this<rank_pipeline> {
+/// Threads: prepare() and submit() from any (ORD-1: the order of calls to submit() is the order of launches); init(),
+/// settle(), abort(), close() on helpers; the rest from any.
+class rank_pipeline final : public launcher_check,
+                            public launcher_tail,
+                            public std::enable_shared_from_this<rank_pipeline> {
 public:
   /// Cheap: touches neither the device nor a peer. \p on_fault is called at most once, from any thread, with the first
   /// fault seen.
@@ -68,7 +71,11 @@ public:
   /// The same where the communicator has been formed already: meets nobody.
   void init_formed();
 
+  /// A validated operation that will be submitted: all that can be done before its place in the order is known.
+  [[nodiscard]] std::shared_ptr<pipeline_call> prepare(submission one, time_point now);
+
   /// Sends a validated operation on its way. Never blocks on the device or a peer.
+  void submit(std::shared_ptr<pipeline_call> prepared);
   void submit(submission one);
   void submit(ticket name, operation what, nanoseconds deadline, answer reply) {
     submit({.name = name, .what = std::move(what), .deadline = deadline, .reply = std::move(reply)});
@@ -78,12 +85,16 @@ public:
   /// same. Each has its own answer; all are done when the last is. All or nothing: nothing of it is launched once the
   /// communicator has failed, and if the launch fails all have an unknown outcome (ORD-1).
   /// Errors: internal (one that may not be fused: see may_be_fused()); then none is launched, and all are answered so.
+  void submit_together(std::vector<std::shared_ptr<pipeline_call>> all);
   void submit_together(std::vector<submission> all);
 
   /// Launches that have been submitted and have not been made yet.
-  [[nodiscard]] std::size_t unlaunched() const noexcept { return unlaunched_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] std::size_t unlaunched() const noexcept {
+    const std::size_t made = launched_.load(); // first: it never overtakes the other
+    return submitted_.load() - made;
+  }
   /// \p hook is called on the launcher's thread after each launch. Before the first request.
-  void on_launched(std::function<void()> hook) { launched_ = std::move(hook); }
+  void on_launched(std::function<void()> hook) { after_launch_ = std::move(hook); }
 
   /// How far this rank has come.
   [[nodiscard]] pipeline_progress progress() const { return progress_->read(); }
@@ -124,20 +135,27 @@ public:
   void check() noexcept override;
 
 private:
+  friend class pipeline_job;
+  friend class pipeline_call;
+  class fused_calls;
   using calls = std::vector<std::shared_ptr<pipeline_call>>; ///< Of one launch.
 
-  void prepare();
+  void prepare_device();
   void begin();
-  [[nodiscard]] std::shared_ptr<pipeline_call> accept(submission one, time_point now);
-  void enqueue(const std::shared_ptr<pipeline_call>& accepted);
-  void enqueue(const std::shared_ptr<const calls>& several);
+  void enqueue(std::shared_ptr<pipeline_job> work);
+  void send(std::shared_ptr<pipeline_job> work);
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const calls& several);
+  /// Behind a launch: arms its completion mark, or leaves that to end() or the next launch. Returns its place.
+  [[nodiscard]] launch_place mark_launch(bool may_be_late);
+  void arm_mark();
+  void end() noexcept override;
+  [[nodiscard]] bool is_unmarked() const noexcept { return unmarked_ > 0; }
   /// Why the launch call failed whose exception is being handled.
   [[nodiscard]] error launch_failure() const;
   /// False when the launcher has ended.
-  bool post(launcher::job work);
+  bool post(std::function<void()> work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
   /// Once the stream has been taken: from here on nothing of its own touches a request's buffers (BUF-1).
@@ -158,19 +176,25 @@ private:
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
-  std::atomic<std::size_t> unlaunched_{0};
-  std::function<void()> launched_;
-  std::atomic<std::uint64_t> unnamed_{0};  ///< Requests without origin.
-  std::uint64_t sequence_ = 0;             ///< The launcher's own.
-  std::vector<const operation*> together_; ///< The launcher's own, kept for its capacity.
+  std::function<void()> after_launch_;
+  std::atomic<std::uint64_t> unnamed_{0}; ///< Requests without origin.
+  // The launcher's own.
+  std::uint64_t launches_ = 0;
+  std::uint64_t marks_ = 0;                ///< Armed.
+  std::size_t unmarked_ = 0;               ///< Latest launches without a mark behind them.
+  std::vector<const operation*> together_; ///< Kept for its capacity.
 
   std::mutex submit_guard_; ///< Makes the track's order and the launcher's one.
   bool held_ = false;
-  std::vector<std::shared_ptr<const calls>> waiting_;
+  std::vector<std::shared_ptr<pipeline_job>> waiting_;
 
   std::mutex guard_;
   std::function<void(error)> on_fault_;
   error found_; ///< What the launcher's check found, for the poller's probe.
+
+  // Each on a cache line of its own: each has a writer of its own.
+  alignas(64) std::atomic<std::size_t> submitted_{0};
+  alignas(64) std::atomic<std::size_t> launched_{0};
 };
 
 } // namespace troupe

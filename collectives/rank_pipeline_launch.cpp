@@ -8,85 +8,122 @@
 
 namespace troupe {
 
-std::shared_ptr<pipeline_call> rank_pipeline::accept(submission one, time_point now) {
+namespace {
+
+/// Launches that share a completion mark: a mark behind work in flight costs the launcher half as much as a launch
+/// (docs/design/0024-shared-marks.md).
+constexpr std::size_t most_unmarked = 8;
+
+} // namespace
+
+/// Several that are launched by one call.
+class rank_pipeline::fused_calls final : public pipeline_job {
+public:
+  explicit fused_calls(calls several) noexcept : several_{std::move(several)} {}
+
+  [[nodiscard]] const calls& all() const noexcept { return several_; }
+  void refuse_launch(const error& why) noexcept override {
+    for (const auto& one : several_) one->refuse(why);
+  }
+
+private:
+  void launch(rank_pipeline& by) noexcept override { by.launch(several_); }
+
+  calls several_;
+};
+
+std::shared_ptr<launcher_tail> pipeline_job::run() noexcept {
+  auto by = std::exchange(by_, nullptr);
+  launch(*by);
+  by->end_launch();
+  return by->is_unmarked() ? std::move(by) : nullptr;
+}
+
+bool pipeline_call::continues(const launcher_tail& left) const noexcept {
+  return by() == &left && all_have_asked_ && is_short_ && ready_.empty();
+}
+
+void pipeline_call::launch(rank_pipeline& by) noexcept {
+  by.launch(*this);
+}
+
+std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point now) {
   const request_origin from =
       one.from ? *one.from : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed)};
-  auto accepted = std::make_shared<pipeline_call>(one.name, epoch_, later(now, one.deadline), std::move(one.reply),
+  auto prepared = std::make_shared<pipeline_call>(one.name, epoch_, later(now, one.deadline), std::move(one.reply),
                                                   std::move(one.what), from, progress_);
-  accepted->accepted_at(now);
-  return accepted;
+  prepared->accepted_at(now);
+  return prepared;
 }
 
 void rank_pipeline::submit(submission one) {
-  auto accepted = accept(std::move(one), services_.time->now());
-  unlaunched_.fetch_add(1, std::memory_order_seq_cst);
+  submit(prepare(std::move(one), services_.time->now()));
+}
+
+void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
+  track_->expect();
   {
     const std::lock_guard lock{submit_guard_};
-    track_->push(accepted);
-    progress_->submitted.set(accepted->sketch());
-    if (held_)
-      waiting_.push_back(std::make_shared<const calls>(1, std::move(accepted)));
-    else
-      enqueue(accepted);
+    progress_->submitted.set(prepared->sketch());
+    enqueue(prepared); // first: the launcher is what is waited for
+    track_->push(std::move(prepared));
   }
   services_.poller->notify();
 }
 
 void rank_pipeline::submit_together(std::vector<submission> all) {
+  const time_point now = services_.time->now();
+  calls prepared;
+  prepared.reserve(all.size());
+  for (submission& one : all) prepared.push_back(prepare(std::move(one), now));
+  submit_together(std::move(prepared));
+}
+
+void rank_pipeline::submit_together(calls all) {
   if (all.empty()) return;
-  if (const auto odd = std::ranges::find_if_not(all, [](const submission& one) { return may_be_fused(one.what); });
-      odd != all.end() && all.size() > 1) {
+  if (all.size() == 1) return submit(std::move(all.front()));
+  if (const auto odd = std::ranges::find_if_not(all, [](const auto& one) { return may_be_fused(one->what()); });
+      odd != all.end()) {
     const error why{.code = errc::internal,
-                    .text = "a " + describe(odd->what) +
+                    .text = "a " + describe((*odd)->what()) +
                             " was to be launched together with others: copies, barriers and requests on host memory "
                             "are launched by themselves",
                     .rank = self()};
-    for (submission& one : all) one.reply.deliver(why);
+    for (const auto& one : all) one->fail(why);
     throw exception{why};
   }
-  if (all.size() == 1) return submit(std::move(all.front()));
-  const time_point now = services_.time->now();
-  auto made = std::make_shared<calls>();
-  made->reserve(all.size());
-  for (submission& one : all) made->push_back(accept(std::move(one), now));
   // By the first the track judges whether the launch hangs.
-  for (const auto& one : *made)
-    if (one != made->front()) made->front()->wait_also_for(*one);
-  unlaunched_.fetch_add(1, std::memory_order_seq_cst);
+  for (const auto& one : all)
+    if (one != all.front()) all.front()->wait_also_for(*one);
+  const auto work = std::make_shared<fused_calls>(std::move(all));
+  track_->expect(work->all().size());
   {
     const std::lock_guard lock{submit_guard_};
-    track_->push_all(*made);
-    progress_->submitted.set(made->back()->sketch());
-    if (held_)
-      waiting_.push_back(std::move(made));
-    else
-      enqueue(made);
+    progress_->submitted.set(work->all().back()->sketch());
+    enqueue(work);
+    for (const auto& one : work->all()) track_->push(one);
   }
   services_.poller->notify();
 }
 
-void rank_pipeline::enqueue(const std::shared_ptr<pipeline_call>& accepted) {
-  const bool posted = post([self = shared_from_this(), accepted] {
-    self->launch(*accepted);
-    self->end_launch();
-  });
-  if (!posted) accepted->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
+  if (held_)
+    waiting_.push_back(std::move(work));
+  else
+    send(std::move(work));
 }
 
-void rank_pipeline::enqueue(const std::shared_ptr<const calls>& several) {
-  if (several->size() == 1) return enqueue(several->front());
-  const bool posted = post([self = shared_from_this(), several] {
-    self->launch(*several);
-    self->end_launch();
-  });
-  if (posted) return;
-  for (const auto& one : *several)
-    one->refuse(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
+  const auto hand = launcher_.lock();
+  if (!hand) return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+  work->by_ = shared_from_this();
+  hand->post(std::move(work));
 }
 
 void rank_pipeline::end_launch() {
-  unlaunched_.fetch_sub(1, std::memory_order_seq_cst);
-  if (launched_) launched_();
+  launched_.store(launched_.load(std::memory_order_relaxed) + 1);
+  if (after_launch_) after_launch_();
 }
 
 void rank_pipeline::hold() {
@@ -98,7 +135,7 @@ void rank_pipeline::resume() {
   {
     const std::lock_guard lock{submit_guard_};
     held_ = false;
-    for (const auto& one : waiting_) enqueue(one);
+    for (auto& one : waiting_) send(std::move(one));
     waiting_.clear();
   }
   services_.poller->notify();
@@ -114,9 +151,9 @@ void rank_pipeline::launch(pipeline_call& one) {
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     else
       peers_->launch(one.what(), *stream_);
-    track_->source().arm(*stream_, ++sequence_);
+    const launch_place at = mark_launch(one.is_short());
     progress_->launched.set(one.sketch());
-    one.end_launch(sequence_, services_.time->now());
+    one.end_launch(at, services_.time->now());
   } catch (...) {
     error why = launch_failure();
     one.refuse(with_unknown_outcome(why));
@@ -141,15 +178,39 @@ void rank_pipeline::launch(const calls& several) {
     together_.clear();
     for (const auto& one : several) together_.push_back(&one->what());
     peers_->launch_together(together_, *stream_);
-    track_->source().arm(*stream_, ++sequence_);
+    const launch_place at = mark_launch(false);
     progress_->launched.set(several.back()->sketch());
     const time_point ended = services_.time->now();
-    for (const auto& one : several) one->end_launch(sequence_, ended);
+    for (const auto& one : several) one->end_launch(at, ended);
   } catch (...) {
     error why = launch_failure();
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
     report(std::move(why));
   }
+}
+
+launch_place rank_pipeline::mark_launch(bool may_be_late) {
+  ++launches_;
+  if (may_be_late && unmarked_ + 1 < most_unmarked) {
+    ++unmarked_;
+    return {launches_, marks_ + 1};
+  }
+  arm_mark();
+  return {launches_, marks_};
+}
+
+void rank_pipeline::end() noexcept {
+  try {
+    if (stream_ && !mark_->failed()) arm_mark();
+  } catch (...) {
+    report(launch_failure());
+  }
+}
+
+void rank_pipeline::arm_mark() {
+  track_->source().arm(*stream_, marks_ + 1);
+  ++marks_;
+  unmarked_ = 0;
 }
 
 error rank_pipeline::launch_failure() const {

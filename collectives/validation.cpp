@@ -2,7 +2,10 @@
 #include <troupe/collectives/validation.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -17,15 +20,15 @@ error refuse(errc code, std::string text) {
 }
 
 /// What holds for memory wherever it is.
-error check_life(const buffer& memory, const std::string& role, const device& where) {
+error check_life(const buffer& memory, std::string_view role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
   if (home->shared_api() != where.shared_api())
-    return refuse(errc::wrong_device, "the " + role + " buffer was made by another runtime's " +
+    return refuse(errc::wrong_device, "the " + std::string{role} + " buffer was made by another runtime's " +
                                           std::string{home->api().name()} + " driver: allocate it from this world");
   if (memory.stale())
-    return refuse(errc::stale_buffer, "the " + role + " buffer was made before device " + to_string(home->id()) +
-                                          " lost its memory: allocate it again");
+    return refuse(errc::stale_buffer, "the " + std::string{role} + " buffer was made before device " +
+                                          to_string(home->id()) + " lost its memory: allocate it again");
   return {};
 }
 
@@ -33,11 +36,12 @@ bool is_elsewhere(const buffer& memory, const device& where) {
   return memory && !memory.on_host() && memory.where()->id() != where.id();
 }
 
-error check_residence(const buffer& memory, const std::string& role, const device& where) {
+error check_residence(const buffer& memory, std::string_view role, const device& where) {
   if (error failure = check_life(memory, role, where)) return failure;
   if (!is_elsewhere(memory, where)) return {};
-  return refuse(errc::wrong_device, "the " + role + " buffer lives on device " + to_string(memory.where()->id()) +
-                                        ", but this rank's device is " + to_string(where.id()) +
+  return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " +
+                                        to_string(memory.where()->id()) + ", but this rank's device is " +
+                                        to_string(where.id()) +
                                         ": pass a buffer of the rank's own device, or host memory");
 }
 
@@ -86,23 +90,24 @@ public:
 private:
   static constexpr std::size_t max_bytes = static_cast<std::size_t>(PTRDIFF_MAX);
 
-  error check_rank(rank one, const std::string& role) const {
+  error check_rank(rank one, std::string_view role) const {
     if (one.value() >= 0 && one.value() < at_.world_size) return {};
-    return refuse(errc::invalid_argument, role + " " + to_string(one) + " is not in this world: its ranks are 0 to " +
+    return refuse(errc::invalid_argument, std::string{role} + " " + to_string(one) +
+                                              " is not in this world: its ranks are 0 to " +
                                               std::to_string(at_.world_size - 1));
   }
 
-  error check_parts(const partition& parts, const std::string& name, std::size_t width) const {
+  error check_parts(const partition& parts, std::string_view role, std::size_t width) const {
     if (parts.counts.size() != size_ || parts.displacements.size() != size_)
-      return refuse(errc::invalid_argument, name + " has " + std::to_string(parts.counts.size()) + " counts and " +
-                                                std::to_string(parts.displacements.size()) +
+      return refuse(errc::invalid_argument, std::string{role} + " has " + std::to_string(parts.counts.size()) +
+                                                " counts and " + std::to_string(parts.displacements.size()) +
                                                 " displacements: give one of each for each of the " +
                                                 std::to_string(size_) + " ranks");
     std::size_t sum = 0;
     for (std::size_t i = 0; i < size_; ++i) {
       const std::size_t left = max_bytes / width - std::max(sum, std::min(parts.displacements[i], max_bytes / width));
       if (parts.displacements[i] > max_bytes / width || parts.counts[i] > left)
-        return refuse(errc::invalid_argument, name + " of rank " + std::to_string(i) + " (" +
+        return refuse(errc::invalid_argument, std::string{role} + " of rank " + std::to_string(i) + " (" +
                                                   std::to_string(parts.counts[i]) + " elements from " +
                                                   std::to_string(parts.displacements[i]) + ") exceeds any memory");
       sum += parts.counts[i];
@@ -115,13 +120,13 @@ private:
 };
 
 error check_extent(const extent& one, const device& where) {
-  const std::string role{one.role};
+  const std::string_view role = one.role;
   if (error failure = check_residence(*one.memory, role, where)) return failure;
   if (one.count == 0) return {};
   const buffer& memory = *one.memory;
   if (!memory)
-    return refuse(errc::invalid_argument,
-                  "the " + role + " buffer is empty, and " + std::to_string(one.count) + " elements of it are needed");
+    return refuse(errc::invalid_argument, "the " + std::string{role} + " buffer is empty, and " +
+                                              std::to_string(one.count) + " elements of it are needed");
   if (one.role == "factor" && memory.on_host())
     return refuse(errc::invalid_argument, "the factor is in " + std::string{to_string(memory.kind())} +
                                               " host memory: give it by value (factor::of()), or copy it to the rank's "
@@ -129,11 +134,12 @@ error check_extent(const extent& one, const device& where) {
   const std::size_t capacity = memory.size_bytes() / size_bytes(one.type);
   if (one.first > capacity || one.count > capacity - one.first)
     return refuse(errc::invalid_argument,
-                  "the " + role + " buffer is too short: " + std::to_string(one.count) + " elements from " +
-                      std::to_string(one.first) + " are needed, and " + std::to_string(memory.size_bytes()) +
-                      " bytes are " + std::to_string(capacity) + " elements of " + std::string{to_string(one.type)});
+                  "the " + std::string{role} + " buffer is too short: " + std::to_string(one.count) +
+                      " elements from " + std::to_string(one.first) + " are needed, and " +
+                      std::to_string(memory.size_bytes()) + " bytes are " + std::to_string(capacity) + " elements of " +
+                      std::string{to_string(one.type)});
   if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(one.type) != 0)
-    return refuse(errc::invalid_argument, "the " + role + " buffer is not aligned to the " +
+    return refuse(errc::invalid_argument, "the " + std::string{role} + " buffer is not aligned to the " +
                                               std::to_string(size_bytes(one.type)) + " bytes of " +
                                               std::string{to_string(one.type)} + ": slice at a multiple of that");
   return {};
@@ -147,7 +153,9 @@ struct range {
   std::size_t part = 0;
 };
 
-void append_ranges(std::vector<range>& all, const footprint& touched, std::size_t part) {
+using ranges = std::pmr::vector<range>;
+
+void append_ranges(ranges& all, const footprint& touched, std::size_t part) {
   for (const extent& one : touched.extents) {
     if (one.count == 0) continue;
     const auto begin = reinterpret_cast<std::uintptr_t>(one.memory->data()) + one.first * size_bytes(one.type);
@@ -157,7 +165,7 @@ void append_ranges(std::vector<range>& all, const footprint& touched, std::size_
 
 /// Calls \p conflict for pairs that overlap with a writer among them, until it returns an error.
 template <class Conflict>
-error find_conflict(std::vector<range> all, Conflict conflict) {
+error find_conflict(ranges all, Conflict conflict) {
   std::ranges::sort(all, {}, &range::begin);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
@@ -167,7 +175,8 @@ error find_conflict(std::vector<range> all, Conflict conflict) {
 }
 
 error check_overlap(const footprint& touched) {
-  std::vector<range> all;
+  ranges all{touched.extents.get_allocator()};
+  all.reserve(touched.extents.size());
   append_ranges(all, touched, 0);
   std::size_t in_place_parts = 0;
   return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
@@ -256,7 +265,7 @@ error in_part(std::size_t index, error failure) {
 
 error validate_group(const group& what, const seat& at) {
   std::vector<footprint> touched(what.parts.size());
-  std::vector<range> all;
+  ranges all;
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
     if (std::holds_alternative<group>(part) || std::holds_alternative<barrier>(part) ||
@@ -285,7 +294,9 @@ error validate_group(const group& what, const seat& at) {
 error validate(const operation& what, const seat& at) {
   if (const auto* several = std::get_if<group>(&what)) return validate_group(*several, at);
   if (error failure = std::visit(value_check{at}, what)) return failure;
-  return validate_single(what, footprint_of(what, at.self, at.world_size), at);
+  std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
+  std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
+  return validate_single(what, footprint_of(what, at.self, at.world_size, &memory), at);
 }
 
 } // namespace troupe

@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-/// Where an outcome goes: an actor's mailbox, a future, a group. Threads: deliver() is called once, from any thread.
+/// Where an outcome goes: an actor's mailbox, a future, a group. Threads: deliver() is called once by each answer that
+/// leads here, from any thread.
 class answer_sink {
 public:
   answer_sink() = default;
@@ -17,6 +18,8 @@ public:
   virtual ~answer_sink() = default;
 
   virtual void deliver(outcome result) noexcept = 0;
+  /// An answer needs it no more. Where several lead to one sink, it goes with the last.
+  virtual void let_go() noexcept { delete this; }
 };
 
 /// Delivers exactly one outcome. Move-only: there is one holder at any time. Dropped undelivered, it delivers
@@ -24,7 +27,9 @@ public:
 class answer {
 public:
   answer() noexcept = default;
-  explicit answer(std::unique_ptr<answer_sink> sink) noexcept : sink_{std::move(sink)} {}
+  explicit answer(std::unique_ptr<answer_sink> sink) noexcept : sink_{sink.release()} {}
+  /// To a sink that answer_sink::let_go() ends.
+  explicit answer(answer_sink& shared) noexcept : sink_{&shared} {}
   answer(answer&& other) noexcept = default;
   answer& operator=(answer&& other) noexcept;
   ~answer() { abandon(); }
@@ -36,7 +41,10 @@ public:
 private:
   void abandon() noexcept;
 
-  std::unique_ptr<answer_sink> sink_;
+  struct let_go {
+    void operator()(answer_sink* one) const noexcept { one->let_go(); }
+  };
+  std::unique_ptr<answer_sink, let_go> sink_;
 };
 
 /// An answer that arrives in a future. The future throws troupe::exception on an error.

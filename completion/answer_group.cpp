@@ -1,6 +1,7 @@
 #include <troupe/completion/answer_group.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,12 +11,13 @@ namespace troupe {
 
 namespace {
 
-class gathered {
+/// What all the parts' answers lead to.
+class gathered final : public answer_sink {
 public:
   gathered(answer whole, ticket name, std::size_t part_count)
-    : whole_{std::move(whole)}, ticket_{name}, missing_{part_count} {}
+    : whole_{std::move(whole)}, ticket_{name}, missing_{part_count}, held_by_{part_count} {}
 
-  void add(outcome part) noexcept {
+  void deliver(outcome part) noexcept override {
     {
       const std::lock_guard lock{guard_};
       if (auto* failure = std::get_if<error>(&part))
@@ -25,6 +27,10 @@ public:
       if (--missing_ > 0) return;
     }
     whole_.deliver(conclusion());
+  }
+
+  void let_go() noexcept override {
+    if (held_by_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
 private:
@@ -61,24 +67,16 @@ private:
   bool may_have_run_ = false;
   std::optional<error> failure_;
   std::optional<completion> latest_;
-};
-
-class part_sink final : public answer_sink {
-public:
-  explicit part_sink(std::shared_ptr<gathered> group) : group_{std::move(group)} {}
-  void deliver(outcome result) noexcept override { group_->add(std::move(result)); }
-
-private:
-  std::shared_ptr<gathered> group_;
+  std::atomic<std::size_t> held_by_;
 };
 
 } // namespace
 
 std::vector<answer> divide_answer(answer whole, ticket name, std::size_t part_count) {
-  const auto group = std::make_shared<gathered>(std::move(whole), name, part_count);
   std::vector<answer> parts;
-  parts.reserve(part_count);
-  for (std::size_t i = 0; i < part_count; ++i) parts.emplace_back(std::make_unique<part_sink>(group));
+  parts.reserve(part_count); // first: nothing may fail once the parts hold what they lead to
+  auto* const group = std::make_unique<gathered>(std::move(whole), name, part_count).release();
+  for (std::size_t i = 0; i < part_count; ++i) parts.emplace_back(*group);
   return parts;
 }
 

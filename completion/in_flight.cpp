@@ -12,8 +12,8 @@ bool in_flight::begin_launch(time_point now) noexcept {
   return stage_.compare_exchange_strong(expected, stage::launching, std::memory_order_acq_rel);
 }
 
-void in_flight::end_launch(std::uint64_t sequence, time_point now) noexcept {
-  sequence_ = sequence;
+void in_flight::end_launch(launch_place at, time_point now) noexcept {
+  place_ = at;
   times_.launched = now;
   stage_.store(stage::launched, std::memory_order_release);
 }
@@ -31,7 +31,7 @@ bool in_flight::withdraw() noexcept {
 void in_flight::succeed(time_point now) noexcept {
   succeeded();
   times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
-  reply_.deliver(completion{ticket_, epoch_, times_, sequence_});
+  reply_.deliver(completion{ticket_, epoch_, times_, place_.launch});
 }
 
 void in_flight::fail(error why) noexcept {

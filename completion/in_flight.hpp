@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/completion/answer.hpp>
+#include <troupe/completion/inbox.hpp>
 #include <troupe/completion/outcome.hpp>
 
 #include <atomic>
@@ -9,11 +10,17 @@
 
 namespace troupe {
 
+/// Where a launch stands in its stream, from 1.
+struct launch_place {
+  std::uint64_t launch = 0; ///< Among the launches.
+  std::uint64_t mark = 0;   ///< The completion mark behind it: its own, or one behind later launches.
+};
+
 /// Derived classes hold what must live until the outcome: descriptors, buffers, events (BUF-1).
 ///
 /// Threads: the launcher moves it from queued through launching to launched or refused; the poller may withdraw it
 /// while it is still queued. Each field says who may touch it when.
-class in_flight {
+class in_flight : public inbox_node<in_flight> {
 public:
   enum class stage : std::uint8_t {
     queued,    ///< The launcher has not taken it; it certainly has not run.
@@ -37,15 +44,15 @@ public:
   // Launcher ---------------------------------------------------------------------------------------------------------
   /// Takes it for launching. False when it was withdrawn.
   [[nodiscard]] bool begin_launch(time_point now) noexcept;
-  void end_launch(std::uint64_t sequence, time_point now) noexcept;
+  void end_launch(launch_place at, time_point now) noexcept;
   void refuse(error why) noexcept;
 
   // Poller -----------------------------------------------------------------------------------------------------------
   [[nodiscard]] stage at() const noexcept { return stage_.load(std::memory_order_acquire); }
   /// Takes it back if it has not been taken for launching.
   [[nodiscard]] bool withdraw() noexcept;
-  /// Position in the stream; valid once launched.
-  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  /// What completion_source::reached() is asked for; valid once launched.
+  [[nodiscard]] std::uint64_t mark() const noexcept { return place_.mark; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
   /// When the launch call began; valid from launching on.
   [[nodiscard]] time_point launch_began() const noexcept { return launch_began_; }
@@ -64,7 +71,7 @@ private:
   answer reply_;
   times times_{};
   time_point launch_began_{};
-  std::uint64_t sequence_ = 0;
+  launch_place place_{};
   error refusal_;
   std::atomic<stage> stage_{stage::queued};
 };

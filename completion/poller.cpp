@@ -1,6 +1,7 @@
 #include <troupe/completion/poller.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace troupe {
@@ -8,6 +9,12 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
+
+std::size_t load_of(const std::vector<std::shared_ptr<polled>>& all) {
+  std::size_t load = 0;
+  for (const auto& one : all) load += one->load();
+  return load;
+}
 
 } // namespace
 
@@ -23,7 +30,7 @@ void poller::start() {
 }
 
 void poller::stop() {
-  stopping_.store(true, std::memory_order_release);
+  stopping_.store(true);
   wake_.notify();
   if (thread_.joinable()) thread_.join();
 }
@@ -33,6 +40,8 @@ void poller::attach(std::shared_ptr<polled> watched) {
   auto longer = std::make_shared<polled_list>(*polled_);
   longer->push_back(std::move(watched));
   polled_ = std::move(longer);
+  replaced_.fetch_add(1);
+  wake_.notify();
 }
 
 void poller::detach(const polled& watched) {
@@ -40,12 +49,18 @@ void poller::detach(const polled& watched) {
   auto shorter = std::make_shared<polled_list>(*polled_);
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
   polled_ = std::move(shorter);
+  replaced_.fetch_add(1);
+  wake_.notify(); // a parked thread holds the list that it looked at last
 }
 
 bool poller::step() {
+  return step(*snapshot());
+}
+
+bool poller::step(const polled_list& all) {
+  const time_point now = time_->now();
   bool answered = false;
-  const auto held = snapshot(); // a temporary in the loop's head would not live through the loop
-  for (const auto& one : *held) answered = one->poll(time_->now()) || answered;
+  for (const auto& one : all) answered = one->poll(now) || answered;
   return answered;
 }
 
@@ -56,10 +71,17 @@ std::shared_ptr<const poller::polled_list> poller::snapshot() const {
 
 void poller::run() {
   if (enter_) enter_();
+  std::uint64_t known = replaced_.load();
+  auto all = snapshot();
   time_point last_work = time_->now();
-  while (!stopping_.load(std::memory_order_acquire)) {
-    const auto seen = wake_.seen();
-    if (step()) {
+  std::size_t load = 0;
+  while (!stopping_.load()) {
+    if (const std::uint64_t now = replaced_.load(); now != known) {
+      all = nullptr; // before the next is taken: nobody is held longer than need be
+      known = now;
+      all = snapshot();
+    }
+    if (step(*all)) {
       last_work = time_->now();
       continue;
     }
@@ -67,10 +89,10 @@ void poller::run() {
       spin_pause();
       continue;
     }
+    const std::size_t before = std::exchange(load, load_of(*all));
+    const auto has_news = [&] { return stopping_.load() || replaced_.load() != known || load_of(*all) != load; };
     // Devices cannot wake a thread: while something is in flight the poller only naps.
-    const bool loaded = std::ranges::any_of(*snapshot(), [](const auto& one) { return one->load() > 0; });
-    wake_.park(seen, loaded ? profile_.nap : idle_park);
-    if (wake_.seen() != seen) last_work = time_->now();
+    if (load > before || wake_.park(has_news, load > 0 ? profile_.nap : idle_park)) last_work = time_->now();
   }
 }
 

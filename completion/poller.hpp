@@ -6,6 +6,7 @@
 #include <troupe/completion/wake_signal.hpp>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,15 +33,17 @@ public:
   /// No look at \p watched begins after this has returned; one that is under way ends by itself.
   void detach(const polled& watched);
 
-  /// Says that something polled has new work.
+  /// Says that the load of something polled has changed.
   void notify() noexcept { wake_.notify(); }
 
   /// Looks once at everything. Returns whether anything was answered.
   bool step();
 
 private:
-  void run();
   using polled_list = std::vector<std::shared_ptr<polled>>;
+
+  void run();
+  [[nodiscard]] bool step(const polled_list& all);
   [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
 
   std::shared_ptr<const clock> time_;
@@ -51,6 +54,7 @@ private:
   mutable std::mutex guard_;
   /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
   std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();
+  std::atomic<std::uint64_t> replaced_{0}; ///< How often.
   std::thread thread_;
 };
 

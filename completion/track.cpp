@@ -18,32 +18,26 @@ track::track(rank self, std::unique_ptr<completion_source> source, std::shared_p
              track_limits limits, track_hooks hooks)
   : self_{self}, source_{std::move(source)}, mark_{std::move(mark)}, limits_{limits}, hooks_{std::move(hooks)} {}
 
-void track::push(std::shared_ptr<in_flight> accepted) {
-  load_.fetch_add(1, std::memory_order_acq_rel);
-  const std::lock_guard lock{inbox_guard_};
-  inbox_.push_back(std::move(accepted));
-  inbox_filled_.store(true, std::memory_order_release);
-}
-
 bool track::wait_idle(nanoseconds at_most) {
   const auto until = later(std::chrono::steady_clock::now(), at_most);
   for (;;) {
-    const auto seen = idle_.seen();
     if (load() == 0) return true;
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= nanoseconds{0}) return false;
-    idle_.park(seen, left);
+    idle_.park([this] { return load() == 0; }, left);
   }
 }
 
 void track::forget(std::size_t count) noexcept {
-  if (count > 0 && load_.fetch_sub(count, std::memory_order_acq_rel) == count) idle_.notify();
+  if (count > 0 && load_.fetch_sub(count) == count) idle_.notify();
 }
 
 bool track::poll(time_point now) {
-  if (load() == 0) return false;
-  if (pending_.empty()) next_probe_ = now + limits_.quiet;
-  take_inbox();
+  if (pending_.empty()) {
+    next_probe_ = now + limits_.quiet;
+    if (quarantine_.empty() && inbox_.empty()) return false;
+  }
+  inbox_.take_all([this](std::shared_ptr<in_flight> one) { pending_.push_back(std::move(one)); });
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
@@ -54,14 +48,6 @@ bool track::poll(time_point now) {
     check_health(now);
   }
   return any;
-}
-
-void track::take_inbox() {
-  if (!inbox_filled_.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock{inbox_guard_};
-  pending_.insert(pending_.end(), std::make_move_iterator(inbox_.begin()), std::make_move_iterator(inbox_.end()));
-  inbox_.clear();
-  inbox_filled_.store(false, std::memory_order_relaxed);
 }
 
 bool track::settle_head(time_point now) {
@@ -76,7 +62,7 @@ bool track::settle_head(time_point now) {
     case in_flight::stage::launched: {
       bool reached = false;
       try {
-        reached = source_->reached(head.sequence());
+        reached = source_->reached(head.mark());
       } catch (...) {
         raise(current_error());
       }
@@ -116,7 +102,7 @@ void track::fail_pending() {
     quarantine_.push_back(std::move(one));
   }
   pending_.clear();
-  if (!release_.load(std::memory_order_acquire)) return;
+  if (!release_.load()) return;
   const std::size_t held = quarantine_.size();
   quarantine_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
   forget(held);

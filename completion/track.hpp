@@ -5,6 +5,7 @@
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/fault_mark.hpp>
 #include <troupe/completion/in_flight.hpp>
+#include <troupe/completion/inbox.hpp>
 #include <troupe/completion/polled.hpp>
 #include <troupe/completion/wake_signal.hpp>
 
@@ -12,7 +13,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -36,36 +36,30 @@ struct track_hooks {
   std::function<void(error)> on_fault;
 };
 
-/// Threads: push() from one thread at a time (the rank's actor); everything under "Poller" from the poller;
+/// Threads: push() from one thread at a time, whose order counts; everything under "Poller" from the poller;
 /// the rest from any.
 class track final : public polled {
 public:
   track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,
         track_hooks hooks);
 
-  void push(std::shared_ptr<in_flight> accepted);
-  /// The same for several, which stay together.
-  template <class Accepted>
-  void push_all(const std::vector<std::shared_ptr<Accepted>>& several) {
-    load_.fetch_add(several.size(), std::memory_order_acq_rel);
-    const std::lock_guard lock{inbox_guard_};
-    inbox_.insert(inbox_.end(), several.begin(), several.end());
-    inbox_filled_.store(true, std::memory_order_release);
-  }
+  /// Says that push() follows, so that the load does not end before it has begun.
+  void expect(std::size_t count = 1) noexcept { load_.fetch_add(count); }
+  /// After expect(); the launcher may have it already.
+  void push(std::shared_ptr<in_flight> accepted) noexcept { inbox_.push(std::move(accepted)); }
   /// Operations without outcome, and failed ones whose buffers are still held.
-  [[nodiscard]] std::size_t load() const noexcept override { return load_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::size_t load() const noexcept override { return load_.load(); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }
   /// Waits until the load is 0. False when \p at_most has passed first. One thread at a time.
   [[nodiscard]] bool wait_idle(nanoseconds at_most);
   /// After an abort has returned: the buffers of failed operations may go.
-  void release_quarantine() noexcept { release_.store(true, std::memory_order_release); }
+  void release_quarantine() noexcept { release_.store(true); }
 
   // Poller -----------------------------------------------------------------------------------------------------------
   /// Answers whatever can be answered. Returns whether there was anything.
   bool poll(time_point now) override;
 
 private:
-  void take_inbox();
   bool settle_head(time_point now);
   void fail_pending();
   void check_deadlines(time_point now);
@@ -81,10 +75,8 @@ private:
   track_limits limits_;
   track_hooks hooks_;
 
-  std::mutex inbox_guard_;
-  std::vector<std::shared_ptr<in_flight>> inbox_;
-  std::atomic<bool> inbox_filled_{false};
-  std::atomic<std::size_t> load_{0};
+  inbox<in_flight> inbox_;
+  alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so looked at only where it matters.
   std::atomic<bool> release_{false};
   wake_signal idle_;
 

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 
 namespace troupe {
@@ -16,20 +15,31 @@ struct wait_profile {
   nanoseconds nap{nanoseconds{20'000}}; ///< While waiting for a device past that, sleeps this long between looks.
 };
 
-/// Lets one thread park and any thread wake it. notify() costs one atomic add while nobody is parked.
+/// Lets one thread park and any thread wake it. While nobody is parked, notifying only looks.
 class wake_signal {
 public:
-  /// The number of notifications so far; pass it to park().
-  [[nodiscard]] std::uint32_t seen() const noexcept { return count_.load(std::memory_order_acquire); }
+  /// What the other thread is to find has been written before, sequentially consistently.
+  void notify() noexcept {
+    if (parked_.load()) wake();
+  }
 
-  void notify() noexcept;
-
-  /// Returns at once if a notification has come since \p seen was read; otherwise when one comes or after \p at_most.
-  void park(std::uint32_t seen, nanoseconds at_most);
+  /// Parks until somebody notifies or \p at_most has passed, unless \p has_news() says that there is something to find:
+  /// it reads sequentially consistently. It says that it parks and then looks, while others write and then look whether
+  /// it parks, so one side sees the other and no wake-up is lost. Returns false when it was only time that passed.
+  template <class HasNews>
+  bool park(HasNews has_news, nanoseconds at_most) {
+    parked_.store(true);
+    const bool found = has_news();
+    if (!found) sleep(at_most);
+    const bool notified = !parked_.exchange(false);
+    return found || notified;
+  }
 
 private:
-  std::atomic<std::uint32_t> count_{0};
-  std::atomic<bool> parked_{false};
+  void wake() noexcept;
+  void sleep(nanoseconds at_most);
+
+  alignas(64) std::atomic<bool> parked_{false}; ///< Shared by all who notify, and written only around a sleep.
   std::mutex guard_;
   std::condition_variable wake_;
 };

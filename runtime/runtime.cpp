@@ -29,7 +29,8 @@ std::size_t worker_count(const configuration& settings) {
 /// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few
 /// and, outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
 /// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
-std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used) {
+std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used,
+                                                               const cpu_set& near) {
   static std::once_flag types_registered;
   std::call_once(types_registered, [] {
     TROUPE_REGISTER_LOCAL_TYPES(troupe);
@@ -43,6 +44,7 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
     case latency_profile::balanced: compat::set_worker_looks(*made, 4'000'000); break;
     case latency_profile::frugal: break;
   }
+  if (!near.empty()) compat::on_thread_start(*made, [near] { place_thread("actors", near); });
   return made;
 }
 
@@ -55,13 +57,13 @@ public:
     : settings{std::move(wanted)},
       selected{select_backend(settings)},
       wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
-      system_settings{make_system_settings(settings, wait.used)},
+      threads{place_threads()},
+      system_settings{make_system_settings(settings, wait.used, threads.poller)},
       system{*system_settings},
       helpers{std::make_shared<helper_crew>()} {
     if (wait.used != settings.profile)
       log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
                "instead of " + std::string{to_string(settings.profile)});
-    threads = place_threads();
     services = {.time = std::make_shared<monotonic_clock>(),
                 .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
                                                    [api = selected.api, near = threads.poller] {
@@ -142,10 +144,10 @@ public:
   configuration settings;
   selected_backend selected;
   chosen_wait wait;
+  thread_plan threads;
   std::unique_ptr<caf::actor_system_config> system_settings;
   caf::actor_system system;
   std::shared_ptr<helper_crew> helpers;
-  thread_plan threads;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
   std::mutex guard;

@@ -58,6 +58,10 @@ thread_plan plan_threads(driver& api, std::span<const device_id> in_use, bool sp
 
 void begin_thread(const std::string& name, const cpu_set& near) noexcept {
   name_this_thread(name);
+  place_thread(name, near);
+}
+
+void place_thread(const std::string& name, const cpu_set& near) noexcept {
   if (near.empty()) return;
   const thread_binding bound = bind_this_thread(near);
   return_or_report("the log of a placement", [&] {

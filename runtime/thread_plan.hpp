@@ -14,7 +14,7 @@ namespace troupe {
 /// CPUs by thread; a thread without any runs anywhere.
 struct thread_plan {
   std::map<device_id, cpu_set> launchers;
-  cpu_set poller;
+  cpu_set poller;                 ///< And actors' workers: near all devices that are in use.
   std::vector<std::string> notes; ///< Why a thread is not bound though its place is known; for people.
 
   [[nodiscard]] cpu_set launcher_of(device_id id) const;
@@ -29,7 +29,9 @@ struct thread_plan {
 /// the log says why.
 [[nodiscard]] thread_plan plan_threads(driver& api, std::span<const device_id> in_use, bool spinning) noexcept;
 
-/// Gives the calling thread its name, and binds it unless \p near is empty; the log says what came of it.
+/// Gives the calling thread its name, and places it.
 void begin_thread(const std::string& name, const cpu_set& near) noexcept;
+/// Binds the calling thread unless \p near is empty; the log says what came of it.
+void place_thread(const std::string& name, const cpu_set& near) noexcept;
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 #include <troupe/collectives/sequencing/arbiter.hpp>
+#include <troupe/completion/answer_group.hpp>
 
 #include <algorithm>
 #include <span>
@@ -7,15 +8,15 @@
 
 namespace troupe {
 
-/// One rank's request: first a turn, then what the sequencer keeps, and at the end what a pipeline is given.
+/// One rank's request: first a turn, then what the sequencer keeps, until its pipeline is given the call.
 class arbiter::joining final : public sequenced, public turns::turn {
 public:
-  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, lane_request asked)
-    : sequenced{terms}, world_{std::move(world)}, asked_{std::move(asked)} {}
+  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call)
+    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)} {}
 
-  [[nodiscard]] const operation& what() const noexcept override { return asked_.what; }
+  [[nodiscard]] const operation& what() const noexcept override { return call_->what(); }
   [[nodiscard]] ordered_world& world() const noexcept { return *world_; }
-  [[nodiscard]] lane_request& asked() noexcept { return asked_; }
+  [[nodiscard]] std::shared_ptr<pipeline_call>& call() noexcept { return call_; }
 
   void take(std::unique_ptr<turn> self) noexcept override {
     static_cast<void>(self.release());
@@ -27,7 +28,23 @@ public:
 
 private:
   std::shared_ptr<ordered_world> world_;
-  lane_request asked_;
+  std::shared_ptr<pipeline_call> call_;
+};
+
+/// An operation of all ranks, which waits for nobody.
+class arbiter::whole final : public turns::turn {
+public:
+  whole(std::shared_ptr<ordered_world> world, released_operation parts)
+    : world_{std::move(world)}, parts_{std::move(parts)} {}
+
+  void take(std::unique_ptr<turn>) noexcept override {
+    if (!world_->closed_) return world_->push(std::move(parts_));
+    for (const released_part& one : parts_) one.call->fail(world_->closed_);
+  }
+
+private:
+  std::shared_ptr<ordered_world> world_;
+  released_operation parts_;
 };
 
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
@@ -43,9 +60,9 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling) {
   auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling));
   for (const auto& one : made->ranks_)
-    one->on_launched([weak = made->weak_from_this()] {
-      const auto alive = weak.lock();
-      if (alive && alive->queue_.waits()) alive->above_->continue_with(*alive);
+    one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
+      if (!waits->load()) return;
+      if (const auto alive = weak.lock()) alive->above_->continue_with(*alive);
     });
   turns_.run([this, made] {
     made->number_ = order_.open_world(made->size());
@@ -92,7 +109,7 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
         for (std::size_t i = 0; i < together.size(); ++i) {
           error mine = objection;
           mine.rank = part(i).terms().rank;
-          part(i).asked().reply.deliver(std::move(mine));
+          part(i).call()->fail(std::move(mine));
         }
         return;
       }
@@ -101,13 +118,8 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
   parts.reserve(together.size());
   for (std::size_t i = 0; i < together.size(); ++i) {
     joining& one = part(i);
-    lane_request& asked = one.asked();
-    parts.push_back({.self = one.terms().rank,
-                     .name = asked.name,
-                     .what = std::move(asked.what),
-                     .deadline = one.terms().deadline,
-                     .reply = std::move(asked.reply),
-                     .from = request_origin{one.terms().lane, *one.terms().position}});
+    one.call()->stands_at({one.terms().lane, *one.terms().position});
+    parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
   }
   world.push(std::move(parts));
 }
@@ -119,9 +131,7 @@ void arbiter::refuse(sequencing_effects::refusal& one) {
     one.why.absence = std::move(one.absence);
   }
   if (!one.why.rank) one.why.rank = asked.terms().rank;
-  one.why.ticket = asked.asked().name;
-  one.why.epoch = asked.world().pipeline_of(asked.terms().rank).formed_in();
-  asked.asked().reply.deliver(std::move(one.why));
+  asked.call()->fail(std::move(one.why));
 }
 
 void arbiter::complete(absence_report& report, const ordered_world& world) const {
@@ -133,15 +143,14 @@ void arbiter::complete(absence_report& report, const ordered_world& world) const
 }
 
 void arbiter::continue_with(ordered_world& world) {
-  turns_.run([this, one = world.shared_from_this()] { one->queue_.flush(time_->now()); });
+  turns_.run([this, one = world.shared_from_this()] { one->queue_.flush(); });
 }
 
 void arbiter::end_round() {
   if (!released_to_.empty()) {
-    const time_point now = time_->now();
     for (const auto& one : released_to_) {
       one->in_round_ = false;
-      one->queue_.flush(now);
+      one->queue_.flush();
     }
     released_to_.clear();
   }
@@ -151,8 +160,10 @@ void arbiter::end_round() {
     waiting += one->queue_.size();
     due = std::min(due, one->queue_.next_due());
   }
-  const std::size_t before = waiting_.exchange(waiting, std::memory_order_acq_rel);
-  due_.store(due, std::memory_order_release);
+  // Written only where they change: the poller looks at them all the time.
+  if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
+  const std::size_t before = waiting_.load(std::memory_order_relaxed);
+  if (waiting != before) waiting_.store(waiting);
   if (waiting > 0 && before == 0)
     if (const auto awake = poller_.lock()) awake->notify();
 }
@@ -177,21 +188,26 @@ void ordered_world::ask(rank self, lane_request asked) {
                                .position = asked.position,
                                .asked = now,
                                .deadline = later(now, asked.deadline)};
-  above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(asked)));
+  auto call = pipeline_of(self).prepare({.name = asked.name,
+                                         .what = std::move(asked.what),
+                                         .deadline = asked.deadline,
+                                         .reply = std::move(asked.reply),
+                                         .from = request_origin{asked.where}},
+                                        now);
+  above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call)));
 }
 
-void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline,
-                            std::vector<answer> answers) {
-  const time_point until = later(above_->time_->now(), deadline);
+void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply) {
+  const time_point now = above_->time_->now();
+  auto answers = divide_answer(std::move(reply), name, parts.size());
   released_operation all;
   all.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i)
-    all.push_back({.self = ranks_[i]->self(),
-                   .name = name,
-                   .what = std::move(parts[i]),
-                   .deadline = until,
-                   .reply = std::move(answers[i])});
-  above_->turns_.run([self = shared_from_this(), all = std::move(all)]() mutable { self->push(std::move(all)); });
+    all.push_back(
+        {.self = ranks_[i]->self(),
+         .call = ranks_[i]->prepare(
+             {.name = name, .what = std::move(parts[i]), .deadline = deadline, .reply = std::move(answers[i])}, now)});
+  above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all)));
 }
 
 void ordered_world::cancel(rank self, lane where, std::uint64_t position) {
@@ -227,9 +243,11 @@ std::shared_future<void> ordered_world::close(error why) {
   const auto closed = std::make_shared<std::promise<void>>();
   above_->turns_.run([world = shared_from_this(), why = std::move(why), closed] {
     arbiter& above = *world->above_;
+    world->closed_ = why;
+    world->closed_.effect = effect::rejected;
     above.order_.close_world(world->number_, why, above.effects_);
     above.settle();
-    world->queue_.flush_all(above.time_->now());
+    world->queue_.flush_all();
     above.worlds_.erase(world->number_);
     world->registered_.clear();
     closed->set_value();

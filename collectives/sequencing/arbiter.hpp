@@ -58,6 +58,7 @@ public:
 private:
   friend class ordered_world;
   class joining;
+  class whole;
 
   void settle();
   void release(std::span<std::unique_ptr<sequenced>> together);
@@ -92,8 +93,8 @@ public:
 
   /// One rank's part of an operation: released when its peers have asked for theirs.
   void ask(rank self, lane_request asked);
-  /// An operation of all ranks, validated: \p parts and \p answers in rank order.
-  void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, std::vector<answer> answers);
+  /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
+  void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply);
 
   /// Takes back what has not been released; nothing else happens where there is no such request.
   void cancel(rank self, lane where, std::uint64_t position);
@@ -123,6 +124,7 @@ private:
   // Touched in turns alone.
   std::uint32_t number_ = 0;
   release_queue queue_;
+  error closed_;          ///< Why nothing more is taken, once that is so.
   bool in_round_ = false; ///< Something was released to it in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
 };

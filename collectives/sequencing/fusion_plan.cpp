@@ -88,6 +88,9 @@ public:
            bytes_ <= limits_.max_operation_bytes;
   }
 
+  /// Whether what was surveyed may stand in one launch with anything.
+  [[nodiscard]] bool fits() const noexcept { return fit_ && bytes_ <= limits_.max_bytes; }
+
   /// Whether what was surveyed may stand in one launch with the members.
   [[nodiscard]] bool joins() {
     if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
@@ -109,7 +112,7 @@ public:
     for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
     for (const fusion_part& one : parts_) members_[index(one.self)].message = one.message;
     first_ = parts_;
-    open_ = fit_ && bytes_ <= limits_.max_bytes;
+    open_ = fits();
     add();
   }
 
@@ -194,6 +197,12 @@ fusion_planner::fusion_planner(int world_size, fusion_limits limits)
   : limits_{limits}, draft_{std::make_unique<draft>(world_size, limits)} {}
 
 fusion_planner::~fusion_planner() = default;
+
+bool fusion_planner::may_have_company(std::span<const fusion_part> parts) {
+  if (limits_.mode == fusion::off || limits_.max_operations < 2) return false;
+  draft_->survey(parts);
+  return draft_->fits();
+}
 
 void fusion_planner::plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends,
                           std::vector<std::size_t>& batches) {

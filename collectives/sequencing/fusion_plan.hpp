@@ -62,6 +62,8 @@ public:
   /// \p parts, those of all ranks, of one operation after the other: ends[i] is where the i-th operation's end. Ranks
   /// that take no part have none. \p batches gets the number of operations up to the end of each batch.
   void plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends, std::vector<std::size_t>& batches);
+  /// Whether an operation, of these parts, could share a launch with any other at all.
+  [[nodiscard]] bool may_have_company(std::span<const fusion_part> parts);
 
 private:
   class draft;

@@ -70,7 +70,7 @@ TEST_CASE("a fault closes the gates and sets the mark before it aborts", "[actor
   const auto effects = world.on_fault(epoch{1}, some_fault);
   CHECK(at<world_effect::close_gates>(effects) < at<world_effect::fail>(effects));
   CHECK(at<world_effect::fail>(effects) < at<world_effect::abort>(effects));
-  CHECK(world.objection_to(barriers(world)).code == errc::world_failed);
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::world_failed);
   CHECK(world.on_fault(epoch{1}, some_fault).empty());
 }
 
@@ -82,14 +82,14 @@ TEST_CASE("reports of another epoch are fenced out (EPO-1)", "[actors]") {
   CHECK(world.event().phase == world_phase::ready);
   world_request stale = barriers(world);
   stale.epoch = epoch{0};
-  CHECK(world.objection_to(stale).code == errc::stale_epoch);
+  CHECK(world.admission().objection_to(stale).code == errc::stale_epoch);
 }
 
 TEST_CASE("a stop drains, then releases, then leaves", "[actors]") {
   world_state world = ready_world();
   CHECK(has<world_effect::close_gates>(world.on_stop()));
   CHECK(world.on_stop().empty());
-  CHECK(world.objection_to(barriers(world)).code == errc::stopping);
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::stopping);
   CHECK(world.on_drained(epoch{1}, {}).empty()); // not before every gate is closed
   CHECK(world.on_closed(epoch{1}).empty());
   CHECK(has<world_effect::drain>(world.on_closed(epoch{1})));
@@ -137,22 +137,16 @@ TEST_CASE("a stop while forming aborts what has begun", "[actors]") {
 TEST_CASE("requests are judged before they are sent to any rank (ORD-2)", "[actors]") {
   world_state world = ready_world();
   world_request asked = barriers(world);
-  CHECK(world.objection_to(asked).code == errc::none);
+  CHECK(world.admission().objection_to(asked).code == errc::none);
   asked.parts.pop_back();
-  CHECK(world.objection_to(asked).code == errc::invalid_argument);
+  CHECK(world.admission().objection_to(asked).code == errc::invalid_argument);
   asked.parts.emplace_back(all_reduce{});
-  CHECK(world.objection_to(asked).code == errc::mismatch);
+  CHECK(world.admission().objection_to(asked).code == errc::mismatch);
 
   world_state part{4, {rank{2}}};
   static_cast<void>(part.begin());
   static_cast<void>(part.on_formed(epoch{1}, {}));
-  CHECK(part.objection_to(barriers(part)).code == errc::unsupported);
-}
-
-TEST_CASE("tickets name requests in their order", "[actors]") {
-  world_state world = ready_world();
-  const ticket first = world.next_ticket();
-  CHECK(first < world.next_ticket());
+  CHECK(part.admission().objection_to(barriers(part)).code == errc::unsupported);
 }
 
 } // namespace troupe::tests

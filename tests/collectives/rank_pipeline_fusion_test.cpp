@@ -135,7 +135,7 @@ TEST_CASE("one launch call for all of a batch, the plain one for a batch of one,
   const buffer memory = one.rig.numbers(0, 8, 1);
   const auto part = [&](std::size_t count) { return sum_of(memory.slice(0, 32), memory.slice(0, 32), count); };
   const outcome_log log;
-  one.rig.ranks[0]->submit_together({});
+  one.rig.ranks[0]->submit_together(std::vector<submission>{});
   one.rig.submit(0, part(1), log);
   std::vector<submission> pair;
   pair.push_back(asked(part(2), log));

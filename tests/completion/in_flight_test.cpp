@@ -40,9 +40,9 @@ TEST_CASE("a request goes from queued through launching to launched, and tells i
   CHECK(call.launch_began() == at(2));
   CHECK_FALSE(call.withdraw());
   CHECK_FALSE(call.begin_launch(at(9)));
-  call.end_launch(41, at(3));
+  call.end_launch({41, 42}, at(3));
   CHECK(call.at() == stage::launched);
-  CHECK(call.sequence() == 41);
+  CHECK(call.mark() == 42);
   CHECK_FALSE(call.withdraw());
   CHECK_FALSE(call.answered());
   call.succeed(at(4));
@@ -74,7 +74,7 @@ TEST_CASE("an operation that was launched during the look that sees it done is n
   const outcome_log log;
   plain_call call{log.make_answer()};
   REQUIRE(call.begin_launch(at(2)));
-  call.end_launch(1, at(5));
+  call.end_launch({1, 1}, at(5));
   call.succeed(at(4));
   CHECK(log.success().times.done == at(5));
 }

@@ -40,7 +40,8 @@ std::shared_ptr<track> instant_track() {
 void push_launched(track& where, answer reply, std::uint64_t sequence) {
   auto call = std::make_shared<held_call>(time_point::max(), std::move(reply), nullptr);
   static_cast<void>(call->begin_launch({}));
-  call->end_launch(sequence, {});
+  call->end_launch({sequence, sequence}, {});
+  where.expect();
   where.push(std::move(call));
 }
 
@@ -126,6 +127,7 @@ TEST_CASE("a stopped poller leaves pending requests to their holder, whose end a
     poller watch{std::make_shared<monotonic_clock>(), {}};
     watch.attach(rig.watched);
     watch.start();
+    rig.watched->expect();
     rig.watched->push(std::make_shared<held_call>(time_point::max(), log.make_answer(), nullptr));
     watch.notify();
     watch.stop();

@@ -17,7 +17,8 @@ TEST_CASE("a request succeeds when the device is done, with its times, and lets 
   rig.time->advance(2ms);
   REQUIRE(one.call->begin_launch(rig.time->now()));
   rig.time->advance(3ms);
-  one.call->end_launch(++rig.launched, rig.time->now());
+  ++rig.launched;
+  one.call->end_launch({rig.launched, rig.launched}, rig.time->now());
   one.let_go();
   CHECK_FALSE(rig.poll());
   CHECK(rig.watched->load() == 1);
@@ -80,7 +81,7 @@ TEST_CASE("a queued request past its deadline is still launched, as its peers' m
   CHECK(late.log.failure().code == errc::deadline_exceeded);
   CHECK(late.log.failure().effect == effect::unknown_outcome);
   REQUIRE(late.call->begin_launch(rig.time->now()));
-  late.call->end_launch(1, rig.time->now());
+  late.call->end_launch({1, 1}, rig.time->now());
   rig.device->done = 1;
   CHECK(rig.poll());
   CHECK(late.log.count() == 1);

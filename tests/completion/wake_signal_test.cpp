@@ -22,13 +22,12 @@ public:
   /// False if a wait ended by its time limit, which only a lost wake-up brings about.
   [[nodiscard]] bool await(int target) {
     constexpr auto patience = 10s;
-    for (;;) {
-      const auto seen = signal_.seen();
-      if (value_.load() >= target) return true;
+    while (value_.load() < target) {
       const auto began = std::chrono::steady_clock::now();
-      signal_.park(seen, patience);
+      signal_.park([&] { return value_.load() >= target; }, patience);
       if (std::chrono::steady_clock::now() - began >= patience) return false;
     }
+    return true;
   }
 
 private:
@@ -38,21 +37,32 @@ private:
 
 } // namespace
 
-TEST_CASE("parking after an unseen notification returns at once", "[completion]") {
+TEST_CASE("who finds news when parking returns at once", "[completion]") {
   wake_signal signal;
-  const auto seen = signal.seen();
-  signal.notify();
-  CHECK(signal.seen() != seen);
-  signal.park(seen, 1h);                 // the test's own limit would end it
-  signal.park(seen, nanoseconds::max()); // not used up by the first
+  bool looked = false;
+  const auto news = [&] { return looked = true; };
+  CHECK(signal.park(news, 1h)); // the test's own limit would end it
+  CHECK(looked);
+  CHECK(signal.park(news, nanoseconds::max()));
+}
+
+TEST_CASE("a notification that comes while the parking thread looks for news wakes it", "[completion]") {
+  wake_signal signal;
+  const auto too_early_to_see = [&] {
+    signal.notify();
+    return false;
+  };
+  CHECK(signal.park(too_early_to_see, 1h));
 }
 
 TEST_CASE("parking without a notification ends after its time", "[completion][TIM-1]") {
   wake_signal signal;
+  const auto nothing = [] { return false; };
   const auto began = std::chrono::steady_clock::now();
-  signal.park(signal.seen(), 2ms);
+  signal.notify(); // nobody is parked, and whoever parks later looks for itself
+  CHECK_FALSE(signal.park(nothing, 2ms));
   CHECK(std::chrono::steady_clock::now() - began >= 2ms);
-  signal.park(signal.seen(), 0ns);
+  CHECK_FALSE(signal.park(nothing, 0ns));
 }
 
 TEST_CASE("two threads that wake each other in turn never miss a wake-up", "[completion]") {

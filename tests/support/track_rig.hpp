@@ -68,13 +68,15 @@ struct track_rig {
     made.call = std::make_shared<held_call>(time->now() + deadline, made.log.make_answer(), std::move(ready));
     made.call->accepted_at(time->now());
     made.memory = made.call->held();
+    watched->expect();
     watched->push(made.call);
     return made;
   }
   request launch(nanoseconds deadline = 1h, std::function<bool()> ready = {}) {
     request made = push(deadline, std::move(ready));
     static_cast<void>(made.call->begin_launch(time->now()));
-    made.call->end_launch(++launched, time->now());
+    ++launched;
+    made.call->end_launch({launched, launched}, time->now());
     made.let_go();
     return made;
   }

@@ -1,0 +1,48 @@
+/// Where requests to a whole world are let in or refused, by whichever thread brings them.
+#pragma once
+
+#include <troupe/actors/published.hpp>
+#include <troupe/actors/world_state.hpp>
+#include <troupe/collectives/registered_pool.hpp>
+#include <troupe/collectives/sequencing/arbiter.hpp>
+#include <troupe/collectives/validation.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// The world's actor says what holds; requests need not wait for its turn, since the order they get is the arbiter's
+/// (docs/design/0023-requests-at-the-door.md). Threads: accept() from any, the rest from the actor's.
+class world_entrance {
+public:
+  /// What requests are judged by.
+  struct terms {
+    world_admission admission;
+    std::shared_ptr<ordered_world> order{}; ///< None while nothing is admitted.
+    std::vector<std::shared_ptr<registered_pool>> registered{};
+  };
+
+  /// \p seats in rank order; \p able is what they refer to.
+  world_entrance(std::vector<seat> seats, std::vector<std::shared_ptr<device>> devices,
+                 std::shared_ptr<const capabilities> able, nanoseconds default_deadline, terms first);
+
+  void publish(terms now) { terms_.set(std::move(now)); }
+
+  /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
+  void accept(world_request asked, answer reply) noexcept;
+
+private:
+  [[nodiscard]] error objection_to(const world_request& asked, const terms& now) const;
+
+  std::vector<seat> seats_;
+  std::vector<std::shared_ptr<device>> devices_;
+  std::shared_ptr<const capabilities> able_;
+  nanoseconds default_deadline_;
+  published<terms> terms_;
+  std::atomic<std::uint64_t> next_{1}; ///< Ticket.
+};
+
+} // namespace troupe

@@ -1,0 +1,51 @@
+// What readers see of a value that others replace, and who is known.
+#include <troupe/actors/known_clients.hpp>
+#include <troupe/actors/published.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe::tests {
+
+TEST_CASE("a reader sees the latest value whole, and what it holds stays as it was", "[actors]") {
+  published<std::pair<int, int>> value{{1, 1}};
+  const auto& first = value.get();
+  std::vector<std::jthread> writers;
+  for (int w = 0; w < 2; ++w)
+    writers.emplace_back([&value] {
+      for (int i = 0; i < 200; ++i) value.change([](auto& pair) { pair = {pair.first + 1, pair.second + 1}; });
+    });
+  bool whole = true;
+  while (value.get().first < 401) whole = whole && value.get().first <= 401 && value.get().first > 0;
+  for (int i = 0; i < 1000; ++i) whole = whole && value.get().first == value.get().second;
+  CHECK(whole);
+  CHECK(first == std::pair{1, 1});
+  value.set({7, 8});
+  CHECK(value.get() == std::pair{7, 8});
+}
+
+TEST_CASE("a client is new once, and again after it was removed", "[actors]") {
+  known_clients known;
+  CHECK(known.add(5));
+  CHECK_FALSE(known.add(5));
+  CHECK(known.add(6));
+  known.remove(5);
+  CHECK(known.add(5));
+  CHECK_FALSE(known.add(6));
+  known.remove(99); // never came
+}
+
+TEST_CASE("where clients crowd one another some are told to be new again, and none is taken for another", "[actors]") {
+  known_clients known;
+  for (std::uint64_t k = 0; k < 20; ++k) CHECK(known.add(1 + k * 1024)); // all want the same place
+  CHECK_FALSE(known.add(1));
+  CHECK(known.add(1 + 19 * 1024)); // found no place
+  for (std::uint64_t k = 0; k < 20; ++k) known.remove(1 + k * 1024);
+  CHECK(known.add(1 + 19 * 1024));
+  CHECK_FALSE(known.add(1 + 19 * 1024));
+}
+
+} // namespace troupe::tests
