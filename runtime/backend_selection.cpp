@@ -16,7 +16,8 @@ selected_backend select_mock(const configuration& settings, std::string why) {
   mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
   for (const cpu_set& cpus : settings.mock_cpus)
     options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
-  return {make_mock_driver(std::move(options)), make_mock_backend(settings.mock_without), std::move(why)};
+  return {make_mock_driver(std::move(options)), make_mock_backend(settings.mock_without, settings.mock_results),
+          std::move(why)};
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {

@@ -81,6 +81,7 @@ void check(const configuration& settings) {
   require(settings.mock_devices > 0,
           "mock_devices is " + std::to_string(settings.mock_devices) + " and must be at least 1");
   require(settings.mock_memory_bytes > 0, "mock_memory_bytes must be more than 0");
+  require(!to_string(settings.mock_results).empty(), "mock.results is none of computed, none");
   check(settings.nccl);
   check(settings.nccl_environment);
   if (const auto& at = settings.position) {

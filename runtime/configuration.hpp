@@ -3,6 +3,7 @@
 
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/capabilities.hpp>
+#include <troupe/collectives/mock/mock_results.hpp>
 #include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_options.hpp>
 #include <troupe/collectives/request.hpp>
@@ -70,7 +71,8 @@ struct configuration {
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
   /// CPUs that each pretend device, in order, pretends to be near to; beyond the end, and where empty: unknown.
   std::vector<cpu_set> mock_cpus;
-  std::vector<feature> mock_without;  ///< Features that the mock pretends to lack.
+  std::vector<feature> mock_without; ///< Features that the mock pretends to lack.
+  troupe::mock_results mock_results = troupe::mock_results::computed;
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
   std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
   fusion_limits fusion;               ///< The same in all processes of a world.

@@ -145,6 +145,8 @@ std::vector<setting> make_table() {
       at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
       at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
       at<feature_list, &c::mock_without>(mock, "mock.without", "features that it pretends to lack, as fp8_reductions"),
+      at<named<parse_mock_results>, &c::mock_results>(
+          mock, "mock.results", "of its collectives: computed, or none to measure what is around them"),
       at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
       at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),

@@ -16,6 +16,21 @@
 
 namespace troupe {
 
+std::string_view to_string(mock_results results) noexcept {
+  switch (results) {
+    case mock_results::computed: return "computed";
+    case mock_results::none: return "none";
+  }
+  return {};
+}
+
+mock_results parse_mock_results(std::string_view name) {
+  for (const auto results : {mock_results::computed, mock_results::none})
+    if (to_string(results) == name) return results;
+  throw exception{errc::invalid_argument,
+                  "'" + std::string{name} + "' is no kind of the mock's results: choose one of computed, none"};
+}
+
 namespace {
 
 /// One rank's launch in its stream.
@@ -50,16 +65,18 @@ constexpr int every_color = -1;
 
 class mock_communicator final : public communicator {
 public:
-  mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver)
+  mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver,
+                    mock_results results)
     : communicator{self, world_size, std::move(where)},
       id_{id},
       place_{mock_rendezvous::find_or_make(id, world_size)},
-      driver_{driver} {}
+      driver_{driver},
+      results_{results} {}
 
   /// One that is split off \p parent: all its ranks meet, and then those of the new one.
   mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
                     const split_seat& as)
-    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_} {
+    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.results_} {
     first_ = std::move(all);
     self_in_parent_ = parent.self();
   }
@@ -85,8 +102,9 @@ public:
 
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
-    driver_.enqueue(where()->id(), stream.native(),
-                    std::make_unique<meeting_task>(place_, order_.next(all, self(), world_size())));
+    mock_launch mine = order_.next(all, self(), world_size());
+    mine.computes = results_ == mock_results::computed;
+    driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
   }
 
   void check() override { place_->check(self()); }
@@ -147,6 +165,7 @@ private:
   std::shared_ptr<mock_rendezvous> first_; ///< Of a split: where the parent's ranks meet.
   rank self_in_parent_{};
   mock_driver& driver_; ///< Held by where().
+  const mock_results results_;
   std::mutex splits_guard_;
   std::uint64_t split_count_ = 0;
   std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
@@ -156,7 +175,7 @@ private:
 
 class mock_backend final : public backend {
 public:
-  explicit mock_backend(std::vector<feature> without) : without_{std::move(without)} {}
+  mock_backend(std::vector<feature> without, mock_results results) : without_{std::move(without)}, results_{results} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
   [[nodiscard]] std::string version() const override { return "mock, in this process's memory"; }
@@ -193,17 +212,18 @@ public:
     if (driver == nullptr)
       throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
-    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver);
+    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver, results_);
   }
 
 private:
   std::vector<feature> without_;
+  mock_results results_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_mock_backend(std::vector<feature> without) {
-  return std::make_shared<mock_backend>(std::move(without));
+std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results) {
+  return std::make_shared<mock_backend>(std::move(without), results);
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/mock/mock_results.hpp>
 
 #include <memory>
 #include <vector>
@@ -17,7 +18,10 @@ namespace troupe {
 /// (completion is not success); its peers hang until their own abort(). Events in operands are not waited for here:
 /// who launches puts those waits in front.
 /// create() errors: invalid_argument (rank or world size; a device that is no mock's).
+/// Where the ranks of one formation come from backends of different \p results, those of its first rank
+/// count, and of a transfer the sender's.
 /// It can do all that is asked, but pretends to lack \p without, and refuses what a library without it refuses.
-[[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {});
+[[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {},
+                                                         mock_results results = mock_results::computed);
 
 } // namespace troupe

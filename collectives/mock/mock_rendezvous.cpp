@@ -147,7 +147,7 @@ void mock_rendezvous::conclude(std::uint64_t ordinal, const meeting& all) {
     const bool told_apart = std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; });
     return fail(told_apart ? name_disagreement(ordinal, all) : why.text);
   }
-  for (std::size_t i = 0; i < all.front()->collectives.size(); ++i) {
+  for (std::size_t i = 0; all.front()->computes && i < all.front()->collectives.size(); ++i) {
     std::vector<const mock_call*> ranks;
     for (const mock_launch* one : all) ranks.push_back(&one->collectives[i]);
     perform(ranks);
@@ -162,7 +162,7 @@ void mock_rendezvous::conclude(const encounter& both) {
   if (sent.count != received.count || sent.type != received.type || sent.tag != received.tag)
     return fail("ranks disagree: rank " + std::to_string(both.sent->from) + " asked for " + describe(sent) +
                 ", and rank " + std::to_string(both.sent->to) + " for " + describe(received));
-  perform_transfer(both.sent->call, both.received->call);
+  if (both.sender->computes) perform_transfer(both.sent->call, both.received->call);
   both.sent->over = both.received->over = true;
   --both.sender->pending;
   --both.receiver->pending;

@@ -36,6 +36,7 @@ struct mock_launch {
   std::optional<std::uint64_t> ordinal{}; ///< Among the launches that have collectives.
   std::vector<mock_call> collectives{};
   std::vector<transfer> transfers{};
+  bool computes = true;
   std::string text; ///< describe() of the operations, for people.
 
   bool arrived = false;

@@ -1,5 +1,6 @@
 #include <troupe/device/mock/mock_engine.hpp>
 #include <troupe/device/mock/mock_handle.hpp>
+#include <troupe/device/thread_binding.hpp>
 
 #include <algorithm>
 #include <string>
@@ -67,7 +68,11 @@ mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
   if (device_count < 0)
     throw exception{errc::invalid_argument, "a mock cannot have " + std::to_string(device_count) + " devices"};
   devices_.resize(static_cast<std::size_t>(device_count));
-  if (mode_ == engine_mode::threaded) thread_ = std::thread{[this] { run(); }};
+  if (mode_ == engine_mode::threaded)
+    thread_ = std::thread{[this] {
+      name_this_thread("troupe/mock");
+      run();
+    }};
 }
 
 mock_engine::~mock_engine() {
