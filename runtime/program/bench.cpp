@@ -13,6 +13,11 @@ void add_bench(CLI::App& program, action& chosen) {
   add_registered_bench(*bench, chosen);
   add_host_bench(*bench, chosen);
   add_fusion_bench(*bench, chosen);
+  add_latency_bench(*bench, chosen);
+  add_clients_bench(*bench, chosen);
+  add_rate_bench(*bench, chosen);
+  add_idle_bench(*bench, chosen);
+  add_corun_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

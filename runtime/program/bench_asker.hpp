@@ -1,5 +1,8 @@
-/// Who asks in a benchmark: an actor by messages, or a plain thread through the facade.
+/// Who asks in a benchmark: actors by messages, or plain threads through the facade; the world, or each rank by a
+/// client of its own.
 #pragma once
+
+#include "bench_client.hpp"
 
 #include <troupe/runtime/world.hpp>
 
@@ -16,6 +19,9 @@ namespace troupe::program {
 struct series {
   nanoseconds all{0};              ///< From the first request to the last reply seen.
   std::vector<nanoseconds> each{}; ///< From each request to its reply, as its asker saw it.
+  /// Where each rank is asked by itself: for one operation after the other, or, with several in flight of a thread, for
+  /// so many together, from the first rank's asking to the last rank's reply.
+  std::vector<nanoseconds> spans{};
 };
 
 /// Asks one world the same thing again and again.
@@ -33,8 +39,12 @@ public:
 
 /// Spins for its replies: a parked thread would be measured instead.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
-/// Before the runtime whose system is passed.
-void register_asker_messages();
 [[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where);
+
+/// An actor for each rank, in the lane \p in of its own: each asks again as soon as it is answered, so that the ranks
+/// keep step by their operations alone.
+[[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in);
+/// A spinning thread for each rank, all released by one atomic for each operation, as raw's are.
+[[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 
 } // namespace troupe::program

@@ -3,10 +3,11 @@
 
 #include "bench_bandwidth.hpp"
 #include "bench_commands.hpp"
-#include "bench_latency.hpp"
+#include "bench_options.hpp"
+#include "bench_rig.hpp"
 #include "bench_sizes.hpp"
+#include "bench_strategies.hpp"
 #include "json_file.hpp"
-#include "runtime_options.hpp"
 
 #include <troupe/runtime/byte_size.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -24,14 +25,12 @@ namespace troupe::program {
 namespace {
 
 struct collective_options {
-  runtime_options runtime;
+  bench_options common{5, 20};
   std::string begin = "8";
   std::string end = "64M";
   std::string step;
   std::size_t factor = 4;
-  std::size_t iterations = 20;
   std::size_t warmups = 5;
-  std::size_t blocks = 5;
   std::size_t latency_iterations = 500;
   std::size_t checks = 1;
   std::size_t unaligned = 0;
@@ -42,7 +41,6 @@ struct collective_options {
   std::vector<std::string> types{"f32"};
   std::vector<std::string> ops{"sum"};
   int root = 0;
-  std::string json_path;
 };
 
 /// The values called \p names; "all" stands for all of \p known.
@@ -68,21 +66,17 @@ bandwidth_plan plan_of(const bench_operation& what, const collective_options& op
           .types = parse_all(options.types, all_dtypes, &parse_dtype),
           .ops = what.reduces ? parse_all(options.ops, all_reductions, &parse_reduction) : std::vector{reduction::sum},
           .root = options.root,
-          .iterations = options.iterations,
-          .depth = options.blocking ? 1 : options.iterations,
+          .iterations = options.common.iterations,
+          .depth = options.blocking ? 1 : options.common.iterations,
           .warmups = options.warmups,
-          .blocks = options.blocks,
+          .blocks = options.common.blocks,
           .checks = options.checks,
           .timestamps = options.timestamps};
 }
 
-std::vector<std::string> heading_of(const runtime& rt, const world& where, const bandwidth_plan& plan,
+std::vector<std::string> heading_of(runtime& rt, const world& where, const bandwidth_plan& plan,
                                     const collective_options& options) {
-  std::vector<std::string> lines{rt.describe(), describe(where.status())};
-  for (const rank self : where.local_ranks()) {
-    const device& on = *where.device_of(self);
-    lines.push_back(" rank " + to_string(self) + ": device " + to_string(on.id()) + ", " + device_line(on));
-  }
+  std::vector<std::string> lines = world_heading(rt, where);
   lines.push_back(std::to_string(plan.iterations) + " iterations, " + std::to_string(plan.depth) +
                   " in flight at once, " + std::to_string(plan.warmups) + " warm-ups, medians of " +
                   std::to_string(plan.blocks) + (options.raw ? " paired blocks" : " blocks") + "; " +
@@ -127,18 +121,18 @@ void print_sums(const bandwidth_plan& plan, const bandwidth_result& measured, js
 
 int run(const bench_operation& what, const collective_options& options) {
   const bandwidth_plan plan = plan_of(what, options);
-  const json_file document{options.json_path};
-  configuration settings = options.runtime.settings();
+  const json_file document{options.common.json_path};
+  configuration settings = options.common.runtime.settings();
   if (options.timeout_seconds > 0)
     settings.deadlines.operation =
         std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(options.timeout_seconds));
-  register_asker_messages();
+  register_client_messages();
   runtime rt{settings};
   const world where = rt.form_world();
   const bench_case small = smallest_case(plan, where.size());
-  const latency_plan small_plan{.size_bytes = small.shape.size(size_bytes(small.type)),
-                                .iterations = options.latency_iterations,
-                                .blocks = options.blocks};
+  const strategies_plan small_plan{.size_bytes = small.shape.size(size_bytes(small.type)),
+                                   .iterations = options.latency_iterations,
+                                   .blocks = options.common.blocks};
   bench_memory memory{where, std::max(plan.sizes.back(), small_plan.size_bytes), options.unaligned};
   std::optional<raw_ranks> raw;
   if (options.raw) raw.emplace(rt, where);
@@ -148,13 +142,7 @@ int run(const bench_operation& what, const collective_options& options) {
   const auto heading = heading_of(rt, where, plan, options);
   print_heading(out, heading);
   std::fputs("#\n", out);
-  json report = begin_report(what.name, heading);
-  report["versions"] = {{"collectives", rt.collectives().version()}, {"driver", rt.api().version()}};
-  for (const rank self : where.local_ranks()) {
-    json one = device_report(*where.device_of(self));
-    one["rank"] = self.value();
-    report["devices"].push_back(std::move(one));
-  }
+  json report = begin_world_report(what.name, heading, rt, where);
   report["options"] = options_report(plan, options);
 
   progress_line progress{stderr, plan.expected_work(where.size(), options.raw) + small_plan.expected_work(options.raw)};
@@ -164,26 +152,20 @@ int run(const bench_operation& what, const collective_options& options) {
     measured = measure_bandwidth(plan, where.size(), memory, *who, beside, out, progress);
     report["rows"] = std::move(measured.rows);
   }
-  report["latency"] = measure_latency(small_plan, rt, memory.parts(small), beside, out, progress);
+  report["latency"] = measure_strategies(small_plan, rt, memory.parts(small), beside, out, progress);
   if (what.moves_data) print_sums(plan, measured, report, out);
   document.write(report);
   return measured.exit_status();
 }
 
 void add_options(CLI::App& command, collective_options& options) {
-  options.runtime.add_to(command);
+  options.common.add_to(command, "operations in a block", 1'000);
   command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")->capture_default_str();
   command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str();
   auto* const factor = command.add_option("-f,--stepfactor", options.factor, "from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
   command.add_option("-i,--stepbytes", options.step, "a fixed step instead, e.g. 1M")->excludes(factor);
-  command.add_option("-n,--iters", options.iterations, "operations in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
   command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command.add_option("--blocks", options.blocks, "blocks whose median is reported")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
   command.add_option("-c,--check", options.checks, "operations whose results are checked, for each row; 0 is none")
@@ -218,8 +200,6 @@ void add_options(CLI::App& command, collective_options& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
   command.add_flag("--raw", options.raw, "put raw collectives beside troupe's, interleaved");
-  command.add_option("-J,--output_file,--json", options.json_path,
-                     "write all figures to this file; - is standard output, and tables go to standard error");
 }
 
 } // namespace

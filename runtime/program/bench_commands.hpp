@@ -11,5 +11,10 @@ void add_completion_bench(CLI::App& bench, action& chosen);
 void add_registered_bench(CLI::App& bench, action& chosen);
 void add_host_bench(CLI::App& bench, action& chosen);
 void add_fusion_bench(CLI::App& bench, action& chosen);
+void add_latency_bench(CLI::App& bench, action& chosen);
+void add_clients_bench(CLI::App& bench, action& chosen);
+void add_rate_bench(CLI::App& bench, action& chosen);
+void add_idle_bench(CLI::App& bench, action& chosen);
+void add_corun_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

@@ -2,13 +2,12 @@
 /// paying is what the limits of fusion are set by.
 
 #include "bench_commands.hpp"
+#include "bench_options.hpp"
 #include "bench_pipelines.hpp"
-#include "bench_raw.hpp"
-#include "bench_report.hpp"
+#include "bench_rig.hpp"
 #include "bench_sizes.hpp"
 #include "json_file.hpp"
 #include "progress_line.hpp"
-#include "runtime_options.hpp"
 #include "text_table.hpp"
 
 #include <troupe/runtime/byte_size.hpp>
@@ -28,14 +27,11 @@ namespace troupe::program {
 namespace {
 
 struct fusion_options {
-  runtime_options runtime;
+  bench_options common{7, 20};
   std::vector<std::size_t> counts{2, 8, 64};
   std::string begin = "8";
   std::string end = "4M";
   std::size_t factor = 4;
-  std::size_t iterations = 20;
-  std::size_t blocks = 7;
-  std::string json_path;
 };
 
 /// What is measured, in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
@@ -96,9 +92,9 @@ private:
 };
 
 void measure_all(fusion_trial& trial, const fusion_options& options, raw_ranks& raw, bench_pipelines& pipelines) {
-  for (std::size_t block = 0; block < options.blocks + 1; ++block) { // the first is a warm-up
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
     std::array<std::vector<double>, contenders.size()> samples;
-    for (std::size_t i = 0; i < options.iterations; ++i)
+    for (std::size_t i = 0; i < options.common.iterations; ++i)
       for (std::size_t k = 0; k < contenders.size(); ++k) {
         // Who is first rotates, so that a drift within the block favours nobody.
         const std::size_t what = (k + i + block) % contenders.size();
@@ -142,8 +138,8 @@ int run(const fusion_options& options) {
   const auto sizes =
       sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
   const std::size_t most = *std::ranges::max_element(options.counts);
-  const json_file document{options.json_path};
-  const configuration settings = options.runtime.settings();
+  const json_file document{options.common.json_path};
+  const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
   std::vector<buffer> memory;
@@ -155,18 +151,21 @@ int run(const fusion_options& options) {
       choose_wait(settings.profile, 2 * where.local_ranks().size() + 2, std::thread::hardware_concurrency());
   bench_pipelines pipelines{rt, where, wait.wait};
 
-  const std::vector<std::string> heading{
-      rt.describe(), "all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
-      std::to_string(options.iterations) + " of each in each of " + std::to_string(options.blocks) +
-          " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
-      "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: together / separate",
-      "pipelines: the same from one thread through launchers and poller, profile " + std::string{to_string(wait.used)} +
-          ", each with a reply of its own"};
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(heading.end(),
+                 {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
+                  std::to_string(options.common.iterations) + " of each in each of " +
+                      std::to_string(options.common.blocks) +
+                      " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
+                  "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: "
+                  "together / separate",
+                  "pipelines: the same from one thread through launchers and poller, profile " +
+                      std::string{to_string(wait.used)} + ", each with a reply of its own"});
   std::FILE* const out = document.text_output();
   print_heading(out, heading);
-  json report = begin_report("fusion", heading);
-  report["versions"] = {{"collectives", rt.collectives().version()}, {"driver", rt.api().version()}};
-  report["options"] = {{"iterations", options.iterations}, {"blocks", options.blocks}, {"counts", options.counts}};
+  json report = begin_world_report("fusion", heading, rt, where);
+  report["options"] = {
+      {"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}};
   report["unit"] = "us";
   report["rows"] = json::array();
 
@@ -192,7 +191,7 @@ int run(const fusion_options& options) {
 void add_fusion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<fusion_options>();
   CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, beside one launch of all");
-  options->runtime.add_to(*command);
+  options->common.add_to(*command, "samples of each figure in a block", 100'000);
   command->add_option("--counts", options->counts, "how many at once, several with commas")
       ->capture_default_str()
       ->delimiter(',')
@@ -202,14 +201,6 @@ void add_fusion_bench(CLI::App& bench, action& chosen) {
   command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
-  command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--blocks", options->blocks, "blocks whose median is reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("-J,--output_file,--json", options->json_path,
-                      "write all figures to this file; - is standard output, and the table goes to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

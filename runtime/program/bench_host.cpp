@@ -3,12 +3,12 @@
 
 #include "bench_asker.hpp"
 #include "bench_commands.hpp"
-#include "bench_report.hpp"
+#include "bench_options.hpp"
+#include "bench_rig.hpp"
 #include "host_copies_floor.hpp"
 #include "json_file.hpp"
 #include "progress_line.hpp"
 #include "reference_values.hpp"
-#include "runtime_options.hpp"
 #include "text_table.hpp"
 
 #include <troupe/runtime/byte_size.hpp>
@@ -29,15 +29,12 @@ namespace troupe::program {
 namespace {
 
 struct host_options {
-  runtime_options runtime;
+  bench_options common{5, 5};
   std::string bytes = "256M";
   std::vector<std::string> kinds{"pinned", "pageable"};
   std::string type = "f32";
-  std::size_t iterations = 5;
   std::size_t warmups = 2;
-  std::size_t blocks = 5;
   std::size_t checks = 1;
-  std::string json_path;
 };
 
 /// What is measured, in the order of the columns.
@@ -124,10 +121,10 @@ private:
 
 void measure_all(host_trial& trial, const host_options& options, asker& who, progress_line& progress) {
   const std::string name{to_string(trial.kind())};
-  for (std::size_t block = 0; block < options.blocks + 1; ++block) {
-    progress.show(name + " memory, block " + std::to_string(block) + "/" + std::to_string(options.blocks));
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
+    progress.show(name + " memory, block " + std::to_string(block) + "/" + std::to_string(options.common.blocks));
     std::array<std::vector<double>, contenders.size()> samples;
-    const std::size_t count = block == 0 ? options.warmups : options.iterations;
+    const std::size_t count = block == 0 ? options.warmups : options.common.iterations;
     for (std::size_t i = 0; i < count; ++i)
       for (std::size_t k = 0; k < contenders.size(); ++k) {
         // Who is first rotates, so that a drift within the block favours nobody.
@@ -184,22 +181,18 @@ int run(const host_options& options) {
     throw exception{errc::invalid_argument, "--bytes " + options.bytes + " holds no " + options.type + ": give more"};
   std::vector<memory_kind> kinds;
   for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
-  const json_file document{options.json_path};
-  const configuration settings = options.runtime.settings();
+  const json_file document{options.common.json_path};
+  const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
   const auto who = make_thread_asker(where);
 
-  std::vector<std::string> heading{rt.describe(), describe(where.status())};
-  for (const rank self : where.local_ranks()) {
-    const device& on = *where.device_of(self);
-    heading.push_back(" rank " + to_string(self) + ": device " + to_string(on.id()) + ", " + device_line(on));
-  }
+  std::vector<std::string> heading = world_heading(rt, where);
   heading.insert(heading.end(),
                  {"all_reduce of " + options.type + ", sum, out of place, one request at a time; " +
-                      std::to_string(options.iterations) + " of each in each of " + std::to_string(options.blocks) +
-                      " interleaved blocks, medians of blocks; " + std::to_string(options.checks) +
-                      " checked afterwards",
+                      std::to_string(options.common.iterations) + " of each in each of " +
+                      std::to_string(options.common.blocks) + " interleaved blocks, medians of blocks; " +
+                      std::to_string(options.checks) + " checked afterwards",
                   "copies: every rank's memory to its device and as much back, all at once, without a collective",
                   "collective: the same all_reduce on device memory; staged: on host memory, in chunks of " +
                       format_byte_size(settings.host_staging.chunk_bytes) + ", " +
@@ -208,23 +201,17 @@ int run(const host_options& options) {
   std::FILE* const out = document.text_output();
   print_heading(out, heading);
   std::fputs("#\n", out);
-  json report = begin_report("host", heading);
-  report["versions"] = {{"collectives", rt.collectives().version()}, {"driver", rt.api().version()}};
-  for (const rank self : where.local_ranks()) {
-    json one = device_report(*where.device_of(self));
-    one["rank"] = self.value();
-    report["devices"].push_back(std::move(one));
-  }
-  report["options"] = {{"iterations", options.iterations},
+  json report = begin_world_report("host", heading, rt, where);
+  report["options"] = {{"iterations", options.common.iterations},
                        {"warmups", options.warmups},
-                       {"blocks", options.blocks},
+                       {"blocks", options.common.blocks},
                        {"checks", options.checks},
                        {"type", options.type},
                        {"chunk_bytes", settings.host_staging.chunk_bytes},
                        {"slots", settings.host_staging.slots}};
   report["unit"] = "us";
 
-  progress_line progress{stderr, static_cast<double>(kinds.size() * (options.blocks + 1 + options.checks))};
+  progress_line progress{stderr, static_cast<double>(kinds.size() * (options.common.blocks + 1 + options.checks))};
   const text_table table{out, columns()};
   table.print_heading();
   std::size_t wrong = 0;
@@ -247,26 +234,18 @@ int run(const host_options& options) {
 void add_host_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<host_options>();
   CLI::App* command = bench.add_subcommand("host", "all_reduce of host memory, beside its copies and its collective");
-  options->runtime.add_to(*command);
+  options->common.add_to(*command, "samples of each figure in a block", 100'000);
   command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M")->capture_default_str();
   command->add_option("--memory", options->kinds, "pinned, pageable, both with a comma")
       ->capture_default_str()
       ->delimiter(',');
   command->add_option("-d,--datatype", options->type, "one of the dtypes")->capture_default_str();
-  command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
   command->add_option("-w,--warmup_iters", options->warmups, "samples of each before the blocks")
       ->capture_default_str()
       ->check(CLI::Range(0, 100'000));
-  command->add_option("--blocks", options->blocks, "blocks whose median is reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
   command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0 is none")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
-  command->add_option("-J,--output_file,--json", options->json_path,
-                      "write all figures to this file; - is standard output, and the table goes to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

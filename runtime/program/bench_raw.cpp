@@ -2,10 +2,12 @@
 
 #include <troupe/collectives/solo_communicator.hpp>
 #include <troupe/completion/flag_source.hpp>
+#include <troupe/device/thread_binding.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -23,6 +25,7 @@ public:
   std::atomic<std::uint64_t> turn{0};
   std::atomic<std::size_t> finished{0};
   std::atomic<bool> ending{false};
+  std::atomic<bool> resting{false};
   const raw_ranks::round* work = nullptr; ///< Published by turn.
 };
 
@@ -41,6 +44,7 @@ public:
 private:
   void run() {
     try {
+      name_this_thread("bench/raw" + std::to_string(index_));
       peers_->where()->api().enter_thread(peers_->where()->id());
       peers_->init();
     } catch (...) {
@@ -48,7 +52,11 @@ private:
     }
     pace_.finished.fetch_add(1, std::memory_order_release);
     for (std::uint64_t seen = 0;;) {
-      while (pace_.turn.load(std::memory_order_acquire) == seen) spin_pause();
+      while (pace_.turn.load(std::memory_order_acquire) == seen)
+        if (pace_.resting.load(std::memory_order_relaxed))
+          pace_.turn.wait(seen, std::memory_order_acquire);
+        else
+          spin_pause();
       ++seen;
       if (pace_.ending.load(std::memory_order_relaxed)) break;
       work();
@@ -99,6 +107,7 @@ raw_ranks::raw_ranks(runtime& rt, const world& where)
 raw_ranks::~raw_ranks() {
   pacing_->ending.store(true, std::memory_order_relaxed);
   pacing_->turn.fetch_add(1, std::memory_order_release);
+  pacing_->turn.notify_all();
   for (const auto& one : workers_) one->join();
 }
 
@@ -115,12 +124,31 @@ series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, st
   return result;
 }
 
-nanoseconds raw_ranks::time(const round& work) {
+void raw_ranks::rest() noexcept {
+  resting_ = true;
+  pacing_->resting.store(true, std::memory_order_relaxed);
+}
+
+void raw_ranks::release(const round& work) {
   pacing_->finished.store(0, std::memory_order_relaxed);
   pacing_->work = &work;
-  const time_point began = steady::now();
   pacing_->turn.fetch_add(1, std::memory_order_release);
-  while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
+}
+
+nanoseconds raw_ranks::time(const round& work) {
+  const auto await_all = [this] {
+    while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
+  };
+  if (std::exchange(resting_, false)) {
+    const round nothing = [](std::size_t, communicator&, stream_ref) {};
+    pacing_->resting.store(false, std::memory_order_relaxed);
+    release(nothing);
+    pacing_->turn.notify_all();
+    await_all();
+  }
+  const time_point began = steady::now();
+  release(work);
+  await_all();
   time_point last = began;
   for (const auto& one : workers_) {
     if (one->failure()) std::rethrow_exception(one->failure());

@@ -28,14 +28,20 @@ public:
   using round = std::function<void(std::size_t index, communicator& peers, stream_ref stream)>;
   /// Releases all threads once: the time until the last rank has seen its work done.
   [[nodiscard]] nanoseconds time(const round& work);
+  /// Lets the threads park until the next run() or time(), which wakes them before it begins: while something else is
+  /// measured they take no core.
+  void rest() noexcept;
 
 private:
+  void release(const round& work);
+
   class pacing;
   class worker;
 
   std::shared_ptr<slot_table> slots_;
   std::unique_ptr<pacing> pacing_;
   std::vector<std::unique_ptr<worker>> workers_;
+  bool resting_ = false;
 };
 
 } // namespace troupe::program

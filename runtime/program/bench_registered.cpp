@@ -2,10 +2,9 @@
 
 #include "bench_asker.hpp"
 #include "bench_commands.hpp"
-#include "bench_raw.hpp"
-#include "bench_report.hpp"
+#include "bench_options.hpp"
+#include "bench_rig.hpp"
 #include "json_file.hpp"
-#include "runtime_options.hpp"
 #include "statistics.hpp"
 #include "text_table.hpp"
 
@@ -20,12 +19,9 @@ namespace troupe::program {
 namespace {
 
 struct registered_options {
-  runtime_options general;
+  bench_options common{7, 200};
   std::string operation = "all_reduce";
-  int blocks = 7;
-  std::size_t iterations = 200;
   std::size_t depth = 20;
-  std::string json_path;
 };
 
 /// The same request on one kind of memory.
@@ -62,44 +58,39 @@ std::vector<buffer> ordinary_memory(const world& where, std::size_t bytes) {
 }
 
 void measure(asker& client, contender& one, const registered_options& options) {
-  const auto in_us = [](const std::vector<nanoseconds>& all) {
-    std::vector<double> values;
-    for (const nanoseconds each : all) values.push_back(in_microseconds(each));
-    return values;
-  };
-  one.alone.add_block(in_us(client.ask(one.parts, options.iterations, 1).each));
-  const series many = client.ask(one.parts, options.iterations, options.depth);
-  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.iterations)});
+  one.alone.add_block(in_microseconds(client.ask(one.parts, options.common.iterations, 1).each));
+  const series many = client.ask(one.parts, options.common.iterations, options.depth);
+  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
 }
 
 void measure_raw(raw_ranks& raw, contender& one, const registered_options& options) {
-  std::vector<double> alone;
-  for (const nanoseconds each : raw.run(one.parts, options.iterations, 1).each) alone.push_back(in_microseconds(each));
-  one.alone.add_block(alone);
-  const series many = raw.run(one.parts, options.iterations, options.depth);
-  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.iterations)});
+  one.alone.add_block(in_microseconds(raw.run(one.parts, options.common.iterations, 1).each));
+  const series many = raw.run(one.parts, options.common.iterations, options.depth);
+  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
 }
 
 int run(const registered_options& options) {
-  const json_file document{options.json_path};
-  runtime rt{options.general.settings()};
+  const json_file document{options.common.json_path};
+  runtime rt{options.common.runtime.settings()};
   world where = rt.form_world();
   where.register_memory(8U << 20U);
   const auto status = where.registered_memory();
   raw_ranks raw{rt, where};
   const auto client = make_thread_asker(where);
 
-  const std::vector<std::string> heading{
-      rt.describe(), options.operation + " of f32, out of place, " + std::to_string(where.size()) + " ranks",
-      std::to_string(options.blocks) + " interleaved blocks of " + std::to_string(options.iterations) +
-          ", medians of blocks, us; alone: one at a time, request to reply; rate: " + std::to_string(options.depth) +
-          " in flight, time for each",
-      status.why_ordinary.empty() ? "registered memory is used through windows"
-                                  : "registered memory is used as ordinary: " + status.why_ordinary,
-      "raw: NCCL's own calls on ordinary memory, a thread for each GPU"};
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(
+      heading.end(),
+      {options.operation + " of f32, out of place, " + std::to_string(where.size()) + " ranks",
+       std::to_string(options.common.blocks) + " interleaved blocks of " + std::to_string(options.common.iterations) +
+           ", medians of blocks, us; alone: one at a time, request to reply; rate: " + std::to_string(options.depth) +
+           " in flight, time for each",
+       status.why_ordinary.empty() ? "registered memory is used through windows"
+                                   : "registered memory is used as ordinary: " + status.why_ordinary,
+       "raw: NCCL's own calls on ordinary memory, a thread for each GPU"});
   std::FILE* const out = document.text_output();
   print_heading(out, heading);
-  json report = begin_report("registered", heading);
+  json report = begin_world_report("registered", heading, rt, where);
   report["rows"] = json::array();
   const text_table table{out,
                          {{"size", "B", 10},
@@ -122,8 +113,8 @@ int run(const registered_options& options) {
     const auto recv = ordinary_memory(where, room);
     all[0].parts = all[1].parts = make_parts(options.operation, send, recv, bytes);
     all[2].parts = make_parts(options.operation, where.allocate_all(room), where.allocate_all(room), bytes);
-    for (int block = -1; block < options.blocks; ++block) {
-      if (block == 0)
+    for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
+      if (block == 1)
         for (contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
       measure_raw(raw, all[0], options);
       measure(*client, all[1], options);
@@ -150,21 +141,13 @@ int run(const registered_options& options) {
 void add_registered_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<registered_options>();
   CLI::App* command = bench.add_subcommand("registered", "small requests on registered memory against ordinary memory");
-  options->general.add_to(*command);
+  options->common.add_to(*command, "requests in a block", 100'000);
   command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
       ->capture_default_str()
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
-  command->add_option("--blocks", options->blocks, "blocks whose median is reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("-n,--iters", options->iterations, "requests in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
   command->add_option("--depth", options->depth, "requests in flight where there are many")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
-  command->add_option("-J,--output_file,--json", options->json_path,
-                      "write all figures to this file; - is standard output, and the table goes to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -66,6 +66,13 @@ json figures_report(const block_figures& figures) {
           {"blocks", {{"p50", figures.p50}, {"p99", figures.p99}}}};
 }
 
+std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans) {
+  std::vector<double> times;
+  times.reserve(spans.size());
+  for (const auto one : spans) times.push_back(in_microseconds(one));
+  return times;
+}
+
 void print_heading(std::FILE* to, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::fprintf(to, "# %s\n", line.c_str());
 }

@@ -39,5 +39,6 @@ void print_heading(std::FILE* to, const std::vector<std::string>& lines);
 [[nodiscard]] inline double in_microseconds(std::chrono::nanoseconds span) noexcept {
   return std::chrono::duration<double, std::micro>(span).count();
 }
+[[nodiscard]] std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans);
 
 } // namespace troupe::program

@@ -1,5 +1,5 @@
 /// What asking through actors adds to a small operation: one request at a time, for each completion strategy and each
-/// way to ask.
+/// way to ask. `troupe bench latency` compares more ways with one strategy, in the same table.
 #pragma once
 
 #include "bench_memory.hpp"
@@ -14,7 +14,7 @@
 
 namespace troupe::program {
 
-struct latency_plan {
+struct strategies_plan {
   std::size_t size_bytes = 8; ///< For people: the operations are given as parts.
   std::size_t iterations = 500;
   std::size_t blocks = 5;
@@ -24,7 +24,7 @@ struct latency_plan {
 };
 
 /// Forms a world for each strategy over the ranks that \p parts are for. \p raw may be null.
-[[nodiscard]] json measure_latency(const latency_plan& plan, runtime& rt, const std::vector<operation>& parts,
-                                   raw_ranks* raw, std::FILE* table, progress_line& progress);
+[[nodiscard]] json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts,
+                                      raw_ranks* raw, std::FILE* table, progress_line& progress);
 
 } // namespace troupe::program
