@@ -21,6 +21,8 @@ using native_stream = struct opaque_stream*;
 using native_event = struct opaque_event*;
 /// A driver's own memory pool; with CUDA this *is* the `cudaMemPool_t`.
 using native_pool = struct opaque_pool*;
+/// Captured work of a driver, ready to be launched; with CUDA this *is* the `cudaGraphExec_t`.
+using native_graph = struct opaque_graph*;
 
 /// What a device can do beyond computing, as its driver tells; none: not known.
 struct device_traits {
@@ -70,6 +72,13 @@ struct pointer_description {
 
 /// How far a stream or an event has come.
 enum class progress : std::uint8_t { pending, reached };
+
+/// Whether what is enqueued in a stream is captured instead of done.
+enum class capture_status : std::uint8_t {
+  none,
+  active,
+  broken, ///< Something was asked of the stream that cannot be captured: its end will fail.
+};
 
 /// Operations of one family of devices.
 ///
@@ -150,6 +159,19 @@ public:
   using host_function = void (*)(void* argument);
   /// Calls \p function on a thread of the driver, in stream order. It must not call the driver.
   virtual void call(device_id id, native_stream stream, host_function function, void* argument) = 0;
+
+  /// From now on work enqueued in \p stream, and in streams that wait for its events, is captured and not done. What
+  /// cannot be captured (a look at the stream, waiting for it) throws, and breaks the capture. Other threads' calls
+  /// neither break it nor are refused because of it. Errors: invalid_argument (it is in capture already).
+  virtual void begin_capture(device_id id, native_stream stream) = 0;
+  /// Ends it, also where it throws; by the thread that began it. The graph can be launched any number of times.
+  /// Errors: invalid_argument (the capture is broken, or a stream has not been joined again).
+  [[nodiscard]] virtual native_graph end_capture(device_id id, native_stream stream) = 0;
+  [[nodiscard]] virtual capture_status status_of_capture(device_id id, native_stream stream) = 0;
+  /// Enqueues all of \p graph in \p stream: what is behind it waits for all of it. The addresses are those captured.
+  virtual void launch_graph(device_id id, native_graph graph, native_stream stream) = 0;
+  /// Launches under way run on.
+  virtual void destroy_graph(device_id id, native_graph graph) = 0;
 };
 
 } // namespace troupe

@@ -102,9 +102,18 @@ public:
 
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
-    mock_launch mine = order_.next(all, self(), world_size());
+    mock_launch mine = make_launch(all, self(), world_size());
     mine.computes = results_ == mock_results::computed;
-    driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
+    if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
+      order_->number(mine);
+      driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
+      return;
+    }
+    driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[place = place_, order = order_, mine] {
+                      mock_launch next = mine; // each launch of the graph has numbers of its own
+                      order->number(next);
+                      return std::make_unique<meeting_task>(place, std::move(next));
+                    }});
   }
 
   void check() override { place_->check(self()); }
@@ -170,7 +179,8 @@ private:
   std::uint64_t split_count_ = 0;
   std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
   std::atomic<life> life_{life::fresh};
-  mock_order order_; ///< The launcher's own.
+  /// The launcher's own. Shared with the work that graphs hold.
+  std::shared_ptr<mock_order> order_ = std::make_shared<mock_order>();
 };
 
 class mock_backend final : public backend {

@@ -219,7 +219,7 @@ void mock_rendezvous::abort(rank self) noexcept {
   joined_changed_.notify_all();
 }
 
-mock_launch mock_order::next(std::span<const operation* const> all, rank self, int world_size) {
+mock_launch make_launch(std::span<const operation* const> all, rank self, int world_size) {
   mock_launch made{.self = self, .text = describe_all(all)};
   std::vector<mock_call> calls;
   for (const operation* one : all) std::ranges::move(calls_of(*one, self, world_size), std::back_inserter(calls));
@@ -229,15 +229,17 @@ mock_launch mock_order::next(std::span<const operation* const> all, rank self, i
     const auto mine = static_cast<std::size_t>(self.value());
     const auto peer = static_cast<std::size_t>(asked[i].root.value());
     const bool sends = asked[i].is_send();
-    mock_launch::transfer one{.call = std::move(calls[i]), .from = sends ? mine : peer, .to = sends ? peer : mine};
-    std::uint64_t& next_ordinal = sends ? sent_[peer] : received_[peer];
-    one.ordinal = next_ordinal++;
-    made.transfers.push_back(std::move(one));
+    made.transfers.push_back({.call = std::move(calls[i]), .from = sends ? mine : peer, .to = sends ? peer : mine});
   }
   for (std::size_t i = 0; i < calls.size(); ++i)
     if (!asked[i].is_point_to_point()) made.collectives.push_back(std::move(calls[i]));
-  if (!made.collectives.empty()) made.ordinal = collectives_++;
   return made;
+}
+
+void mock_order::number(mock_launch& next) {
+  for (mock_launch::transfer& one : next.transfers)
+    one.ordinal = one.call.what.is_send() ? sent_[one.to]++ : received_[one.from]++;
+  if (!next.collectives.empty()) next.ordinal = collectives_++;
 }
 
 void mock_rendezvous::wake_all() const noexcept {

@@ -21,7 +21,7 @@
 namespace troupe {
 
 /// One launch of one rank: its collectives, which every rank must come to, and its sends and receives, which meet one
-/// peer's. Made by a mock_order, held by the task in the stream; from the first meet() on the rendezvous' own.
+/// peer's. Numbered by a mock_order, held by the task in the stream; from the first meet() on the rendezvous' own.
 struct mock_launch {
   /// A send or recv, and its number among those from one rank to another.
   struct transfer {
@@ -43,11 +43,13 @@ struct mock_launch {
   std::size_t pending = 0;
 };
 
-/// Numbers the launches of one rank, as its communicator makes them.
+/// A launch of one operation, or of several together, without its numbers.
+[[nodiscard]] mock_launch make_launch(std::span<const operation* const> all, rank self, int world_size);
+
+/// Numbers the launches of one rank, in the order in which they come to its streams.
 class mock_order {
 public:
-  /// Of one operation, or of several that are launched together.
-  [[nodiscard]] mock_launch next(std::span<const operation* const> all, rank self, int world_size);
+  void number(mock_launch& next);
 
 private:
   std::uint64_t collectives_ = 0;

@@ -21,6 +21,10 @@ cudaStream_t as_cuda(stream_ref stream) noexcept {
   return reinterpret_cast<cudaStream_t>(stream.native());
 }
 
+bool is_captured(stream_ref stream) {
+  return stream.where().api().status_of_capture(stream.where().id(), stream.native()) != capture_status::none;
+}
+
 } // namespace
 
 /// One thread's stay inside NCCL. Refused unless the communicator is ready.
@@ -204,7 +208,8 @@ void nccl_communicator::register_region(registered_region& region) {
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
   const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
-  if (std::holds_alternative<barrier>(what)) barrier_word_->used_in(stream);
+  // In capture nothing runs, and the event would be the capture's; graphs are gone before the communicator is.
+  if (std::holds_alternative<barrier>(what) && !is_captured(stream)) barrier_word_->used_in(stream);
   end_launch(outcome);
 }
 

@@ -53,6 +53,13 @@ public:
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
 
+  // cuda_graph.cpp
+  void begin_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
+  void launch_graph(device_id id, native_graph graph, native_stream stream) override;
+  void destroy_graph(device_id id, native_graph graph) override;
+
 private:
   /// Errors: missing (no such device), invalid_argument (not opened).
   [[nodiscard]] CUcontext context_of(device_id id) const;
@@ -76,6 +83,9 @@ inline cudaEvent_t as_cuda(native_event event) noexcept {
 }
 inline cudaMemPool_t as_cuda(native_pool pool) noexcept {
   return reinterpret_cast<cudaMemPool_t>(pool);
+}
+inline cudaGraphExec_t as_cuda(native_graph graph) noexcept {
+  return reinterpret_cast<cudaGraphExec_t>(graph);
 }
 
 } // namespace troupe

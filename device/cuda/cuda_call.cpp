@@ -28,7 +28,17 @@ std::string words_of(cudaError_t result) {
 errc meaning_of(cudaError_t result) noexcept {
   switch (static_cast<int>(result)) {
     case cudaSuccess: return errc::none;
-    case cudaErrorInvalidValue: return errc::invalid_argument;
+    case cudaErrorInvalidValue:
+    // What cannot be captured, or not so: the call was wrong, the device is well.
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorCapturedEvent:
+    case cudaErrorStreamCaptureWrongThread: return errc::invalid_argument;
     case cudaErrorMemoryAllocation: return errc::out_of_memory;
     case cudaErrorNotSupported: return errc::unsupported;
 

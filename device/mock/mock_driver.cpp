@@ -134,14 +134,17 @@ native_stream mock_driver::create_stream(device_id id) {
 }
 
 void mock_driver::destroy_stream(device_id id, native_stream stream) {
+  captures_.refuse(stream, "the end of a stream");
   engine_.destroy_stream(id, stream);
 }
 
 progress mock_driver::query(device_id id, native_stream stream) {
+  captures_.refuse(stream, "a look at the stream");
   return engine_.query(id, stream);
 }
 
 void mock_driver::synchronize(device_id id, native_stream stream) {
+  captures_.refuse(stream, "waiting for the stream");
   engine_.synchronize(id, stream);
 }
 
@@ -163,6 +166,7 @@ native_event mock_driver::create_event(device_id id) {
 void mock_driver::destroy_event(device_id, native_event event) {
   const std::lock_guard lock{events_guard_};
   static_cast<void>(find_event(event));
+  captures_.forget(event);
   events_.erase(event);
 }
 
@@ -173,6 +177,11 @@ void mock_driver::record(device_id id, native_event event, native_stream stream)
   if (entry.device != id)
     throw exception{errc::invalid_argument,
                     "the event belongs to device " + to_string(entry.device) + ", not to device " + to_string(id)};
+  if (captures_.record(event, stream)) {
+    entry.last = nullptr;
+    return;
+  }
+  captures_.forget(event);
   engine_.enqueue(id, stream, std::make_unique<record_task>(mark));
   entry.last = std::move(mark);
 }
@@ -183,6 +192,7 @@ void mock_driver::wait(device_id id, native_stream stream, native_event event) {
     const std::lock_guard lock{events_guard_};
     last = find_event(event).last; // a later record does not move this wait
   }
+  if (captures_.wait(stream, event, last != nullptr)) return;
   if (last)
     engine_.enqueue(id, stream, std::make_unique<event_wait_task>(std::move(last)));
   else
@@ -195,6 +205,7 @@ progress mock_driver::query(native_event event) {
     const std::lock_guard lock{events_guard_};
     seen = find_event(event);
   }
+  captures_.refuse_query(event);
   engine_.throw_if_failed(seen.device);
   return !seen.last || seen.last->load(std::memory_order_acquire) ? progress::reached : progress::pending;
 }
@@ -209,11 +220,13 @@ void mock_driver::destroy_pool(device_id id, native_pool pool) {
 }
 
 void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
+  captures_.refuse(stream, "an allocation");
   static_cast<void>(engine_.query(id, stream)); // whether there is such a stream, and no error
   return memory_.allocate(id, pool, size_bytes, stream);
 }
 
 void mock_driver::free(device_id id, native_pool pool, void* address, native_stream stream) {
+  captures_.refuse(stream, "a free");
   engine_.enqueue_give_back(id, stream, std::make_unique<free_task>(memory_.begin_free(id, pool, address, stream)));
 }
 
@@ -235,28 +248,32 @@ void mock_driver::copy(device_id id, native_stream stream, void* to, const void*
     require_address(to, "a copy");
     require_address(from, "a copy");
   }
-  enqueue(id, stream, work([=] {
-            if (size_bytes > 0) std::memmove(to, from, size_bytes);
-          }));
+  put(id, stream, [=] {
+    return work([=] {
+      if (size_bytes > 0) std::memmove(to, from, size_bytes);
+    });
+  });
 }
 
 void mock_driver::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
   if (size_bytes > 0) require_address(to, "a fill");
-  enqueue(id, stream, work([=] {
-            if (size_bytes > 0) std::memset(to, value, size_bytes);
-          }));
+  put(id, stream, [=] {
+    return work([=] {
+      if (size_bytes > 0) std::memset(to, value, size_bytes);
+    });
+  });
 }
 
 void mock_driver::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   require_address(word, "a word to write");
   expect_word_operations();
-  enqueue(id, stream, work([=] { std::atomic_ref{*word}.store(value, std::memory_order_release); }));
+  put(id, stream, [=] { return work([=] { std::atomic_ref{*word}.store(value, std::memory_order_release); }); });
 }
 
 void mock_driver::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   require_address(word, "a word to wait for");
   expect_word_operations();
-  enqueue(id, stream, std::make_unique<gate_task>(word, value));
+  put(id, stream, [=]() -> std::unique_ptr<mock_task> { return std::make_unique<gate_task>(word, value); });
 }
 
 void mock_driver::expect_word_operations() const {
@@ -266,7 +283,7 @@ void mock_driver::expect_word_operations() const {
 
 void mock_driver::call(device_id id, native_stream stream, host_function function, void* argument) {
   if (function == nullptr) throw exception{errc::invalid_argument, "a host function must not be null"};
-  enqueue(id, stream, work([=] { function(argument); }));
+  put(id, stream, [=] { return work([=] { function(argument); }); });
 }
 
 void mock_driver::exhaust_after(device_id id, std::size_t size_bytes) {
@@ -274,7 +291,64 @@ void mock_driver::exhaust_after(device_id id, std::size_t size_bytes) {
   memory_.exhaust_after(id, size_bytes);
 }
 
+template <class Make>
+void mock_driver::put(device_id id, native_stream stream, const Make& make) {
+  if (captures_.any() && captures_.keep(stream, make)) return;
+  engine_.enqueue(id, stream, make());
+}
+
+void mock_driver::begin_capture(device_id id, native_stream stream) {
+  static_cast<void>(engine_.query(id, stream)); // whether there is such a stream, and no error
+  captures_.begin(stream);
+}
+
+native_graph mock_driver::end_capture(device_id id, native_stream stream) {
+  auto made = std::make_shared<const graph_entry>(graph_entry{id, captures_.end(stream)});
+  const std::lock_guard lock{graphs_guard_};
+  const auto name = to_native<native_graph>(next_mock_handle());
+  graphs_.emplace(name, std::move(made));
+  return name;
+}
+
+capture_status mock_driver::status_of_capture(device_id, native_stream stream) {
+  return captures_.any() ? captures_.status(stream) : capture_status::none;
+}
+
+void mock_driver::launch_graph(device_id id, native_graph graph, native_stream stream) {
+  std::shared_ptr<const graph_entry> found;
+  {
+    const std::lock_guard lock{graphs_guard_};
+    const auto at = graphs_.find(graph);
+    if (at != graphs_.end()) found = at->second;
+  }
+  if (!found) throw exception{errc::invalid_argument, "no such graph: it was destroyed, or another driver made it"};
+  if (found->device != id)
+    throw exception{errc::invalid_argument,
+                    "the graph belongs to device " + to_string(found->device) + ", not to device " + to_string(id)};
+  for (const mock_task_factory& make : found->tasks) put(id, stream, make);
+}
+
+void mock_driver::destroy_graph(device_id, native_graph graph) {
+  std::shared_ptr<const graph_entry> gone; // ends behind the lock
+  const std::lock_guard lock{graphs_guard_};
+  const auto at = graphs_.find(graph);
+  if (at == graphs_.end())
+    throw exception{errc::invalid_argument, "no such graph: it was destroyed, or another driver made it"};
+  gone = std::move(at->second);
+  graphs_.erase(at);
+}
+
+std::size_t mock_driver::graph_count() const {
+  const std::lock_guard lock{graphs_guard_};
+  return graphs_.size();
+}
+
+void mock_driver::enqueue(device_id id, native_stream stream, const mock_task_factory& make) {
+  put(id, stream, make);
+}
+
 void mock_driver::enqueue(device_id id, native_stream stream, std::unique_ptr<mock_task> task) {
+  captures_.refuse(stream, "this work");
   engine_.enqueue(id, stream, std::move(task));
 }
 

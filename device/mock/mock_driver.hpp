@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
+#include <troupe/device/mock/mock_captures.hpp>
 #include <troupe/device/mock/mock_engine.hpp>
 #include <troupe/device/mock/mock_memory.hpp>
 
@@ -83,6 +84,14 @@ public:
   /// \p function runs on the one thread of all streams, so it must not block.
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
 
+  void begin_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
+  void launch_graph(device_id id, native_graph graph, native_stream stream) override;
+  void destroy_graph(device_id id, native_graph graph) override;
+  /// Graphs that have not been destroyed.
+  [[nodiscard]] std::size_t graph_count() const;
+
   /// Manual mode: runs tasks until none can proceed.
   void run_until_blocked() { engine_.run_until_blocked(); }
 
@@ -94,8 +103,11 @@ public:
   /// Injects: \p id runs out of memory once \p size_bytes more than now have been allocated.
   void exhaust_after(device_id id, std::size_t size_bytes);
 
-  /// For communicators: \p task runs in stream order.
+  /// For communicators: \p task runs in stream order. Refused in a stream that is in capture.
   void enqueue(device_id id, native_stream stream, std::unique_ptr<mock_task> task);
+  /// For communicators: the same for work that can be captured. \p make is called at once, or, where the stream is in
+  /// capture, at each launch of the graph, by the thread that launches it.
+  void enqueue(device_id id, native_stream stream, const mock_task_factory& make);
   /// For communicators: something that a task waits for may have changed.
   void wake() noexcept { engine_.waker()->wake(); }
   /// wake() for those who may outlive the driver.
@@ -103,11 +115,19 @@ public:
 
 private:
   void expect_word_operations() const;
+  template <class Make>
+  void put(device_id id, native_stream stream, const Make& make);
   /// Whether one record has been reached; shared with the tasks, since an event may be destroyed before that.
   using record_mark = std::shared_ptr<std::atomic<bool>>;
   struct event_entry {
     device_id device;
     record_mark last; ///< None: never recorded.
+  };
+
+  /// What end_capture() made.
+  struct graph_entry {
+    device_id device;
+    std::vector<mock_task_factory> tasks;
   };
 
   event_entry& find_event(native_event event);
@@ -117,6 +137,9 @@ private:
   mock_memory memory_;      // before the engine, whose tasks hold memory
   std::mutex events_guard_; ///< Taken before the engine's.
   std::unordered_map<native_event, event_entry> events_;
+  mock_captures captures_;
+  mutable std::mutex graphs_guard_;
+  std::unordered_map<native_graph, std::shared_ptr<const graph_entry>> graphs_;
   mock_engine engine_; // last: its thread ends first
 };
 
