@@ -5,6 +5,8 @@
 #include <troupe/actors/world_board.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/collectives/capabilities.hpp>
+#include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/plans/plan_steps.hpp>
 #include <troupe/collectives/rank_group.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
@@ -21,9 +23,12 @@
 namespace troupe {
 struct cancel_request;
 struct capabilities_query;
+struct capture_reply;
+struct capture_request;
 struct leave;
 struct leave_lane;
 struct offspring_report;
+struct posted_capture;
 struct posted_registration;
 struct posted_request;
 struct posted_split;
@@ -44,11 +49,14 @@ TROUPE_LOCAL_TYPES_BEGIN(troupe, 0)
 TROUPE_LOCAL_TYPE(troupe, troupe::cancel_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
+TROUPE_LOCAL_TYPE(troupe, troupe::capture_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::capture_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_capture)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
@@ -144,6 +152,7 @@ using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
+                        caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
@@ -152,6 +161,7 @@ using world_inner_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
+                        caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
                         caf::result<void>(offspring_report), caf::result<void>(straggling_report)>;
@@ -190,6 +200,22 @@ struct registration_reply {
   std::shared_ptr<registered_pool> pool;
 };
 
+/// Asks a world to capture a plan: what \p function launches, called once for each rank, or \p steps, requests alone;
+/// one of the two. It takes its place in the order of requests, and those behind it wait for it. A capture that fails
+/// has done nothing, and the world goes on. Errors: invalid_argument, unsupported (ranks in other processes), mismatch
+/// (ranks ask for different things), deadline_exceeded, stale_epoch, stopping, world_failed, and what the function
+/// throws (else than troupe's: cancelled).
+struct capture_request {
+  capture_function function{};
+  plan_steps steps{};
+  plan_options options{};
+  troupe::epoch epoch; ///< The world's epoch as the client knows it (EPO-1).
+};
+
+struct capture_reply {
+  std::shared_ptr<captured_plan> plan; ///< For replay requests, as long as the world lives.
+};
+
 /// The obligation to reply with a value, once (ONE-1).
 template <class Value>
 class value_answer {
@@ -211,10 +237,16 @@ private:
 };
 using split_answer = value_answer<split_reply>;
 using registration_answer = value_answer<registration_reply>;
+using capture_answer = value_answer<capture_reply>;
 
 struct posted_split {
   split_request what;
   std::shared_ptr<split_answer> reply;
+};
+
+struct posted_capture {
+  capture_request what;
+  std::shared_ptr<capture_answer> reply;
 };
 
 struct posted_registration {

@@ -4,6 +4,7 @@
 #include <troupe/collectives/solo_communicator.hpp>
 #include <troupe/collectives/validation.hpp>
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -17,11 +18,14 @@ std::vector<rank> ranks_of(const world_plan& plan) {
   return ranks;
 }
 
-std::vector<seat> seats_of(const world_plan& plan) {
+std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
   std::vector<seat> seats;
   for (const local_rank& one : plan.locals)
-    seats.push_back(
-        {.self = one.self, .world_size = plan.world_size, .where = *one.where, .able = plan.services.able.get()});
+    seats.push_back({.self = one.self,
+                     .world_size = plan.world_size,
+                     .where = *one.where,
+                     .able = plan.services.able.get(),
+                     .stamp = {.world = number}});
   return seats;
 }
 
@@ -29,6 +33,11 @@ std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
   std::vector<std::shared_ptr<device>> devices;
   for (const local_rank& one : plan.locals) devices.push_back(one.where);
   return devices;
+}
+
+std::uint64_t next_world_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 template <class... Handlers>
@@ -44,8 +53,13 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vect
                          std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
     plan_{std::move(plan)},
+    number_{next_world_number()},
     state_{plan_.world_size, ranks_of(plan_)},
-    entrance_{seats_of(plan_), devices_of(plan_), plan_.services.able, plan_.deadlines.operation, {state_.admission()}},
+    entrance_{seats_of(plan_, number_),
+              devices_of(plan_),
+              plan_.services.able,
+              plan_.deadlines.operation,
+              {state_.admission()}},
     collectives_{std::move(collectives)},
     states_{std::move(states)} {}
 
@@ -87,6 +101,11 @@ world_actor::behavior_type world_actor::make_behavior() {
         return caf::delegated<registration_reply>{};
       },
       [this](posted_registration& posted) { register_memory(posted.what, std::move(posted.reply)); },
+      [this](capture_request& asked) -> caf::result<capture_reply> {
+        capture(std::move(asked), take_value_answer<capture_reply>(this));
+        return caf::delegated<capture_reply>{};
+      },
+      [this](posted_capture& posted) { capture(std::move(posted.what), std::move(posted.reply)); },
       [this](status_query) { return state_.event(); },
       [this](capabilities_query) { return plan_.services.able ? *plan_.services.able : capabilities{}; },
       [this](subscribe& wish) {
@@ -209,6 +228,7 @@ void world_actor::form() {
           plan_.services, std::move(ends[i]), one.hand, now, [self, at = one.self, now](error why) {
             self.post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
+      pipelines_.back()->belongs_to(number_);
     }
   } catch (...) {
     return carry_out(state_.on_formed(now, current_error()));
@@ -234,6 +254,7 @@ void world_actor::adopt() {
     const compat::weak_handle<world_inner_handle> self{this};
     order_ =
         plan_.above->open_world(pipelines_, [self](auto report) { self.post(straggling_report{std::move(report)}); });
+    recapture_plans();
   }
   const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation);

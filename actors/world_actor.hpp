@@ -11,6 +11,7 @@
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/validation.hpp>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
@@ -45,6 +46,11 @@ private:
   void split(split_request asked, std::shared_ptr<split_answer> reply);
   void register_memory(registration_request asked, std::shared_ptr<registration_answer> reply);
   void enroll(const std::shared_ptr<world_registration>& made);
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
+  [[nodiscard]] error objection_to(const capture_request& asked) const;
+  /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not.
+  void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
+  void recapture_plans();
   void stop();
   void maintain();
   void drop_maintenance(const error& reason);
@@ -54,6 +60,7 @@ private:
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
 
   world_plan plan_;
+  const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
   world_state state_;
   world_entrance entrance_;
   std::vector<collective_handle> collectives_;
@@ -63,9 +70,10 @@ private:
   std::deque<maintenance> maintenance_;
   offspring offspring_;
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  std::shared_ptr<ordered_world> order_; ///< Where all ranks live in this process, once they have formed.
-  std::shared_future<void> held_;        ///< Ready when every pipeline holds what comes.
-  std::shared_future<void> closed_;      ///< Ready when nothing more comes out of order_.
+  std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.
+  std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.
+  std::shared_future<void> held_;                      ///< Ready when every pipeline holds what comes.
+  std::shared_future<void> closed_;                    ///< Ready when nothing more comes out of order_.
   bool stopping_ = false;
   compat::watches watches_;
   bool left_ = false;

@@ -16,7 +16,9 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
   try {
     const terms& now = terms_.get();
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
-    if (error objection = objection_to(asked, now)) {
+    error objection = now.admission.objection_to(asked);
+    if (!objection) objection = objection_to(asked.parts, now);
+    if (objection) {
       objection.ticket = name;
       return reply.deliver(std::move(objection));
     }
@@ -27,16 +29,18 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
   }
 }
 
-error world_entrance::objection_to(const world_request& asked, const terms& now) const {
-  if (error objection = now.admission.objection_to(asked)) return objection;
+error world_entrance::objection_to(const std::vector<operation>& parts, const terms& now) const {
   // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
-  for (std::size_t i = 0; i < asked.parts.size(); ++i)
-    if (error objection = validate(asked.parts[i], seats_[i])) {
-      objection.rank = seats_[i].self;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    seat at = seats_[i];
+    at.stamp.epoch = now.admission.epoch;
+    if (error objection = validate(parts[i], at)) {
+      objection.rank = at.self;
       return objection;
     }
+  }
   for (const auto& one : now.registered)
-    if (error objection = check_places(asked.parts, *one)) return objection;
+    if (error objection = check_places(parts, *one)) return objection;
   return {};
 }
 

@@ -34,8 +34,13 @@ public:
   /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   void accept(world_request asked, answer reply) noexcept;
 
+  /// Why all ranks cannot be asked for \p parts, which are in rank order and agree; errc::none where they can.
+  [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
+    return objection_to(parts, terms_.get());
+  }
+
 private:
-  [[nodiscard]] error objection_to(const world_request& asked, const terms& now) const;
+  [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
 
   std::vector<seat> seats_;
   std::vector<std::shared_ptr<device>> devices_;

@@ -92,8 +92,8 @@ struct capabilities {
   [[nodiscard]] feature_finding find(feature what) const;
 
   /// Whether the operation of this kind (its index in troupe::operation) can be done with this dtype and, if it
-  /// reduces, this reduction, in a world of \p world_size ranks. Groups and copies always can: a group's parts are
-  /// asked for one by one.
+  /// reduces, this reduction, in a world of \p world_size ranks. Groups, copies and replays always can: a
+  /// group's parts are asked for one by one, a replay's when it is captured.
   /// Returns errc::none or errc::unsupported; the text names operation, dtype, reduction, reason and remedy.
   [[nodiscard]] error supports(std::size_t kind, dtype type, std::optional<reduction> op, int world_size) const;
 

@@ -73,6 +73,7 @@ public:
     return std::nullopt;
   }
   placement operator()(const group&) { return std::nullopt; }
+  placement operator()(const replay&) { return std::nullopt; } // its requests were checked when it was captured
 
 private:
   static std::size_t index(rank one) { return static_cast<std::size_t>(one.value()); }

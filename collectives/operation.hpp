@@ -7,6 +7,8 @@
 #include <troupe/device/event.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -214,6 +216,17 @@ struct copy {
   operand to;
 };
 
+class captured_plan;
+
+/// Launches a captured plan again, in all its parts on every rank: requests and the client's own kernels, on the memory
+/// that they were captured with (docs/plans.md). Every rank names the same plan.
+/// Order: as one request among the others of each rank. Within it, as captured.
+/// Errors: invalid_argument (none, or another world's), stale_buffer (the memory it was captured with is lost),
+/// mismatch (ranks name different plans), stale_epoch.
+struct replay {
+  std::shared_ptr<captured_plan> of; ///< What world::capture() gave.
+};
+
 struct group;
 
 /// What a request asks of one rank: one of these.
@@ -224,11 +237,11 @@ struct group;
 /// aligned; ranges that overlap), wrong_device, stale_buffer, mismatch (ranks ask for what does not fit together),
 /// unsupported (not on this device or library): nothing has run on any rank. Then those of any request: see errc.
 using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
-                               all_gather_v, reduce_scatter_v, all_to_all_v, send, recv, barrier, copy, group>;
+                               all_gather_v, reduce_scatter_v, all_to_all_v, send, recv, barrier, copy, group, replay>;
 
-/// Several operations launched by one call, in any mix but of copies, barriers and groups (GRP-1). All or nothing: one
-/// part that is refused refuses the group. Ranks name the same collectives in the same order; sends and receives only
-/// have to meet. A group of nothing is valid.
+/// Several operations launched by one call, in any mix but of copies, barriers, replays and groups (GRP-1). All is done
+/// or nothing is: one part that is refused refuses the group. Ranks name the same collectives in the same order; sends
+/// and receives only have to meet. A group of nothing is valid.
 /// Order: none among the parts, so parts that overlap in memory with a writer among them are refused.
 struct group {
   std::vector<operation> parts;
@@ -238,6 +251,9 @@ struct group {
 [[nodiscard]] std::string_view name_of(const operation& what) noexcept;
 /// That of the variant's alternative \p index.
 [[nodiscard]] std::string_view name_of_kind(std::size_t index) noexcept;
+
+/// The plan's number (captured_plan.hpp); 0 where there is none.
+[[nodiscard]] std::uint64_t number_of(const replay& what) noexcept;
 
 /// One line for people: "all_reduce of 1024 f32, sum".
 [[nodiscard]] std::string describe(const operation& what);

@@ -1,5 +1,6 @@
 #include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/pipeline_call.hpp>
+#include <troupe/collectives/plans/captured_plan.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -20,12 +21,14 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
     is_staged_{staging_of(what_) != staging::none},
     sketch_{what_, from},
     progress_{std::move(progress)} {
+  const auto* const again = std::get_if<replay>(&what_);
+  if (again != nullptr && again->of) plan_ = again->of->hold();
   std::size_t bytes = 0;
   visit_operands(what_, [&](const operand& one, std::string_view) {
     if (one.ready) ready_.push_back(one.ready.get());
     bytes += one.memory.size_bytes();
   });
-  is_short_ = !is_staged_ && bytes <= most_bytes_of_short;
+  is_short_ = !is_staged_ && again == nullptr && bytes <= most_bytes_of_short;
 }
 
 void pipeline_call::wait_also_for(const pipeline_call& other) {

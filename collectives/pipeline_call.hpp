@@ -65,7 +65,8 @@ private:
   void launch(rank_pipeline& by) noexcept override;
 
   operation what_;
-  std::vector<const event*> ready_; ///< Held by what_, and by those that it is launched with.
+  std::vector<const event*> ready_;  ///< Held by what_, and by those that it is launched with.
+  std::shared_ptr<const void> plan_; ///< Of a replay: what its graphs work on.
   bool is_staged_;
   bool is_short_ = false;
   bool all_have_asked_ = false;

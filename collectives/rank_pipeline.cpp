@@ -109,6 +109,7 @@ bool rank_pipeline::drain(nanoseconds at_most) {
 void rank_pipeline::abort() {
   fail(error{.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = self()});
   where()->api().enter_thread(where()->id());
+  graphs_->close(); // the communicator cannot end before them
   peers_->abort();
   // Nothing may be released while the device can still touch it; a device in error touches nothing any more.
   try {
@@ -126,6 +127,7 @@ void rank_pipeline::close() {
     if (const auto last = take_stream()) last->ref().synchronize();
   } catch (...) {
     fail(current_error());
+    graphs_->close();
     peers_->abort();
     end_staging();
     release_buffers();
@@ -137,6 +139,7 @@ void rank_pipeline::close() {
   static_cast<void>(drain(time_to_answer));
   fail(error{.code = errc::stopping, .text = "the rank's communicator has been closed", .rank = self()});
   release_buffers();
+  graphs_->close();
   peers_->destroy();
 }
 

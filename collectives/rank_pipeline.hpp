@@ -6,18 +6,22 @@
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/plans/rank_graphs.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/collectives/validation.hpp>
+#include <troupe/collectives/world_stamp.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
 #include <troupe/completion/track.hpp>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -109,10 +113,23 @@ public:
   /// For work between settle() and resume(). Helpers only.
   [[nodiscard]] communicator& peers() const noexcept { return *peers_; }
 
+  /// \p work runs on the launcher's thread at this place among the launches; it must not throw. Dropped where the
+  /// rank's communicator ends first.
+  void sequence(std::function<void(rank_pipeline&)> work);
+  /// For work that sequence() runs: enqueues validated requests into a stream in capture, as communicator::launch() and
+  /// launch_together() do. Errors: what makes the communicator fail, which it then does.
+  void launch_captured(std::span<const operation* const> all, stream_ref into);
+  /// Of captured plans. They end before the communicator.
+  [[nodiscard]] rank_graphs& graphs() noexcept { return *graphs_; }
+  /// Its graph ends on the launcher's thread.
+  void drop_graph(std::uint64_t plan) noexcept;
+
   /// Declares the communicator failed: nothing more is launched, and whatever has no outcome gets \p why with unknown
   /// outcome, or rejected if it certainly did not run. Returns whether this was the first failure.
   bool fail(error why);
   [[nodiscard]] bool failed() const noexcept { return mark_->failed(); }
+  /// Why it failed; errc::none while it has not.
+  [[nodiscard]] error fault() const { return mark_->failed() ? mark_->why() : error{}; }
 
   /// Waits until nothing is in flight. False when \p at_most has passed first.
   [[nodiscard]] bool drain(nanoseconds at_most);
@@ -129,7 +146,11 @@ public:
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
   /// What a request to this rank is checked against.
-  [[nodiscard]] seat sitting() const noexcept { return {self(), world_size(), *where(), services_.able.get()}; }
+  [[nodiscard]] seat sitting() const noexcept {
+    return {self(), world_size(), *where(), services_.able.get(), {world_, epoch_}};
+  }
+  /// Before the first request: the number of the world that it belongs to (world_stamp).
+  void belongs_to(std::uint64_t world) noexcept { world_ = world; }
 
   [[nodiscard]] bool loaded() const noexcept override { return load() > 0 && !failed(); }
   void check() noexcept override;
@@ -138,6 +159,7 @@ private:
   friend class pipeline_job;
   friend class pipeline_call;
   class fused_calls;
+  class sequenced_work;
   using calls = std::vector<std::shared_ptr<pipeline_call>>; ///< Of one launch.
 
   void prepare_device();
@@ -152,6 +174,8 @@ private:
   void arm_mark();
   void end() noexcept override;
   [[nodiscard]] bool is_unmarked() const noexcept { return unmarked_ > 0; }
+  /// errc::none, or why nothing was launched here or on any rank.
+  [[nodiscard]] error launch_replay(const replay& what);
   /// Why the launch call failed whose exception is being handled.
   [[nodiscard]] error launch_failure() const;
   /// False when the launcher has ended.
@@ -171,6 +195,8 @@ private:
   /// Weak, because a launcher's last holder must not be a job on its own thread.
   std::weak_ptr<launcher> launcher_;
   epoch epoch_;
+  std::uint64_t world_ = 0;
+  std::shared_ptr<rank_graphs> graphs_ = std::make_shared<rank_graphs>();
   std::shared_ptr<stream> stream_;        ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
   std::shared_ptr<host_staging> staging_; ///< Made by init(); the launcher's until the stream has been taken from it.
   std::shared_ptr<fault_mark> mark_;

@@ -145,7 +145,9 @@ void rank_pipeline::launch(pipeline_call& one) {
   if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
   try {
     for (const event* ready : one.ready()) stream_->ref().wait(*ready);
-    if (one.is_staged())
+    if (const auto* again = std::get_if<replay>(&one.what())) {
+      if (error why = launch_replay(*again)) return one.refuse(std::move(why));
+    } else if (one.is_staged())
       staging_->launch(one.what(), *peers_, *stream_, one.staged());
     else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());

@@ -33,6 +33,7 @@ struct signer {
     if constexpr (requires { what.tag; }) made.tag = what.tag;
     if constexpr (requires { what.send_parts; }) made.send_counts = what.send_parts.counts;
     if constexpr (requires { what.recv_parts; }) made.recv_counts = what.recv_parts.counts;
+    if constexpr (std::is_same_v<T, replay>) made.count = number_of(what);
     return made;
   }
 };
@@ -224,6 +225,7 @@ std::string describe(const signature& what) {
       return text + elements(what.count) + " to rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
     case index_of<recv>:
       return text + elements(what.count) + " from rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
+    case index_of<replay>: return text + " of plan " + std::to_string(what.count);
     default: return text;
   }
 }

@@ -47,6 +47,9 @@ struct solo_launch {
     move(what.recv, what.recv_parts.displacements[0], what.send, what.send_parts.displacements[0],
          what.send_parts.counts[0], what.type, stream);
   }
+  void operator()(const replay&) const {
+    throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
+  }
   void operator()(const group& what) const {
     std::vector<const operation*> parts;
     for (const operation& one : what.parts) parts.push_back(&one);

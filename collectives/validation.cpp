@@ -1,4 +1,5 @@
 #include <troupe/collectives/extents.hpp>
+#include <troupe/collectives/plans/captured_plan.hpp>
 #include <troupe/collectives/validation.hpp>
 
 #include <algorithm>
@@ -269,7 +270,7 @@ error validate_group(const group& what, const seat& at) {
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
     if (std::holds_alternative<group>(part) || std::holds_alternative<barrier>(part) ||
-        std::holds_alternative<copy>(part))
+        std::holds_alternative<copy>(part) || std::holds_alternative<replay>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (error failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
@@ -293,6 +294,9 @@ error validate_group(const group& what, const seat& at) {
 
 error validate(const operation& what, const seat& at) {
   if (const auto* several = std::get_if<group>(&what)) return validate_group(*several, at);
+  if (const auto* again = std::get_if<replay>(&what))
+    return again->of ? again->of->objection_to_replay(at.stamp)
+                     : refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
   if (error failure = std::visit(value_check{at}, what)) return failure;
   std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
   std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};

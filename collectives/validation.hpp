@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/world_stamp.hpp>
 #include <troupe/device/device.hpp>
 
 namespace troupe {
@@ -13,6 +14,7 @@ struct seat {
   int world_size = 1;
   const device& where;
   const capabilities* able = nullptr; ///< None: whatever is well formed is let through.
+  world_stamp stamp{};                ///< Whose plans can be replayed.
 };
 
 /// Checks one rank's part: values, that it is possible at all (errc::unsupported), sizes, alignment, overlap, and that

@@ -55,6 +55,7 @@ bool track::settle_head(time_point now) {
   switch (head.at()) {
     case in_flight::stage::refused:
       head.fail(head.refusal());
+      if (head.refusal().effect == effect::rejected) break; // nothing has touched them
       // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
       quarantine_.push_back(std::move(pending_.front()));
       settled(now);

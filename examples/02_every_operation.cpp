@@ -325,6 +325,21 @@ void run_group(world& ranks, std::size_t n) {
   // [group]
 }
 
+void run_replay(world& ranks, std::size_t n) {
+  // [replay]
+  // An all_reduce and, behind it, a copy of the client's own (where a kernel would be) on every rank, by one request.
+  const auto sums = place(ranks, [](std::size_t r) { return values{number(r)}; });
+  const auto copies = place(ranks, [](std::size_t) { return values{0}; });
+  const auto plan = ranks.capture([=](rank_capture& mine) {
+    const auto r = static_cast<std::size_t>(mine.self().value());
+    mine.launch(all_reduce{.send = sums[r], .recv = sums[r], .count = 1, .op = reduction::sum});
+    mine.stream().copy(copies[r].data(), sums[r].data(), sizeof(float));
+  });
+  ranks.ask(each(ranks, [&](std::size_t) { return replay{plan}; })).get();
+  verify(ranks, "replay", copies, [n](std::size_t) { return values{number(n * (n - 1) / 2)}; });
+  // [replay]
+}
+
 } // namespace
 
 int main() try {
@@ -347,6 +362,7 @@ int main() try {
   run_barrier(ranks);
   run_copy(ranks);
   run_group(ranks, n);
+  run_replay(ranks, n);
   std::printf("%d ranks, %d wrong\n", ranks.size(), wrong);
   return wrong == 0 ? 0 : 1;
 } catch (const troupe::exception& failure) {

@@ -19,6 +19,9 @@
 #include <troupe/collectives/dtype.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/part_outcomes.hpp>
+#include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/plans/plan_steps.hpp>
+#include <troupe/collectives/plans/rank_capture.hpp>
 #include <troupe/collectives/reduction.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/absence_report.hpp>

@@ -99,6 +99,24 @@ void world::register_memory(std::size_t size_bytes) {
   core_->registered = std::move(pool);
 }
 
+std::shared_ptr<captured_plan> world::capture(capture_function function, plan_options options) {
+  return capture(capture_request{.function = std::move(function), .options = std::move(options), .epoch = epoch()});
+}
+
+std::shared_ptr<captured_plan> world::capture(plan_steps steps, plan_options options) {
+  return capture(capture_request{.steps = std::move(steps), .options = std::move(options), .epoch = epoch()});
+}
+
+std::shared_ptr<captured_plan> world::capture(capture_request asked) {
+  auto [reply, future] = make_value_answer<capture_reply>();
+  compat::post(core_->actor, posted_capture{std::move(asked), std::move(reply)});
+  return future.get().plan;
+}
+
+std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline) {
+  return ask(std::vector<operation>(local_ranks().size(), troupe::replay{plan}), deadline);
+}
+
 std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
   std::shared_ptr<registered_pool> pool;
   {

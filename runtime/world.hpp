@@ -4,6 +4,9 @@
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/world_board.hpp>
 #include <troupe/collectives/capabilities.hpp>
+#include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/plans/plan_steps.hpp>
+#include <troupe/collectives/plans/rank_capture.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/device/buffer.hpp>
 
@@ -91,6 +94,16 @@ public:
   /// Errors: invalid_argument (a group), stopping, world_failed, deadline_exceeded.
   [[nodiscard]] std::vector<split_world> split(std::vector<rank_group> groups);
 
+  /// Captures a plan on every rank: \p function is called for each, at the same time, on their GPUs' launcher threads.
+  /// Returns when it is captured. Sequenced as a request is. See capture_request for the rules and errors, and
+  /// docs/plans.md. Lifetime: the plan can be replayed until this world ends.
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
+  /// The same of requests alone: steps[k][r] is rank r's part of the k-th.
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
+  /// Asks all ranks to launch \p plan: see troupe::replay.
+  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan,
+                                               nanoseconds deadline = world_default_deadline);
+
   /// For actors: the world, and one rank's collective actor.
   [[nodiscard]] world_handle actor() const;
   [[nodiscard]] const collective_handle& collective(rank whom) const;
@@ -104,6 +117,7 @@ public:
 
 private:
   [[nodiscard]] std::size_t index_of(rank whom) const;
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
 
   std::shared_ptr<core> core_;
 };

@@ -141,6 +141,10 @@ public:
     throw exception{errc::internal, "a copy is local to its rank and never reaches a communicator"};
   }
 
+  void operator()(const replay&) {
+    throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
+  }
+
   void operator()(const group& what) {
     std::vector<const operation*> parts;
     parts.reserve(what.parts.size());

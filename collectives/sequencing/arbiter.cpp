@@ -239,6 +239,13 @@ std::shared_future<void> ordered_world::hold() {
   return held->get_future().share();
 }
 
+void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
+  above_->turns_.run([world = shared_from_this(), work = std::move(work)] {
+    world->queue_.flush_all();
+    for (const auto& one : world->ranks_) one->sequence(work);
+  });
+}
+
 std::shared_future<void> ordered_world::close(error why) {
   const auto closed = std::make_shared<std::promise<void>>();
   above_->turns_.run([world = shared_from_this(), why = std::move(why), closed] {

@@ -52,6 +52,7 @@ public:
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {});
 
   bool poll(time_point now) override;
+  [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
   /// Requests that wait for peers, or for a launcher.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 
@@ -106,10 +107,14 @@ public:
   /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The future is
   /// ready when that is so.
   [[nodiscard]] std::shared_future<void> hold();
+  /// \p work runs on every rank's launcher, at one place among the operations of all worlds: what has been released
+  /// goes before it. It must not throw.
+  void sequence(std::function<void(rank_pipeline&)> work);
   /// Refuses what waits for peers, and whatever comes later, with \p why; what has been released is sent on. The future
   /// is ready when that is so.
   std::shared_future<void> close(error why);
 
+  [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
 
 private:

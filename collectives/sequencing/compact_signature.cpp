@@ -42,6 +42,7 @@ compact_signature compact(const operation& what) noexcept {
         if constexpr (requires { one.send_parts; }) made.count = total(one.send_parts);
         if constexpr (std::is_same_v<T, copy>) made.count = one.from.memory.size_bytes();
         if constexpr (std::is_same_v<T, group>) made.count = one.parts.size();
+        if constexpr (std::is_same_v<T, replay>) made.count = number_of(one);
         if constexpr (requires { one.staged; }) made.staged = is_launched_in_chunks(what);
         return made;
       },

@@ -10,8 +10,9 @@ namespace troupe {
 
 /// A signature (signature.hpp) without its vectors: plain, small, made without allocation.
 struct compact_signature {
-  std::uint64_t count = 0; ///< Of the v-forms all elements, of a copy the bytes, of a group its parts.
-  std::int32_t root = 0;   ///< The peer, of a send or recv.
+  std::uint64_t count =
+      0; ///< Of the v-forms all elements, of a copy the bytes, of a group its parts, of a replay the plan.
+  std::int32_t root = 0; ///< The peer, of a send or recv.
   std::int32_t tag = 0;
   std::uint8_t kind = 0; ///< Index in troupe::operation.
   dtype type{};

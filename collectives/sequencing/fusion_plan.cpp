@@ -29,7 +29,7 @@ struct awaited_event {
 /// Whether one of troupe::operation's alternatives may be fused; tells \p visit of its operands as long as it may.
 template <class T, class Visit>
 bool look_over(const T& one, Visit& visit) {
-  if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy>) return false;
+  if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay>) return false;
   if constexpr (requires { one.staged; })
     if (one.staged) return false;
   if constexpr (requires { one.parts; }) {

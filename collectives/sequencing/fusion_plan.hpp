@@ -33,7 +33,8 @@ struct fusion_limits {
   std::size_t max_operation_bytes = std::size_t{256} << 10U; ///< A larger one gains nothing, and goes alone.
 };
 
-/// Whether a launch of several may hold it at all: not a copy, a barrier, or what is staged through host memory.
+/// Whether a launch of several may hold it at all: not a copy, a barrier, a replay, or what is staged through host
+/// memory.
 [[nodiscard]] bool may_be_fused(const operation& what);
 
 /// One rank's part of a released operation.

@@ -1,0 +1,70 @@
+/// A decoder layer in small: compute, all_reduce, compute, all_reduce, captured once and replayed by one message a
+/// step. Runs on GPUs where there are some, else on the mock. Device copies and fills stand where kernels would be.
+
+#include <troupe/troupe.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::size_t count = 1024;
+constexpr std::size_t length = count * sizeof(float);
+
+/// One rank's memory: what comes in, and two stages.
+struct layer {
+  buffer input;
+  buffer attention;
+  buffer output;
+};
+
+} // namespace
+
+int main() try {
+  runtime here;
+  world ranks = here.form_world();
+  std::vector<layer> layers;
+  for (const rank self : ranks.local_ranks())
+    layers.push_back({ranks.allocate(self, length), ranks.allocate(self, length), ranks.allocate(self, length)});
+
+  // [capture]
+  // Called once for each rank, on that GPU's launcher thread, with its stream in capture. It may be called again when
+  // the world has been formed anew, so it holds what it uses.
+  const auto plan = ranks.capture([layers](rank_capture& mine) {
+    const layer& on = layers[static_cast<std::size_t>(mine.self().value())];
+    // With CUDA: kernel<<<grid, block, 0, reinterpret_cast<cudaStream_t>(mine.stream().native())>>>(…).
+    mine.stream().copy(on.attention.data(), on.input.data(), length);
+    mine.launch(all_reduce{on.attention, on.attention, count});
+    mine.stream().copy(on.output.data(), on.attention.data(), length);
+    mine.launch(all_reduce{on.output, on.output, count});
+    mine.keep(on.input); // troupe knows the buffers of requests; those of kernels alone it is told
+  });
+  // [capture]
+
+  bool right = true;
+  const buffer host = ranks.allocate_pinned(length);
+  for (int step = 1; step <= 3; ++step) {
+    for (std::size_t r = 0; r < layers.size(); ++r) {
+      std::ranges::fill(host.host_span<float>(), static_cast<float>(step));
+      ranks.copy(ranks.local_ranks()[r], host, layers[r].input).get();
+    }
+    // [replay]
+    const completion reply = ranks.replay(plan).get();
+    // [replay]
+    const auto expected = static_cast<float>(step * ranks.size() * ranks.size());
+    for (std::size_t r = 0; r < layers.size(); ++r) {
+      ranks.copy(ranks.local_ranks()[r], layers[r].output, host).get();
+      right = right && std::ranges::all_of(host.host_span<float>(), [=](float seen) { return seen == expected; });
+    }
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(reply.times.done - reply.times.queued);
+    std::printf("step %d: every result is %.0f: %s (%lld us)\n", step, expected, right ? "right" : "WRONG",
+                static_cast<long long>(took.count()));
+  }
+  return right ? 0 : 1;
+} catch (const troupe::exception& failure) {
+  std::fprintf(stderr, "%s\n", failure.what());
+  return 1;
+}
