@@ -18,6 +18,7 @@ void add_bench(CLI::App& program, action& chosen) {
   add_rate_bench(*bench, chosen);
   add_idle_bench(*bench, chosen);
   add_corun_bench(*bench, chosen);
+  add_plan_bench(*bench, chosen);
 }
 
 } // namespace troupe::program
