@@ -29,6 +29,7 @@ errc meaning_of(cudaError_t result) noexcept {
   switch (static_cast<int>(result)) {
     case cudaSuccess: return errc::none;
     case cudaErrorInvalidValue:
+    case cudaErrorIllegalState: // of what was passed: a stream that is in capture already
     // What cannot be captured, or not so: the call was wrong, the device is well.
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
