@@ -1,4 +1,5 @@
 #include <troupe/actors/collective_state.hpp>
+#include <troupe/collectives/held_bytes.hpp>
 #include <troupe/collectives/validation.hpp>
 
 #include <string>
@@ -13,10 +14,13 @@ collective_state::collective_state(rank self)
                        .rank = self}}} {}
 
 void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<ordered_world> order,
-                             nanoseconds default_deadline) {
+                             nanoseconds default_deadline, std::shared_ptr<pending_work> pending) {
   terms_.change([&](terms& now) {
     if (now.ended) return;
-    now = {.pipeline = std::move(pipeline), .order = std::move(order), .default_deadline = default_deadline};
+    now = {.pipeline = std::move(pipeline),
+           .order = std::move(order),
+           .default_deadline = default_deadline,
+           .pending = std::move(pending)};
   });
 }
 
@@ -30,7 +34,9 @@ void collective_state::close(error reason) {
 void collective_state::accept(rank_request asked, answer reply, std::uint64_t client) noexcept {
   try {
     const terms& now = terms_.get();
-    if (error objection = objection_to(asked, now)) {
+    error objection = objection_to(asked, now);
+    if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
+    if (objection) {
       if (!objection.rank) objection.rank = self_;
       return reply.deliver(std::move(objection));
     }
@@ -47,6 +53,11 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
+}
+
+error collective_state::charge(const rank_request& asked, const terms& now, answer& reply) {
+  return troupe::charge(*now.pending, lines_.of(asked.lane, now.pending), asked.credit,
+                        now.pending->counts_bytes() ? held_bytes(asked.what) : 0, reply);
 }
 
 void collective_state::cancel(const cancel_request& wish) {

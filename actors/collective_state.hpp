@@ -1,12 +1,14 @@
 /// What one rank's collective actor decides, without CAF: whether a request is admitted, and how it is refused.
 #pragma once
 
+#include <troupe/actors/lane_lines.hpp>
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/published.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
+#include <troupe/completion/pending_work.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -21,9 +23,9 @@ class collective_state {
 public:
   explicit collective_state(rank self);
 
-  /// \p order is none where the callers promise theirs.
+  /// \p order is none where the callers promise theirs; \p pending is the whole world's.
   void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<ordered_world> order,
-             nanoseconds default_deadline);
+             nanoseconds default_deadline, std::shared_ptr<pending_work> pending);
   /// Everything from now on is rejected with \p reason.
   void close(error reason);
 
@@ -44,12 +46,16 @@ private:
     std::shared_ptr<rank_pipeline> pipeline{};
     std::shared_ptr<ordered_world> order{};
     nanoseconds default_deadline{0};
+    std::shared_ptr<pending_work> pending{};
   };
 
   [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
+  /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
+  [[nodiscard]] error charge(const rank_request& asked, const terms& now, answer& reply);
 
   rank self_;
   published<terms> terms_;
+  lane_lines lines_;
   std::atomic<std::uint64_t> next_{1}; ///< Ticket.
 };
 

@@ -13,6 +13,7 @@
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
+#include <troupe/completion/pending_work.hpp>
 
 #include <functional>
 #include <memory>
@@ -25,10 +26,12 @@ struct cancel_request;
 struct capabilities_query;
 struct capture_reply;
 struct capture_request;
+struct credit_request;
 struct leave;
 struct leave_lane;
 struct offspring_report;
 struct posted_capture;
+struct posted_credit;
 struct posted_registration;
 struct posted_request;
 struct posted_split;
@@ -52,11 +55,14 @@ TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
+TROUPE_LOCAL_TYPE(troupe, troupe::credit)
+TROUPE_LOCAL_TYPE(troupe, troupe::credit_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_capture)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
@@ -153,6 +159,7 @@ using world_handle =
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
+                        caf::result<credit>(credit_request), caf::result<void>(posted_credit),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
@@ -162,6 +169,7 @@ using world_inner_handle =
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
+                        caf::result<credit>(credit_request), caf::result<void>(posted_credit),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
                         caf::result<void>(offspring_report), caf::result<void>(straggling_report)>;
@@ -181,6 +189,7 @@ struct sub_world {
   world_handle world{};
   std::vector<collective_handle> collectives{}; ///< In the order of local_ranks.
   std::shared_ptr<world_board> board{};
+  std::shared_ptr<pending_work> pending{};
 };
 
 /// In the order of the groups asked for. All of them are ready.
@@ -216,6 +225,17 @@ struct capture_reply {
   std::shared_ptr<captured_plan> plan; ///< For replay requests, as long as the world lives.
 };
 
+/// Asks a world to set room aside: answered when that much is there and all who asked before have theirs, first come,
+/// first served. Requests that name the credit are then never refused for what others leave pending. Take what an
+/// operation needs at once, for all its ranks: clients that each hold a part, and wait for the rest, wait for each
+/// other until their deadlines.
+struct credit_request {
+  std::size_t operations = 1; ///< Requests that may be pending under it at once.
+  std::size_t bytes = 0;      ///< Of the buffers that they name; looked at only where limits.pending_bytes is set.
+  troupe::epoch epoch;
+  nanoseconds deadline = world_default_deadline; ///< To wait for room.
+};
+
 /// The obligation to reply with a value, once (ONE-1).
 template <class Value>
 class value_answer {
@@ -238,6 +258,7 @@ private:
 using split_answer = value_answer<split_reply>;
 using registration_answer = value_answer<registration_reply>;
 using capture_answer = value_answer<capture_reply>;
+using credit_answer = value_answer<credit>;
 
 struct posted_split {
   split_request what;
@@ -252,6 +273,11 @@ struct posted_capture {
 struct posted_registration {
   registration_request what;
   std::shared_ptr<registration_answer> reply;
+};
+
+struct posted_credit {
+  credit_request what;
+  std::shared_ptr<credit_answer> reply;
 };
 
 /// To a world, from one that was split off it.

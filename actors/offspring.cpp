@@ -15,6 +15,7 @@ void offspring::raise(caf::actor_system& system, const world_inner_handle& self,
     sub_world one{.group = made.groups()[i]};
     if (auto plan = made.plan_of(i, parent)) {
       one.board = plan->board;
+      one.pending = plan->pending;
       for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
       plans.push_back(std::move(*plan));
     }

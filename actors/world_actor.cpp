@@ -59,6 +59,7 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vect
               devices_of(plan_),
               plan_.services.able,
               plan_.deadlines.operation,
+              plan_.pending,
               {state_.admission()}},
     collectives_{std::move(collectives)},
     states_{std::move(states)} {}
@@ -106,6 +107,11 @@ world_actor::behavior_type world_actor::make_behavior() {
         return caf::delegated<capture_reply>{};
       },
       [this](posted_capture& posted) { capture(std::move(posted.what), std::move(posted.reply)); },
+      [this](const credit_request& asked) -> caf::result<credit> {
+        give_credit(asked, take_value_answer<credit>(this));
+        return caf::delegated<credit>{};
+      },
+      [this](posted_credit& posted) { give_credit(posted.what, std::move(posted.reply)); },
       [this](status_query) { return state_.event(); },
       [this](capabilities_query) { return plan_.services.able ? *plan_.services.able : capabilities{}; },
       [this](subscribe& wish) {
@@ -148,6 +154,7 @@ void world_actor::on_exit() {
           [](const error&) {});
     }
     close_order(why);
+    plan_.pending->close(why);
     for (const auto& one : collectives_) compat::send(this, one, leave{});
     error refusal = why;
     refusal.effect = effect::rejected;
@@ -157,6 +164,7 @@ void world_actor::on_exit() {
     last.reason = why;
     announce(last);
   }
+  plan_.services.poller->detach(*plan_.pending);
   pipelines_.clear();
   registered_.clear();
   collectives_.clear();
@@ -256,8 +264,10 @@ void world_actor::adopt() {
         plan_.above->open_world(pipelines_, [self](auto report) { self.post(straggling_report{std::move(report)}); });
     recapture_plans();
   }
+  plan_.services.poller->attach(plan_.pending);
   const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
-  for (std::size_t i = 0; i < states_.size(); ++i) states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation);
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
 }
 
 void world_actor::close_order(const error& reason) {
@@ -266,6 +276,7 @@ void world_actor::close_order(const error& reason) {
 
 void world_actor::close_gates(const error& reason) {
   publish();
+  plan_.pending->close(reason);
   const auto world = caf::actor_cast<world_inner_handle>(this);
   for (std::size_t i = 0; i < states_.size(); ++i) {
     states_[i]->close(reason);
@@ -294,6 +305,13 @@ void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_re
 
 void world_actor::publish() {
   entrance_.publish({.admission = state_.admission(), .order = order_, .registered = registered_});
+}
+
+void world_actor::give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  if (error objection = state_.maintenance_objection(asked.epoch)) return reply->deliver(std::move(objection));
+  const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
+  plan_.pending->ask({asked.operations, asked.bytes}, later(plan_.services.time->now(), deadline),
+                     [reply](std::variant<credit, error> given) { reply->deliver(std::move(given)); });
 }
 
 void world_actor::stop() {

@@ -51,6 +51,7 @@ private:
   /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not.
   void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
   void recapture_plans();
+  void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   void stop();
   void maintain();
   void drop_maintenance(const error& reason);

@@ -1,15 +1,19 @@
 #include <troupe/actors/world_entrance.hpp>
+#include <troupe/collectives/held_bytes.hpp>
 
 #include <utility>
 
 namespace troupe {
 
 world_entrance::world_entrance(std::vector<seat> seats, std::vector<std::shared_ptr<device>> devices,
-                               std::shared_ptr<const capabilities> able, nanoseconds default_deadline, terms first)
+                               std::shared_ptr<const capabilities> able, nanoseconds default_deadline,
+                               std::shared_ptr<pending_work> pending, terms first)
   : seats_{std::move(seats)},
     devices_{std::move(devices)},
     able_{std::move(able)},
     default_deadline_{default_deadline},
+    pending_{std::move(pending)},
+    line_{make_pending_line(pending_)},
     terms_{std::move(first)} {}
 
 void world_entrance::accept(world_request asked, answer reply) noexcept {
@@ -18,6 +22,7 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
     error objection = now.admission.objection_to(asked);
     if (!objection) objection = objection_to(asked.parts, now);
+    if (!objection && pending_->is_bounded()) objection = charge(asked, reply);
     if (objection) {
       objection.ticket = name;
       return reply.deliver(std::move(objection));
@@ -27,6 +32,13 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
+}
+
+error world_entrance::charge(const world_request& asked, answer& reply) const {
+  std::size_t bytes = 0;
+  if (pending_->counts_bytes())
+    for (const operation& part : asked.parts) bytes += held_bytes(part);
+  return troupe::charge(*pending_, *line_, asked.credit, bytes, reply);
 }
 
 error world_entrance::objection_to(const std::vector<operation>& parts, const terms& now) const {

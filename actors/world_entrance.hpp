@@ -6,6 +6,7 @@
 #include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/collectives/validation.hpp>
+#include <troupe/completion/pending_work.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -27,7 +28,8 @@ public:
 
   /// \p seats in rank order; \p able is what they refer to.
   world_entrance(std::vector<seat> seats, std::vector<std::shared_ptr<device>> devices,
-                 std::shared_ptr<const capabilities> able, nanoseconds default_deadline, terms first);
+                 std::shared_ptr<const capabilities> able, nanoseconds default_deadline,
+                 std::shared_ptr<pending_work> pending, terms first);
 
   void publish(terms now) { terms_.set(std::move(now)); }
 
@@ -41,11 +43,15 @@ public:
 
 private:
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
+  /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
+  [[nodiscard]] error charge(const world_request& asked, answer& reply) const;
 
   std::vector<seat> seats_;
   std::vector<std::shared_ptr<device>> devices_;
   std::shared_ptr<const capabilities> able_;
   nanoseconds default_deadline_;
+  std::shared_ptr<pending_work> pending_; ///< What clients may leave pending.
+  pending_line_owner line_;               ///< Of requests to the world.
   published<terms> terms_;
   std::atomic<std::uint64_t> next_{1}; ///< Ticket.
 };

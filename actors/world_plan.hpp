@@ -8,6 +8,7 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
+#include <troupe/completion/pending_work.hpp>
 
 #include <chrono>
 #include <memory>
@@ -46,6 +47,7 @@ struct world_plan {
   std::shared_ptr<arbiter> above;                       ///< Of all worlds on these GPUs.
   troupe::ordering ordering = troupe::ordering::agreed; ///< Of worlds that live in this process whole.
   world_deadlines deadlines;
+  std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
 };
 
 } // namespace troupe

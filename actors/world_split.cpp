@@ -67,7 +67,8 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .services = parent.services,
                   .above = parent.above,
                   .ordering = parent.ordering,
-                  .deadlines = parent.deadlines};
+                  .deadlines = parent.deadlines,
+                  .pending = std::make_shared<pending_work>(parent.pending->limits(), parent.services.poller)};
   const std::lock_guard lock{guard_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const auto made = made_[index].find(group.members[i]);

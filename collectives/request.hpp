@@ -4,6 +4,7 @@
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/completion/clock.hpp>
+#include <troupe/completion/credit.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -39,6 +40,8 @@ struct rank_request {
   /// What the client takes for the request's place in the lane, from 0: so that a request lost or repeated on the way
   /// is noticed. None: the next.
   std::optional<std::uint64_t> position{};
+  /// What it is charged to: see world::credit(). None: what all clients share.
+  troupe::credit credit{};
 };
 
 /// One request for all ranks of a world that live in this process: parts[i] is rank i's. The world orders it (ORD-1)
@@ -47,6 +50,7 @@ struct world_request {
   std::vector<operation> parts;
   troupe::epoch epoch;
   nanoseconds deadline = world_default_deadline;
+  troupe::credit credit{}; ///< As rank_request's.
 };
 
 } // namespace troupe

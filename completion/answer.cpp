@@ -27,12 +27,16 @@ answer& answer::operator=(answer&& other) noexcept {
   if (this != &other) {
     abandon();
     sink_ = std::move(other.sink_);
+    paid_ = std::move(other.paid_);
   }
   return *this;
 }
 
 void answer::deliver(outcome result) noexcept {
-  if (const auto sink = std::exchange(sink_, nullptr)) sink->deliver(std::move(result));
+  const auto sink = std::exchange(sink_, nullptr);
+  if (!sink) return;
+  paid_.give_back();
+  sink->deliver(std::move(result));
 }
 
 void answer::abandon() noexcept {

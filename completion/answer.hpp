@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/completion/outcome.hpp>
+#include <troupe/completion/pending_charge.hpp>
 
 #include <future>
 #include <memory>
@@ -37,6 +38,9 @@ public:
   [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
   /// Delivers; does nothing when an outcome has been delivered already.
   void deliver(outcome result) noexcept;
+  /// From now on it holds what the request was charged, and gives it back just before it delivers: whoever has the
+  /// reply may ask again.
+  void carry(pending_charge paid) noexcept { paid_ = std::move(paid); }
 
 private:
   void abandon() noexcept;
@@ -45,6 +49,7 @@ private:
     void operator()(answer_sink* one) const noexcept { one->let_go(); }
   };
   std::unique_ptr<answer_sink, let_go> sink_;
+  pending_charge paid_;
 };
 
 /// An answer that arrives in a future. The future throws troupe::exception on an error.

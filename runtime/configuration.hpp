@@ -11,6 +11,7 @@
 #include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/staging/staging_plan.hpp>
 #include <troupe/completion/completion_source.hpp>
+#include <troupe/completion/pending_work.hpp>
 #include <troupe/completion/wake_signal.hpp>
 #include <troupe/device/cpu_set.hpp>
 #include <troupe/device/thread_binding.hpp>
@@ -59,6 +60,7 @@ struct configuration {
   thread_placement placement = thread_placement::near_device; ///< Of launchers and poller.
   troupe::ordering ordering = troupe::ordering::agreed;       ///< Of a world's rank-level requests.
   sequencer_limits sequencing;
+  pending_limits pending; ///< Of each world.
   /// Ranks of a world that lives in this process alone; 0 means one for each device.
   int ranks = 0;
   /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.

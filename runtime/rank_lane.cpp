@@ -20,7 +20,11 @@ rank_lane::rank_lane(world where, rank whom, lane which)
   : world_{std::move(where)}, whom_{whom}, lane_{which}, client_{next_client()} {}
 
 rank_lane::rank_lane(rank_lane&& other) noexcept
-  : world_{other.world_}, whom_{other.whom_}, lane_{other.lane_}, client_{std::exchange(other.client_, 0)} {}
+  : world_{other.world_},
+    whom_{other.whom_},
+    lane_{other.lane_},
+    credit_{std::move(other.credit_)},
+    client_{std::exchange(other.client_, 0)} {}
 
 rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
   if (this == &other) return *this;
@@ -28,6 +32,7 @@ rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
   world_ = other.world_;
   whom_ = other.whom_;
   lane_ = other.lane_;
+  credit_ = std::move(other.credit_);
   client_ = std::exchange(other.client_, 0);
   return *this;
 }
@@ -38,9 +43,10 @@ rank_lane::~rank_lane() {
 
 std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
   auto [reply, future] = make_future_answer();
-  compat::post(world_.collective(whom_), posted_request{{std::move(what), world_.epoch(), deadline, lane_},
-                                                        std::make_shared<answer>(std::move(reply)),
-                                                        client_});
+  rank_request asked{.what = std::move(what), .epoch = world_.epoch(), .deadline = deadline, .lane = lane_};
+  asked.credit = credit_;
+  compat::post(world_.collective(whom_),
+               posted_request{std::move(asked), std::make_shared<answer>(std::move(reply)), client_});
   return std::move(future);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <future>
+#include <utility>
 
 namespace troupe {
 
@@ -28,6 +29,8 @@ public:
   /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
   /// not ask, busy where too many wait for them, mismatch where they ask for something else.
   [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline);
+  /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
+  void use(credit given) noexcept { credit_ = std::move(given); }
   /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
   void cancel(std::uint64_t position);
   [[nodiscard]] const world& where() const noexcept { return world_; }
@@ -39,6 +42,7 @@ private:
   world world_;
   rank whom_;
   lane lane_;
+  credit credit_;
   std::uint64_t client_ = 0; ///< 0: moved from.
 };
 

@@ -192,7 +192,8 @@ world runtime::form_world(const world_options& options) {
                   .board = std::make_shared<world_board>(),
                   .above = p.above,
                   .ordering = p.settings.ordering,
-                  .deadlines = p.settings.deadlines};
+                  .deadlines = p.settings.deadlines,
+                  .pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller)};
   auto shared = std::make_shared<world::core>();
   {
     const std::lock_guard lock{p.guard};
@@ -213,6 +214,7 @@ world runtime::form_world(const world_options& options) {
   shared->world_size = plan.world_size;
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
+  shared->pending = plan.pending;
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
   plan.board->listen([](const world_event& event) {

@@ -76,6 +76,7 @@ std::vector<setting> make_table() {
   using h = staging_limits;
   using s = sequencer_limits;
   using f = fusion_limits;
+  using p = pending_limits;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
@@ -154,6 +155,10 @@ std::vector<setting> make_table() {
       at<duration, &c::deadlines, &d::abort>(time, "deadlines.abort", "to abort a failed world's communicators"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
+      at<number<std::size_t, 0>, &c::pending, &p::operations>(
+          time, "limits.pending_operations",
+          "requests of a world beyond the first of each lane that are not answered; more are busy; 0 is no bound"),
+      at<byte_size<0>, &c::pending, &p::bytes>(time, "limits.pending_bytes", "that these name in all; 0 is no bound"),
       at<duration_or_never, &c::sequencing, &s::straggling>(
           time, "limits.straggling", "until a request that waits for peers is told of; 0 is never"),
       at<duration, &c::limits, &l::launch>(time, "limits.launch", "a launch call that takes longer is stuck"),

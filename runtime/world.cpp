@@ -161,6 +161,16 @@ std::future<completion> world::ask(rank whom, rank_request asked) {
   return std::move(future);
 }
 
+std::future<troupe::credit> world::credit(std::size_t operations, std::size_t bytes, nanoseconds deadline) {
+  auto [reply, future] = make_value_answer<troupe::credit>();
+  compat::post(core_->actor, posted_credit{{operations, bytes, epoch(), deadline}, std::move(reply)});
+  return std::move(future);
+}
+
+pending_amount world::pending() const {
+  return core_->pending->now();
+}
+
 std::future<completion> world::all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
                                           dtype type, reduction op) {
   if (send.size() != recv.size())
@@ -199,6 +209,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     if (!one.board) continue;
     auto shared = std::make_shared<core>();
     shared->board = std::move(one.board);
+    shared->pending = std::move(one.pending);
     shared->actor = std::move(one.world);
     shared->collectives = std::move(one.collectives);
     shared->world_size = static_cast<int>(found.back().group.members.size());

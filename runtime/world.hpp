@@ -79,6 +79,16 @@ public:
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
 
+  /// Room for \p operations requests at once, that name \p bytes in all (looked at only where limits.pending_bytes is
+  /// set), for rank_request::credit and world_request::credit. First come, first served; take what an operation needs
+  /// at once, for all its ranks. Errors: invalid_argument (more than may be pending at all), deadline_exceeded (no room
+  /// within \p deadline), stopping, world_failed.
+  [[nodiscard]] std::future<troupe::credit> credit(std::size_t operations, std::size_t bytes = 0,
+                                                   nanoseconds deadline = world_default_deadline);
+  /// What is pending now beyond the first request of each lane, or set aside as credit; bytes only where they are
+  /// bounded. What limits.pending_operations and limits.pending_bytes bound.
+  [[nodiscard]] pending_amount pending() const;
+
   /// One all_reduce for all ranks: rank i reduces send[i] into recv[i], \p count elements of \p type.
   [[nodiscard]] std::future<completion> all_reduce(std::span<const buffer> send, std::span<const buffer> recv,
                                                    std::size_t count, dtype type, reduction op);

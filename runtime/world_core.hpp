@@ -38,6 +38,7 @@ public:
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
+  std::shared_ptr<const pending_work> pending;
 };
 
 } // namespace troupe

@@ -47,6 +47,11 @@ void lane_table::forget(meeting& one, node_pool<meeting>& pool) noexcept {
   pool.put_back(&one);
 }
 
+void lane_table::forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept {
+  for (lane_queue& queue : queues) --queue.withdrawn;
+  forget(one, pool);
+}
+
 void lane_table::forget_all(node_pool<meeting>& pool) noexcept {
   while (first_ != end_) forget(*meetings_[first_ & (meetings_.size() - 1)], pool);
 }

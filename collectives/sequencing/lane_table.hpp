@@ -21,7 +21,10 @@ class alignas(64) lane_queue {
 public:
   std::uint64_t collectives = 0; ///< That the rank has come to in this lane.
   std::uint64_t owner = 0;       ///< The client; 0 is none.
+  std::uint32_t withdrawn = 0;   ///< Of what the rank asked here: taken back, and some peer has not come to it yet.
 
+  /// Places that it takes, also of requests that are gone, and what is remembered for peers that have not come.
+  [[nodiscard]] std::uint64_t extent() const noexcept { return next_ - head_ + withdrawn; }
   [[nodiscard]] bool empty() const noexcept { return head_ == next_; }
   [[nodiscard]] std::uint64_t head() const noexcept { return head_; }
   /// The position of the next request.
@@ -75,6 +78,8 @@ public:
   }
   /// Everybody has come to \p one.
   void forget(meeting& one, node_pool<meeting>& pool) noexcept;
+  /// The same for one that was withdrawn.
+  void forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept;
   void forget_all(node_pool<meeting>& pool) noexcept;
   /// How many ranks have come to it.
   [[nodiscard]] std::uint32_t come_to(const meeting& one) const noexcept;

@@ -141,6 +141,12 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
                   std::to_string(there->unreleased[self]) + " requests of rank " + to_string(asked.rank) +
                       " wait for its peers, and " + std::to_string(limits_.lead) +
                       " may: ask again when one of them has been answered");
+  const lane_queue* const queue = at != nullptr ? &at->queues[self] : nullptr;
+  if (queue != nullptr && queue->extent() >= limits_.lead)
+    return refuse(errc::busy, asked.rank,
+                  std::to_string(queue->extent()) + " requests of rank " + to_string(asked.rank) + " in " +
+                      name_lane(asked.lane) + " wait or were taken back before its peers had come to them, and " +
+                      std::to_string(limits_.lead) + " may: ask again when they have, or in another lane");
   return {};
 }
 
@@ -193,7 +199,8 @@ void sequencer::state::join_meeting(lane_table& at, int self, const compact_sign
     queue.push_refused();
     error why = refuse(errc::cancelled, rank{self}, joined.withdrawn->text);
     effects.refused.push_back({std::move(one), std::move(why), joined.withdrawn->absence});
-    if (++joined.come_by == at.queues.size()) at.forget(joined, meetings_);
+    ++queue.withdrawn;
+    if (++joined.come_by == at.queues.size()) at.forget_withdrawn(joined, meetings_);
     return;
   }
   if (joined.oldest == time_point::max()) {
@@ -263,6 +270,7 @@ std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, e
   if (other->owner == nullptr) {
     end.partner = &end; // it waits for nobody any more
     auto cause = std::move(other->withdrawn);
+    --at.queues[static_cast<std::size_t>(other->is_send ? other->source : other->destination)].withdrawn;
     ends_.put_back(other);
     return cause;
   }

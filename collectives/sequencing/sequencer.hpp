@@ -13,7 +13,8 @@
 namespace troupe {
 
 struct sequencer_limits {
-  /// Requests of one rank in one world that wait for its peers; one more is refused as busy.
+  /// Requests of one rank in one world that wait for its peers; one more is refused as busy. In each lane also those
+  /// that were taken back and that some peer has not come to: they are remembered for it.
   std::size_t lead = 256;
   /// A request that has waited this long for peers is told of as straggling, once; 0: never.
   nanoseconds straggling{0};

@@ -117,12 +117,13 @@ void sequencer::state::take_out(meeting& one, const verdict& why, sequencing_eff
   for (std::size_t r = 0; r < at.queues.size(); ++r) {
     lane_queue& queue = at.queues[r];
     if (queue.collectives <= one.index) continue;
+    ++queue.withdrawn;
     std::uint64_t position = queue.head();
     while (queue.at(position).one == nullptr || queue.at(position).where != &one) ++position;
     error told = sentence(*queue.at(position).one, why);
     effects.refused.push_back({remove(at, static_cast<int>(r), position), std::move(told), why.cause->absence});
   }
-  if (one.come_by == at.queues.size()) at.forget(one, meetings_);
+  if (one.come_by == at.queues.size()) at.forget_withdrawn(one, meetings_);
 }
 
 void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {
@@ -136,6 +137,7 @@ void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_e
       if (end->partner == nullptr) { // its other half will be told
         end->owner = nullptr;
         end->withdrawn = why.cause;
+        ++one->where->queues[self].withdrawn;
       }
   }
   for (exchange* one : members_) drop(one);

@@ -108,12 +108,14 @@ constexpr std::size_t member_count() {
 } // namespace
 
 TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
-  constexpr std::size_t nested = 7; // sequencing, fusion, host_staging, deadlines, limits, nccl, nccl_environment
+  constexpr std::size_t nested =
+      8; // sequencing, pending, fusion, host_staging, deadlines, limits, nccl, nccl_environment
   constexpr std::size_t position = 1;
   CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
                                      member_count<track_limits>() + member_count<nccl_options>() +
                                      member_count<nccl_environment>() + member_count<staging_limits>() +
-                                     member_count<fusion_limits>() + member_count<sequencer_limits>());
+                                     member_count<fusion_limits>() + member_count<sequencer_limits>() +
+                                     member_count<pending_limits>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {

@@ -182,3 +182,64 @@ TEST_CASE("a report of many ranks names the first few", "[collectives][sequencin
   CHECK(describe(std::chrono::milliseconds{20}) == "20.0 ms");
   CHECK(describe(std::chrono::microseconds{3}) == "3.0 us");
 }
+
+TEST_CASE("a client that cancels for ever behind a silent peer is bounded, in that lane alone",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{2, {.lead = 4}};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    rig.ask(0, sum_of(8));
+    CHECK(rig.cancel(0, i));
+  }
+  CHECK(rig.order.waiting() == 0);
+  rig.ask(0, sum_of(8)); // 0/4
+  CHECK(rig.code("0/4") == errc::busy);
+  CHECK_THAT(rig.text("0/4"), ContainsSubstring("4 requests of rank 0 in lane default wait or were taken back before "
+                                                "its peers had come to them, and 4 may"));
+  const lane other = lane::named("not bounded");
+  rig.ask(0, sum_of(8), {.lane = other}); // 0/5
+  CHECK(rig.code("0/5") == errc::none);
+  rig.ask(1, sum_of(8)); // the peer comes to the first of them: one place is free
+  rig.ask(0, sum_of(8)); // 0/6
+  CHECK(rig.code("0/6") == errc::none);
+  rig.ask(0, sum_of(8)); // 0/7
+  CHECK(rig.code("0/7") == errc::busy);
+  for (int i = 0; i < 4; ++i) rig.ask(1, sum_of(8));
+  CHECK(rig.released == operations{{"0/6", "1/4"}});
+  for (int i = 0; i < 4; ++i) {
+    rig.ask(0, sum_of(8)); // all four places are free again
+    rig.ask(1, sum_of(8));
+  }
+  CHECK(rig.released.size() == 5);
+}
+
+TEST_CASE("sends that are taken back for ever are bounded too, until their receives have come",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{2, {.lead = 2}};
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    rig.ask(0, to(1));
+    CHECK(rig.cancel(0, i));
+  }
+  rig.ask(0, to(1)); // 0/2
+  CHECK(rig.code("0/2") == errc::busy);
+  rig.ask(1, from(0)); // 1/0
+  CHECK(rig.code("1/0") == errc::cancelled);
+  rig.ask(0, to(1)); // 0/3
+  CHECK(rig.code("0/3") == errc::none);
+  for (int i = 0; i < 2; ++i) rig.ask(1, from(0));
+  CHECK(rig.released == operations{{"0/3", "1/2"}});
+}
+
+TEST_CASE("copies that are taken back behind a request that waits take places until it goes",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{2, {.lead = 3}};
+  rig.ask(0, from(1)); // waits at the head
+  for (std::uint64_t i = 1; i < 3; ++i) {
+    rig.ask(0, copy{});
+    CHECK(rig.cancel(0, i));
+  }
+  rig.ask(0, copy{}); // 0/3
+  CHECK(rig.code("0/3") == errc::busy);
+  rig.ask(1, to(0));
+  rig.ask(0, copy{}); // 0/4
+  CHECK(rig.code("0/4") == errc::none);
+}

@@ -1,0 +1,39 @@
+/// Ranks that write down what they launch, and launch nothing.
+#pragma once
+
+#include <troupe/collectives/communicator.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::tests {
+
+/// One entry for each launch on a device, of whichever world: the device's launcher writes, the test reads when that
+/// has nothing to do.
+using launch_notes = std::vector<std::string>;
+
+class noting_peers final : public communicator {
+public:
+  noting_peers(rank self, int world_size, std::shared_ptr<device> where, std::shared_ptr<launch_notes> notes,
+               std::string world = {})
+    : communicator{self, world_size, std::move(where)}, notes_{std::move(notes)}, world_{std::move(world)} {}
+
+  void init() override {}
+  void launch(const operation& what, stream_ref) override { notes_->push_back(world_ + describe(what)); }
+  void launch_together(std::span<const operation* const> all, stream_ref) override {
+    std::string note;
+    for (const operation* one : all) note += (note.empty() ? "" : " + ") + world_ + describe(*one);
+    notes_->push_back(note);
+  }
+  void check() override {}
+  void abort() override {}
+  void destroy() override {}
+
+private:
+  std::shared_ptr<launch_notes> notes_;
+  std::string world_;
+};
+
+} // namespace troupe::tests
