@@ -26,16 +26,20 @@ template <class Self>
   return answer_to(compat::foreign_reply{self});
 }
 
-/// The same for a request whose reply is a value.
-template <class Value, class Self>
-[[nodiscard]] std::shared_ptr<value_answer<Value>> take_value_answer(Self* self) {
-  auto reply = std::make_shared<compat::foreign_reply>(self);
+/// The same for requests whose reply is a value.
+template <class Value>
+[[nodiscard]] std::shared_ptr<value_answer<Value>> value_answer_to(compat::foreign_reply to) {
+  auto reply = std::make_shared<compat::foreign_reply>(std::move(to));
   return std::make_shared<value_answer<Value>>([reply](std::variant<Value, error> result) {
     if (const error* failure = std::get_if<error>(&result))
       reply->deliver(to_caf(*failure));
     else
       reply->deliver(std::get<Value>(std::move(result)));
   });
+}
+template <class Value, class Self>
+[[nodiscard]] std::shared_ptr<value_answer<Value>> take_value_answer(Self* self) {
+  return value_answer_to<Value>(compat::foreign_reply{self});
 }
 
 } // namespace troupe

@@ -23,6 +23,16 @@ bool collective_actor::take_at_door(caf::mailbox_element& brought) {
     state_->accept(std::move(posted->what), std::move(*posted->reply), posted->client);
     return true;
   }
+  if (auto asked = compat::take_message<overlapped_request>(brought)) {
+    const std::uint64_t client = client_of(brought.sender);
+    state_->accept(std::move(asked->what), make_overlapped_answer(value_answer_to<enqueued>({this, brought}), 1),
+                   client);
+    return true;
+  }
+  if (const auto wish = compat::take_message<outcome_request>(brought)) {
+    wish->outcome.redeem(answer_to({this, brought}));
+    return true;
+  }
   if (const auto wish = compat::take_message<cancel_request>(brought)) {
     state_->cancel(*wish);
     return true;
@@ -36,7 +46,7 @@ bool collective_actor::take_at_door(caf::mailbox_element& brought) {
 
 collective_actor::behavior_type collective_actor::make_behavior() {
   return {
-      // These four come here only where CAF itself had to look at them first.
+      // These six come here only where CAF itself had to look at them first.
       [this](rank_request& asked) -> caf::result<completion> {
         const std::uint64_t client = client_of(current_sender());
         state_->accept(std::move(asked), take_answer(this), client);
@@ -44,6 +54,15 @@ collective_actor::behavior_type collective_actor::make_behavior() {
       },
       [this](posted_request& posted) {
         state_->accept(std::move(posted.what), std::move(*posted.reply), posted.client);
+      },
+      [this](overlapped_request& asked) -> caf::result<enqueued> {
+        const std::uint64_t client = client_of(current_sender());
+        state_->accept(std::move(asked.what), make_overlapped_answer(take_value_answer<enqueued>(this), 1), client);
+        return caf::delegated<enqueued>{};
+      },
+      [this](const outcome_request& wish) -> caf::result<completion> {
+        wish.outcome.redeem(take_answer(this));
+        return caf::delegated<completion>{};
       },
       [this](const cancel_request& wish) { state_->cancel(wish); },
       [this](const leave_lane& gone) { leave_lanes(gone); },

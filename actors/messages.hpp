@@ -13,7 +13,9 @@
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
+#include <troupe/completion/overlap.hpp>
 #include <troupe/completion/pending_work.hpp>
+#include <troupe/completion/value_answer.hpp>
 
 #include <functional>
 #include <memory>
@@ -30,6 +32,9 @@ struct credit_request;
 struct leave;
 struct leave_lane;
 struct offspring_report;
+struct outcome_request;
+struct overlapped_request;
+struct overlapped_world_request;
 struct posted_capture;
 struct posted_credit;
 struct posted_registration;
@@ -57,10 +62,14 @@ TROUPE_LOCAL_TYPE(troupe, troupe::capture_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::enqueued)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
+TROUPE_LOCAL_TYPE(troupe, troupe::outcome_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_capture)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
@@ -90,6 +99,20 @@ struct posted_request {
   rank_request what;
   std::shared_ptr<answer> reply;
   std::uint64_t client = 0; ///< Who owns the lane; 0: nobody in particular.
+};
+
+/// A request whose reply comes when it is in the GPU's queue, with an event behind it: for kernels of the client's own
+/// that are chained to it without the CPU. (docs/overlap.md)
+struct overlapped_request {
+  rank_request what;
+};
+struct overlapped_world_request {
+  world_request what;
+};
+
+/// To whom the request was sent, any time after its first reply: answered when the request has its outcome.
+struct outcome_request {
+  outcome_claim outcome;
 };
 
 /// Takes back a request that waits for its peers: it is answered with errc::cancelled, and they are told. One that has
@@ -149,13 +172,16 @@ struct subscribe {
 };
 
 /// One rank, to its clients and to its world.
-using collective_handle = compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
-                                              caf::result<void>(cancel_request), caf::result<void>(leave_lane),
-                                              caf::result<void>(watch_client), caf::result<void>(leave)>;
+using collective_handle =
+    compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
+                        caf::result<enqueued>(overlapped_request), caf::result<completion>(outcome_request),
+                        caf::result<void>(cancel_request), caf::result<void>(leave_lane),
+                        caf::result<void>(watch_client), caf::result<void>(leave)>;
 
 /// A world, to its clients.
 using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
+                        caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
@@ -166,6 +192,7 @@ using world_handle =
 /// A world, to its own parts.
 using world_inner_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
+                        caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
                         caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
@@ -236,25 +263,6 @@ struct credit_request {
   nanoseconds deadline = world_default_deadline; ///< To wait for room.
 };
 
-/// The obligation to reply with a value, once (ONE-1).
-template <class Value>
-class value_answer {
-public:
-  using sink = std::function<void(std::variant<Value, error>)>;
-
-  explicit value_answer(sink to) : sink_{std::move(to)} {}
-  value_answer(const value_answer&) = delete;
-  value_answer& operator=(const value_answer&) = delete;
-  ~value_answer() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
-
-  /// Does nothing when it has been called before.
-  void deliver(std::variant<Value, error> result) {
-    if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
-  }
-
-private:
-  sink sink_;
-};
 using split_answer = value_answer<split_reply>;
 using registration_answer = value_answer<registration_reply>;
 using capture_answer = value_answer<capture_reply>;

@@ -73,6 +73,15 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     entrance_.accept(std::move(posted->what), std::move(*posted->reply));
     return compat::enqueue_result(true);
   }
+  if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
+    entrance_.accept(std::move(asked->what),
+                     make_overlapped_answer(value_answer_to<enqueued>({this, *what}), states_.size()));
+    return compat::enqueue_result(true);
+  }
+  if (const auto wish = compat::take_message<outcome_request>(*what)) {
+    wish->outcome.redeem(answer_to({this, *what}));
+    return compat::enqueue_result(true);
+  }
   return world_inner_handle::base::enqueue(std::move(what), host);
 }
 
@@ -86,12 +95,21 @@ world_actor::behavior_type world_actor::make_behavior() {
     });
   carry_out(state_.begin());
   return {
-      // These two come here only where CAF itself had to look at them first.
+      // These four come here only where CAF itself had to look at them first.
       [this](world_request& asked) -> caf::result<completion> {
         entrance_.accept(std::move(asked), take_answer(this));
         return caf::delegated<completion>{};
       },
       [this](posted_world_request& posted) { entrance_.accept(std::move(posted.what), std::move(*posted.reply)); },
+      [this](overlapped_world_request& asked) -> caf::result<enqueued> {
+        entrance_.accept(std::move(asked.what),
+                         make_overlapped_answer(take_value_answer<enqueued>(this), plan_.locals.size()));
+        return caf::delegated<enqueued>{};
+      },
+      [this](const outcome_request& wish) -> caf::result<completion> {
+        wish.outcome.redeem(take_answer(this));
+        return caf::delegated<completion>{};
+      },
       [this](split_request& asked) -> caf::result<split_reply> {
         split(std::move(asked), take_value_answer<split_reply>(this));
         return caf::delegated<split_reply>{};

@@ -8,6 +8,7 @@
 #include <troupe/completion/in_flight.hpp>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -54,6 +55,10 @@ public:
 
   /// Before it is shared: where it stands turns out late, by the order.
   void stands_at(request_origin from) noexcept { sketch_ = operation_sketch{what_, from}; }
+  /// Before it is shared: \p who is to hear of its launch.
+  void tell(std::shared_ptr<launch_listener> who) noexcept { listener_ = std::move(who); }
+  /// Who is; most have nobody.
+  [[nodiscard]] launch_listener* listener() const noexcept { return listener_.get(); }
   /// Before it is shared: it is launched with \p other, which leaves the track later, and so waits for the same.
   void wait_also_for(const pipeline_call& other);
 
@@ -72,6 +77,7 @@ private:
   bool all_have_asked_ = false;
   staging_hold staged_;
   operation_sketch sketch_;
+  std::shared_ptr<launch_listener> listener_;
   std::shared_ptr<progress_record> progress_; ///< The poller's last look may outlive the pipeline.
 };
 

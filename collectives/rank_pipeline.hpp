@@ -14,6 +14,7 @@
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
 #include <troupe/completion/track.hpp>
+#include <troupe/device/event_stock.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -176,6 +177,8 @@ private:
   [[nodiscard]] bool is_unmarked() const noexcept { return unmarked_ > 0; }
   /// errc::none, or why nothing was launched here or on any rank.
   [[nodiscard]] error launch_replay(const replay& what);
+  /// Tells whoever wants to hear of \p one's launch, which has been made as the \p launch th.
+  void tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept;
   /// Why the launch call failed whose exception is being handled.
   [[nodiscard]] error launch_failure() const;
   /// False when the launcher has ended.
@@ -199,6 +202,7 @@ private:
   std::shared_ptr<rank_graphs> graphs_ = std::make_shared<rank_graphs>();
   std::shared_ptr<stream> stream_;        ///< Made by init(), taken from the launcher; guard_ is for the others' looks.
   std::shared_ptr<host_staging> staging_; ///< Made by init(); the launcher's until the stream has been taken from it.
+  std::shared_ptr<event_stock> events_;   ///< Made by init(): what clients wait for.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();

@@ -50,9 +50,11 @@ void pipeline_call::launch(rank_pipeline& by) noexcept {
 std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point now) {
   const request_origin from =
       one.from ? *one.from : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed)};
+  auto listener = one.reply.listener();
   auto prepared = std::make_shared<pipeline_call>(one.name, epoch_, later(now, one.deadline), std::move(one.reply),
                                                   std::move(one.what), from, progress_);
   prepared->accepted_at(now);
+  prepared->tell(std::move(listener));
   return prepared;
 }
 
@@ -153,8 +155,11 @@ void rank_pipeline::launch(pipeline_call& one) {
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     else
       peers_->launch(one.what(), *stream_);
+    shared_event behind;
+    if (one.listener() != nullptr) behind = events_->record(*stream_);
     const launch_place at = mark_launch(one.is_short());
     progress_->launched.set(one.sketch());
+    if (behind) tell_of(one, std::move(behind), at.launch);
     one.end_launch(at, services_.time->now());
   } catch (...) {
     error why = launch_failure();
@@ -180,8 +185,14 @@ void rank_pipeline::launch(const calls& several) {
     together_.clear();
     for (const auto& one : several) together_.push_back(&one->what());
     peers_->launch_together(together_, *stream_);
+    const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
+    shared_event behind; // one for all: all are done when the last is
+    if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
     const launch_place at = mark_launch(false);
     progress_->launched.set(several.back()->sketch());
+    if (behind)
+      for (const auto& one : several)
+        if (is_heard(one)) tell_of(*one, behind, at.launch);
     const time_point ended = services_.time->now();
     for (const auto& one : several) one->end_launch(at, ended);
   } catch (...) {
@@ -189,6 +200,11 @@ void rank_pipeline::launch(const calls& several) {
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
     report(std::move(why));
   }
+}
+
+void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {
+  // Before it counts as launched: the poller could deliver the outcome first.
+  one.listener()->enqueued({self(), one.name(), epoch_, std::move(behind), launch});
 }
 
 launch_place rank_pipeline::mark_launch(bool may_be_late) {

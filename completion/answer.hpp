@@ -1,6 +1,7 @@
 /// The obligation to reply, as an object: whoever holds it last replies, by will or by destructor (ONE-1).
 #pragma once
 
+#include <troupe/completion/launch_listener.hpp>
 #include <troupe/completion/outcome.hpp>
 #include <troupe/completion/pending_charge.hpp>
 
@@ -21,6 +22,8 @@ public:
   virtual void deliver(outcome result) noexcept = 0;
   /// An answer needs it no more. Where several lead to one sink, it goes with the last.
   virtual void let_go() noexcept { delete this; }
+  /// Who wants to hear that the request has been enqueued; most do not.
+  [[nodiscard]] virtual std::shared_ptr<launch_listener> listener() const noexcept { return nullptr; }
 };
 
 /// Delivers exactly one outcome. Move-only: there is one holder at any time. Dropped undelivered, it delivers
@@ -38,6 +41,10 @@ public:
   [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
   /// Delivers; does nothing when an outcome has been delivered already.
   void deliver(outcome result) noexcept;
+  /// Its sink's. Before it is delivered.
+  [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept {
+    return sink_ ? sink_->listener() : nullptr;
+  }
   /// From now on it holds what the request was charged, and gives it back just before it delivers: whoever has the
   /// reply may ask again.
   void carry(pending_charge paid) noexcept { paid_ = std::move(paid); }

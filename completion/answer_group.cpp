@@ -32,6 +32,8 @@ public:
   void let_go() noexcept override {
     if (held_by_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
+  /// The whole's, which counts the parts.
+  [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept override { return whole_.listener(); }
 
 private:
   void take(error&& failure) {
@@ -61,6 +63,7 @@ private:
   }
 
   answer whole_;
+  std::shared_ptr<launch_listener> listener_; ///< Of the whole: it counts the parts.
   ticket ticket_;
   std::mutex guard_;
   std::size_t missing_;

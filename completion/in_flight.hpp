@@ -51,6 +51,7 @@ public:
   [[nodiscard]] stage at() const noexcept { return stage_.load(std::memory_order_acquire); }
   /// Takes it back if it has not been taken for launching.
   [[nodiscard]] bool withdraw() noexcept;
+  [[nodiscard]] ticket name() const noexcept { return ticket_; }
   /// What completion_source::reached() is asked for; valid once launched.
   [[nodiscard]] std::uint64_t mark() const noexcept { return place_.mark; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }

@@ -1,4 +1,5 @@
 #include <troupe/runtime/rank_lane.hpp>
+#include <troupe/runtime/world_core.hpp>
 
 #include <atomic>
 #include <memory>
@@ -41,13 +42,22 @@ rank_lane::~rank_lane() {
   leave();
 }
 
-std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
-  auto [reply, future] = make_future_answer();
+void rank_lane::post(operation what, nanoseconds deadline, std::shared_ptr<answer> reply) {
   rank_request asked{.what = std::move(what), .epoch = world_.epoch(), .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
-  compat::post(world_.collective(whom_),
-               posted_request{std::move(asked), std::make_shared<answer>(std::move(reply)), client_});
+  compat::post(world_.collective(whom_), posted_request{std::move(asked), std::move(reply), client_});
+}
+
+std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
+  auto [reply, future] = make_future_answer();
+  post(std::move(what), deadline, std::make_shared<answer>(std::move(reply)));
   return std::move(future);
+}
+
+overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline) {
+  auto [reply, futures] = make_overlapped(1);
+  post(std::move(what), deadline, std::move(reply));
+  return std::move(futures);
 }
 
 void rank_lane::cancel(std::uint64_t position) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <utility>
 
 namespace troupe {
@@ -29,6 +30,8 @@ public:
   /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
   /// not ask, busy where too many wait for them, mismatch where they ask for something else.
   [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline);
+  /// The same in two steps: see world::ask_overlapped().
+  [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline);
   /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
   void use(credit given) noexcept { credit_ = std::move(given); }
   /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
@@ -38,6 +41,7 @@ public:
 
 private:
   void leave() noexcept;
+  void post(operation what, nanoseconds deadline, std::shared_ptr<answer> reply);
 
   world world_;
   rank whom_;

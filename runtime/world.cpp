@@ -161,6 +161,33 @@ std::future<completion> world::ask(rank whom, rank_request asked) {
   return std::move(future);
 }
 
+std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count) {
+  auto [first, enqueued_future] = make_value_answer<enqueued>();
+  auto [second, outcome_future] = make_future_answer();
+  return {std::make_shared<answer>(make_overlapped_answer(std::move(first), part_count, std::move(second))),
+          overlapped{std::move(enqueued_future), std::move(outcome_future)}};
+}
+
+overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadline) {
+  return ask_overlapped(world_request{std::move(parts), epoch(), deadline});
+}
+
+overlapped world::ask_overlapped(world_request asked) {
+  auto [reply, futures] = make_overlapped(core_->local_ranks.size());
+  compat::post(core_->actor, posted_world_request{std::move(asked), std::move(reply)});
+  return std::move(futures);
+}
+
+overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline) {
+  return ask_overlapped(whom, rank_request{std::move(what), epoch(), deadline});
+}
+
+overlapped world::ask_overlapped(rank whom, rank_request asked) {
+  auto [reply, futures] = make_overlapped(1);
+  compat::post(collective(whom), posted_request{std::move(asked), std::move(reply)});
+  return std::move(futures);
+}
+
 std::future<troupe::credit> world::credit(std::size_t operations, std::size_t bytes, nanoseconds deadline) {
   auto [reply, future] = make_value_answer<troupe::credit>();
   compat::post(core_->actor, posted_credit{{operations, bytes, epoch(), deadline}, std::move(reply)});

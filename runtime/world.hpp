@@ -30,6 +30,12 @@ struct registered_memory_status {
   std::string why_ordinary{}; ///< Why requests on it are no faster than on other memory; empty where they are.
 };
 
+/// A request's two answers. Where it is refused or fails before it is enqueued, both throw.
+struct overlapped {
+  std::future<troupe::enqueued> enqueued;
+  std::future<completion> outcome;
+};
+
 /// A counted handle to a world. Asking never blocks; the future that it returns is answered once, when the GPU is
 /// done, and throws troupe::exception on an error (ONE-1).
 ///
@@ -78,6 +84,13 @@ public:
   /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
+
+  /// The same in two steps, for kernels of your own that follow without the CPU: first when the request is in the GPUs'
+  /// queues, with an event behind it on each, then its outcome. (docs/overlap.md) Errors: both futures throw.
+  [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] overlapped ask_overlapped(world_request asked);
+  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] overlapped ask_overlapped(rank whom, rank_request asked);
 
   /// Room for \p operations requests at once, that name \p bytes in all (looked at only where limits.pending_bytes is
   /// set), for rank_request::credit and world_request::credit. First come, first served; take what an operation needs

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -23,6 +24,9 @@ private:
   mutable std::mutex guard_;
   std::vector<std::shared_ptr<world::core>> worlds_; ///< Held: a world ends by stop(), not by losing its handles.
 };
+
+/// Both answers of one request of \p part_count ranks, and the futures that they arrive in.
+[[nodiscard]] std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count);
 
 class world::core {
 public:

@@ -2,6 +2,7 @@
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/completion/overlap.hpp>
 #include <troupe/device/unreturned.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -480,4 +481,55 @@ TEST_CASE("progress is read whole while it is written", "[collectives]") {
     REQUIRE(seen->position >= last);
     last = seen->position;
   }
+}
+
+TEST_CASE("requests of a batch that want an event get one behind the batch, and the others none",
+          "[collectives][mock][fusion][overlap]") {
+  pipeline_rig rig{2};
+  std::vector<std::vector<enqueued>> told(2, std::vector<enqueued>(3));
+  std::vector<outcome_log> logs(6);
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::vector<submission> all;
+    for (std::size_t k = 0; k < 3; ++k) {
+      const buffer memory = rig.numbers(r, 4, 1);
+      all.push_back(asked(sum_of(memory, memory, 4), logs[r * 3 + k], 1h, k + 1));
+      if (k == 1) continue;
+      auto first = std::make_shared<value_answer<enqueued>>(
+          [&told, r, k](std::variant<enqueued, error> result) { told[r][k] = std::get<enqueued>(std::move(result)); });
+      all.back().reply = make_overlapped_answer(std::move(first), 1, std::move(all.back().reply));
+    }
+    rig.ranks[r]->submit_together(std::move(all));
+  }
+  rig.settle();
+  rig.await_idle();
+  for (std::size_t r = 0; r < 2; ++r) {
+    REQUIRE(told[r][0].ranks.size() == 1);
+    CHECK(told[r][1].ranks.empty());
+    CHECK(told[r][0].ranks[0].behind == told[r][2].ranks[0].behind);
+    CHECK(told[r][0].ranks[0].rank == rank{static_cast<int>(r)});
+    CHECK(told[r][0].ticket == ticket{1});
+    CHECK(told[r][2].ticket == ticket{3});
+    CHECK(told[r][2].ranks[0].launch == logs[r * 3 + 1].success().launch);
+    CHECK(told[r][0].ranks[0].behind->reached());
+  }
+  CHECK(rig.close());
+}
+
+TEST_CASE("a batch that cannot be launched fails in both answers of who wanted an event",
+          "[collectives][mock][fusion][overlap][ONE-1]") {
+  noting_rig one{};
+  one.peers->script = [](stream_ref) { throw exception{errc::communicator_failed, "the launch failed"}; };
+  error why;
+  std::vector<outcome_log> logs(2);
+  auto all = small_sums(one.rig, 0, logs);
+  all[0].reply =
+      make_overlapped_answer(std::make_shared<value_answer<enqueued>>([&why](std::variant<enqueued, error> result) {
+                               why = std::get<error>(std::move(result));
+                             }),
+                             1, std::move(all[0].reply));
+  one.rig.ranks[0]->submit_together(std::move(all));
+  await_answers(logs);
+  require_all(logs, effect::unknown_outcome);
+  CHECK(why.code == errc::communicator_failed);
+  CHECK(why.effect == effect::unknown_outcome);
 }

@@ -1,0 +1,32 @@
+/// Who hears when a request has been enqueued on its device.
+#pragma once
+
+#include <troupe/device/event.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+
+namespace troupe {
+
+/// One rank's part of a request, in its stream.
+struct launch_mark {
+  troupe::rank rank{};
+  troupe::ticket ticket{};
+  troupe::epoch epoch{};
+  shared_event behind{};    ///< Right behind it, and behind what was launched together with it.
+  std::uint64_t launch = 0; ///< As completion::launch.
+};
+
+/// Threads: called on the launcher's thread, which must not wait.
+class launch_listener {
+public:
+  launch_listener() = default;
+  launch_listener(const launch_listener&) = delete;
+  launch_listener& operator=(const launch_listener&) = delete;
+  virtual ~launch_listener() = default;
+
+  /// Before the part's outcome can be delivered.
+  virtual void enqueued(const launch_mark& mark) noexcept = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,68 @@
+/// Work of a client's own between two collectives, chained on the devices: the CPU waits for nothing in between. Runs
+/// on GPUs where there are some, else on the mock.
+
+#include <troupe/device/stream.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t count = 1024;
+
+/// An all_reduce in place of each rank's \p values.
+std::vector<troupe::operation> sums(const std::vector<troupe::operand>& values) {
+  std::vector<troupe::operation> parts;
+  for (const troupe::operand& one : values)
+    parts.emplace_back(troupe::all_reduce{one, one, count, troupe::dtype::f32, troupe::reduction::sum});
+  return parts;
+}
+
+} // namespace
+
+int main() try {
+  troupe::runtime runtime;
+  troupe::world world = runtime.form_world();
+  const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
+  std::ranges::fill(host.host_span<float>(), 1.F);
+  std::vector<troupe::operand> values;
+  std::vector<troupe::buffer> next;
+  std::vector<troupe::stream> streams; // the client's own, one on each device
+  for (const troupe::rank self : world.local_ranks()) {
+    values.emplace_back(world.allocate(self, host.size_bytes()));
+    next.push_back(world.allocate(self, host.size_bytes()));
+    streams.emplace_back(world.device_of(self));
+    world.copy(self, host, values.back().memory).get();
+  }
+
+  // [overlap]
+  troupe::overlapped first = world.ask_overlapped(sums(values));
+  // Answered as soon as every GPU has it in its queue, long before it is done.
+  const troupe::enqueued told = first.enqueued.get();
+
+  std::vector<troupe::operand> made;
+  for (std::size_t i = 0; i < told.ranks.size(); ++i) {
+    streams[i].ref().wait(*told.ranks[i].behind);
+    // A kernel of yours would be launched here; this copy stands for it.
+    streams[i].ref().copy(next[i].data(), values[i].memory.data(), host.size_bytes());
+    // The second collective waits on the device for what is in the stream now.
+    made.emplace_back(next[i], record_event(world.device_of(told.ranks[i].rank), streams[i]));
+  }
+  troupe::overlapped second = world.ask_overlapped(sums(made));
+
+  // Order was promised, success was not: only the outcomes say that the results may be used.
+  first.outcome.get();
+  second.outcome.get();
+  // [overlap]
+
+  world.copy(troupe::rank{0}, next[0], host).get();
+  const auto expected = static_cast<float>(world.size() * world.size());
+  const bool right = std::ranges::all_of(host.host_span<float>(), [&](float sum) { return sum == expected; });
+  std::printf("%d ranks: every sum of sums is %.0f: %s\n", world.size(), expected, right ? "right" : "WRONG");
+  return right ? 0 : 1;
+} catch (const troupe::exception& failure) {
+  std::fprintf(stderr, "%s\n", failure.what());
+  return 1;
+}
