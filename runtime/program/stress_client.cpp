@@ -22,7 +22,8 @@ public:
       ended_{*ended},
       chance_{scramble(task.seed ^ (task.client * 1'000 + static_cast<std::uint64_t>(self.value()) + 1))},
       epoch_{scene->where.epoch()},
-      at_{scene->where.collective(self)} {
+      at_{scene->where.collective(self)},
+      window_{scene->bounded ? 1 : stress_window} {
     for (std::size_t i = 0; i < task.lanes; ++i) {
       lanes_.push_back({lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i))});
       for (std::size_t k = 0; k < stress_window; ++k)
@@ -43,6 +44,8 @@ public:
   }
 
   void on_exit() override {
+    again_.clear();
+    task_.under = {};
     lanes_.clear(); // memory goes before the runtime does
     at_ = nullptr;
     ended_.count_down();
@@ -58,9 +61,21 @@ private:
   };
   struct own_lane {
     troupe::lane name;
-    std::size_t next = 0;      ///< Step.
-    std::size_t under_way = 0; ///< Steps.
+    std::size_t next = 0;       ///< Step.
+    std::size_t under_way = 0;  ///< Steps.
+    std::uint64_t position = 0; ///< Of the next request.
     std::vector<slot> slots{};
+  };
+  /// A step's requests at this rank.
+  struct started {
+    own_lane& in;
+    stress_step step;
+    slot& place;
+    std::vector<operation> requests{};
+    std::size_t operation_at = 0;      ///< Which of them is neither copy.
+    std::uint64_t first_position = 0;  ///< In the lane.
+    std::size_t missing = 0;           ///< Replies.
+    std::optional<std::size_t> from{}; ///< The first that was refused.
   };
 
   /// Lets others go first for a while: how long differs from rank to rank.
@@ -72,8 +87,15 @@ private:
 
   void advance() {
     if (failed_) {
+      under_way_ -= std::exchange(again_, {}).size();
       if (under_way_ == 0) quit();
       return;
+    }
+    if (!again_.empty()) {
+      const auto one = std::move(again_.back());
+      again_.pop_back();
+      ask_from(one, *std::exchange(one->from, std::nullopt));
+      return linger();
     }
     const std::size_t first = chance_.below(lanes_.size());
     bool left = under_way_ > 0;
@@ -81,7 +103,7 @@ private:
       const std::size_t which = (first + i) % lanes_.size();
       own_lane& one = lanes_[which];
       left = left || one.next < task_.steps;
-      if (one.next < task_.steps && one.under_way < stress_window) {
+      if (one.next < task_.steps && one.under_way < window_) {
         ask(which);
         return linger();
       }
@@ -113,30 +135,55 @@ private:
     place->busy = true;
     ++in.under_way;
     ++under_way_;
-    operation what = mine.parts.size() == 1 ? std::move(mine.parts.front()) : operation{std::move(mine)};
-    auto all = std::make_shared<std::size_t>(requests_of_a_step); // replies that are missing
+    const auto all = std::make_shared<started>(started{in, step, *place});
     const bool has_memory = !place->placed.empty();
-    if (!has_memory) *all = 1;
-    if (has_memory) ask_rank(in, step, place->image.upload(), false, place, all);
-    ask_rank(in, step, std::move(what), true, place, all);
-    if (has_memory) ask_rank(in, step, place->image.download(), false, place, all);
+    if (has_memory) all->requests.emplace_back(place->image.upload());
+    all->operation_at = all->requests.size();
+    all->requests.push_back(mine.parts.size() == 1 ? std::move(mine.parts.front()) : operation{std::move(mine)});
+    if (has_memory) all->requests.emplace_back(place->image.download());
+    all->first_position = in.position;
+    in.position += all->requests.size();
+    ask_from(all, 0);
   }
 
-  void ask_rank(own_lane& in, const stress_step& step, operation what, bool is_operation, slot* place,
-                const std::shared_ptr<std::size_t>& missing) {
-    scene_.ledger.asked(1);
-    rank_request asked{.what = std::move(what), .epoch = epoch_, .lane = in.name};
-    compat::request_unbounded(this, at_, std::move(asked))
-        .then(
-            [this, &in, step, is_operation, place, missing](const completion& reply) {
-              scene_.ledger.answered(self_, step, reply, is_operation);
-              if (--*missing == 0) finish(in, step, *place);
-            },
-            [this, &in, step, place, missing](const caf::error& failure) {
-              scene_.ledger.answered(from_caf(failure));
-              failed_ = true;
-              if (--*missing == 0) finish(in, step, *place);
-            });
+  /// Asks for all requests of the step from the \p first on.
+  void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
+    all->missing = all->requests.size() - first;
+    for (std::size_t i = first; i < all->requests.size(); ++i) {
+      scene_.ledger.asked(1);
+      rank_request asked{.what = all->requests[i], .epoch = epoch_, .lane = all->in.name};
+      asked.position = all->first_position + i;
+      asked.credit = task_.under;
+      compat::request_unbounded(this, at_, std::move(asked))
+          .then(
+              [this, all, i](const completion& reply) {
+                scene_.ledger.answered();
+                if (i == all->operation_at) scene_.ledger.launched(self_, all->step, reply.launch);
+                settle(all);
+              },
+              [this, all, i](const caf::error& failure) {
+                hear(*all, i, from_caf(failure));
+                settle(all);
+              });
+    }
+  }
+
+  void hear(started& all, std::size_t which, const error& why) {
+    const bool is_behind = all.from && why.code == errc::invalid_argument; // it left a gap
+    if (scene_.bounded && !task_.under && (why.code == errc::busy || is_behind)) {
+      scene_.ledger.refused();
+      if (!all.from) all.from = which;
+      return;
+    }
+    scene_.ledger.answered(why);
+    failed_ = true;
+  }
+
+  void settle(const std::shared_ptr<started>& all) {
+    if (--all->missing > 0) return;
+    if (!all->from || failed_) return finish(all->in, all->step, all->place);
+    again_.push_back(all);
+    linger();
   }
 
   void finish(own_lane& in, const stress_step& step, slot& place) {
@@ -161,6 +208,8 @@ private:
   epoch epoch_;
   collective_handle at_;
   std::vector<own_lane> lanes_;
+  std::vector<std::shared_ptr<started>> again_; ///< To be asked once more.
+  std::size_t window_;
   std::size_t under_way_ = 0;
   std::size_t waits_ = 0;
   bool lingering_ = false;

@@ -13,12 +13,10 @@ std::string name_of(const stress_step& step) {
 
 } // namespace
 
-void stress_ledger::answered(rank self, const stress_step& step, const completion& reply, bool is_operation) {
-  ++answered_;
-  if (!is_operation) return;
+void stress_ledger::launched(rank self, const stress_step& step, std::uint64_t launch) {
   log& mine = logs_[static_cast<std::size_t>(self.value())];
   const std::lock_guard lock{mine.guard};
-  mine.entries.push_back({step, reply.launch});
+  mine.entries.push_back({step, launch});
 }
 
 void stress_ledger::answered(const error& failure) {
@@ -41,7 +39,7 @@ void stress_ledger::note(const std::string& what) {
 
 stress_ledger::totals stress_ledger::sum() const {
   const std::lock_guard lock{guard_};
-  return {asked_, answered_, failed_, verified_, wrong_, first_};
+  return {asked_, answered_, failed_, refused_, verified_, wrong_, first_};
 }
 
 std::string stress_ledger::disorder(std::size_t& compared) {

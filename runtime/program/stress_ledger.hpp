@@ -20,8 +20,15 @@ public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
 
   void asked(std::size_t requests) noexcept { asked_ += requests; }
-  void answered(rank self, const stress_step& step, const completion& reply, bool is_operation);
+  void answered() noexcept { ++answered_; }
+  /// Where in the order of its launches \p self had its part of the operation.
+  void launched(rank self, const stress_step& step, std::uint64_t launch);
   void answered(const error& failure);
+  /// Busy, or behind one that was: to be asked again.
+  void refused() noexcept {
+    ++answered_;
+    ++refused_;
+  }
   /// \p fault is empty where all elements were right.
   void verified(const stress_step& step, const std::string& fault);
 
@@ -29,6 +36,7 @@ public:
     std::size_t asked = 0;
     std::size_t answered = 0;
     std::size_t failed = 0;
+    std::size_t refused = 0;  ///< And asked again.
     std::size_t verified = 0; ///< Parts of ranks, of operations.
     std::size_t wrong = 0;
     std::string first{}; ///< Of what went wrong.
@@ -50,7 +58,7 @@ private:
   };
   void note(const std::string& what);
 
-  std::atomic<std::size_t> asked_{0}, answered_{0}, failed_{0}, verified_{0}, wrong_{0};
+  std::atomic<std::size_t> asked_{0}, answered_{0}, failed_{0}, refused_{0}, verified_{0}, wrong_{0};
   mutable std::mutex guard_;
   std::string first_;
   std::vector<log> logs_;
