@@ -55,12 +55,8 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vect
     plan_{std::move(plan)},
     number_{next_world_number()},
     state_{plan_.world_size, ranks_of(plan_)},
-    entrance_{seats_of(plan_, number_),
-              devices_of(plan_),
-              plan_.services.able,
-              plan_.deadlines.operation,
-              plan_.pending,
-              {state_.admission()}},
+    entrance_{seats_of(plan_, number_),  devices_of(plan_), plan_.services.able,
+              plan_.deadlines.operation, plan_.pending,     {state_.admission()}},
     collectives_{std::move(collectives)},
     states_{std::move(states)} {}
 
