@@ -127,8 +127,10 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
 void arbiter::refuse(sequencing_effects::refusal& one) {
   auto& asked = static_cast<joining&>(*one.what);
   if (one.absence) {
-    complete(*one.absence, asked.world());
-    one.why.absence = std::move(one.absence);
+    // A copy for each: the sequencer tells later askers of the same absence, when the first may be reading theirs.
+    auto mine = std::make_shared<absence_report>(*one.absence);
+    complete(*mine, asked.world());
+    one.why.absence = std::move(mine);
   }
   if (!one.why.rank) one.why.rank = asked.terms().rank;
   asked.call()->fail(std::move(one.why));
