@@ -145,7 +145,7 @@ void arbiter::complete(absence_report& report, const ordered_world& world) const
 }
 
 void arbiter::continue_with(ordered_world& world) {
-  turns_.run([this, one = world.shared_from_this()] { one->queue_.flush(); });
+  turns_.run([one = world.shared_from_this()] { one->queue_.flush(); });
 }
 
 void arbiter::end_round() {
