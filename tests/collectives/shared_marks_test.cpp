@@ -8,6 +8,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include <atomic>
 #include <functional>
 #include <latch>
 #include <set>
@@ -67,6 +68,23 @@ struct one_rank {
 
   pipeline_rig rig;
 };
+
+/// Waits until the poller has looked at everything since.
+void await_looks(poller& eye) {
+  class counter final : public polled {
+  public:
+    bool poll(time_point) override {
+      looks.fetch_add(1);
+      return false;
+    }
+    [[nodiscard]] std::size_t load() const noexcept override { return 1; }
+    std::atomic<int> looks{0};
+  };
+  const auto counted = std::make_shared<counter>();
+  eye.attach(counted);
+  while (counted->looks.load() < 3) std::this_thread::yield();
+  eye.detach(*counted);
+}
 
 void await(const outcome_log& log) {
   while (log.count() == 0) std::this_thread::yield();
@@ -128,7 +146,7 @@ TEST_CASE("short launches that follow at once share a mark, and no other do", "[
   busy.end();
   if (shared) {
     one.rig.settle();
-    std::this_thread::sleep_for(20ms); // an answer that came too early would come at once
+    await_looks(*one.rig.services.poller); // an answer that came too early would have come by now
     CHECK(first.count() == 0);
   } else {
     await(first);
