@@ -1,3 +1,4 @@
+#include "allocated_bytes.hpp"
 #include "commands.hpp"
 #include "runtime_options.hpp"
 #include "stress_client.hpp"
@@ -9,12 +10,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <latch>
 #include <memory>
 #include <thread>
-
-#include <unistd.h>
 
 namespace troupe::program {
 
@@ -43,20 +41,13 @@ struct footprint_seen {
   std::size_t early_bytes = 0, late_bytes = 0; ///< Most memory in the first half of the run, and in the second.
 };
 
-std::size_t resident_bytes() {
-  std::ifstream status{"/proc/self/statm"};
-  std::size_t whole = 0, resident = 0;
-  status >> whole >> resident;
-  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 /// Looks at \p scene while it is played, until \p ended; half of it is over after \p half verifications.
 footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
   footprint_seen seen;
   while (!ended.try_wait()) {
     seen.pending = std::max(seen.pending, scene.where.pending().operations);
     std::size_t& most = scene.ledger.sum().verified < half ? seen.early_bytes : seen.late_bytes;
-    most = std::max(most, resident_bytes());
+    most = std::max(most, allocated_bytes());
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
   return seen;
@@ -132,7 +123,7 @@ int run(const order_options& options) {
               disorder.empty() ? "all in one order" : disorder.c_str());
   std::printf("pending: %zu requests at most", seen.pending);
   if (options.pending > 0) std::printf(" of %zu that may be, %zu times busy", options.pending, sums.refused);
-  std::printf("; memory: %zu MiB at most in the first half, %zu MiB in the second\n", seen.early_bytes >> 20U,
+  std::printf("; memory allocated: %zu MiB at most in the first half, %zu MiB in the second\n", seen.early_bytes >> 20U,
               seen.late_bytes >> 20U);
   if (!sums.first.empty()) std::printf("first failure: %s\n", sums.first.c_str());
   const bool clean = sums.failed == 0 && sums.wrong == 0 && sums.answered == sums.asked && disorder.empty() &&
