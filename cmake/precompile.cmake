@@ -11,3 +11,14 @@ function(troupe_precompile target)
     target_compile_options(${target} PRIVATE -fpch-preprocess) # without it ccache cannot tell what a file includes
   endif()
 endfunction()
+
+# Files of a target that all use the same header-only libraries are compiled several at a time (TROUPE_UNITY, on in the
+# same presets): what such a library defines in each of them is generated once. Names in their unnamed namespaces must
+# differ, therefore.
+option(TROUPE_UNITY "Compile several files of a target at a time" OFF)
+
+function(troupe_unity target)
+  if(TROUPE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()

@@ -9,18 +9,19 @@ namespace troupe {
 
 namespace {
 
-struct unit {
+struct size_unit {
   char letter;
   std::size_t bytes;
 };
-constexpr unit units[] = {{'G', std::size_t{1} << 30U}, {'M', std::size_t{1} << 20U}, {'K', std::size_t{1} << 10U}};
+constexpr size_unit size_units[] = {
+    {'G', std::size_t{1} << 30U}, {'M', std::size_t{1} << 20U}, {'K', std::size_t{1} << 10U}};
 
 } // namespace
 
 std::size_t parse_byte_size(std::string_view text) {
   std::string_view digits = text;
   std::size_t factor = 1;
-  for (const auto [letter, bytes] : units)
+  for (const auto [letter, bytes] : size_units)
     if (!text.empty() && (text.back() == letter || text.back() == letter - 'A' + 'a')) {
       digits.remove_suffix(1);
       factor = bytes;
@@ -34,7 +35,7 @@ std::size_t parse_byte_size(std::string_view text) {
 }
 
 std::string format_byte_size(std::size_t bytes) {
-  for (const auto [letter, size] : units)
+  for (const auto [letter, size] : size_units)
     if (bytes != 0 && bytes % size == 0) return std::to_string(bytes / size) + letter;
   return std::to_string(bytes);
 }

@@ -10,11 +10,12 @@ namespace troupe {
 
 namespace {
 
-struct unit {
+struct time_unit {
   std::string_view name;
   std::uint64_t nanoseconds;
 };
-constexpr unit units[] = {{"min", 60'000'000'000}, {"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}};
+constexpr time_unit time_units[] = {
+    {"min", 60'000'000'000}, {"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}};
 
 } // namespace
 
@@ -26,12 +27,12 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
     throw exception{errc::invalid_argument, quoted + " has no unit: write " + std::string{text} + "s, " +
                                                 std::string{text} + "ms, " + std::string{text} + "us or " +
                                                 std::string{text} + "ns"};
-  for (const auto& [name, nanoseconds] : units) {
+  for (const auto& [name, in_nanoseconds] : time_units) {
     if (!count || text.substr(end_of_digits) != name) continue;
     constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (*count > most / nanoseconds)
+    if (*count > most / in_nanoseconds)
       throw exception{errc::invalid_argument, quoted + " is too long: write at most 100 years"};
-    return std::chrono::nanoseconds{static_cast<std::int64_t>(*count * nanoseconds)};
+    return std::chrono::nanoseconds{static_cast<std::int64_t>(*count * in_nanoseconds)};
   }
   throw exception{errc::invalid_argument,
                   quoted + " is no duration: write a whole number followed by ns, us, ms, s or min, as in 250ms"};
@@ -39,8 +40,8 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
 
 std::string format_duration(std::chrono::nanoseconds span) {
   const auto count = static_cast<std::uint64_t>(span.count());
-  for (const auto& [name, nanoseconds] : units)
-    if (name != "min" && count % nanoseconds == 0) return std::to_string(count / nanoseconds) + std::string{name};
+  for (const auto& [name, in_nanoseconds] : time_units)
+    if (name != "min" && count % in_nanoseconds == 0) return std::to_string(count / in_nanoseconds) + std::string{name};
   return {};
 }
 

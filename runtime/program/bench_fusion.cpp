@@ -35,16 +35,16 @@ struct fusion_options {
 };
 
 /// What is measured, in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
-struct contender {
+struct fusion_contender {
   const char* asker;
   const char* way;
   bool together;
   bool piped;
 };
-constexpr std::array<contender, 4> contenders{{{"raw", "separate", false, false},
-                                               {"raw", "together", true, false},
-                                               {"pipelines", "separate", false, true},
-                                               {"pipelines", "together", true, true}}};
+constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate", false, false},
+                                                             {"raw", "together", true, false},
+                                                             {"pipelines", "separate", false, true},
+                                                             {"pipelines", "together", true, true}}};
 
 /// \p count all_reduces of one size on every rank, each in place in memory of its own.
 class fusion_trial {
@@ -67,7 +67,7 @@ public:
   /// Of one after the other in memory.
   [[nodiscard]] static std::size_t stride(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-  [[nodiscard]] double measure(const contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
+  [[nodiscard]] double measure(const fusion_contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
     if (how.piped) return in_microseconds(pipelines.ask(parts_, how.together));
     return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
       if (how.together) return peers.launch_together(addresses_[index], stream);
@@ -82,7 +82,7 @@ public:
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
-  std::array<block_figures, contenders.size()> figures{};
+  std::array<block_figures, fusion_contenders.size()> figures{};
 
 private:
   std::size_t count_;
@@ -93,41 +93,41 @@ private:
 
 void measure_all(fusion_trial& trial, const fusion_options& options, raw_ranks& raw, bench_pipelines& pipelines) {
   for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
-    std::array<std::vector<double>, contenders.size()> samples;
+    std::array<std::vector<double>, fusion_contenders.size()> samples;
     for (std::size_t i = 0; i < options.common.iterations; ++i)
-      for (std::size_t k = 0; k < contenders.size(); ++k) {
+      for (std::size_t k = 0; k < fusion_contenders.size(); ++k) {
         // Who is first rotates, so that a drift within the block favours nobody.
-        const std::size_t what = (k + i + block) % contenders.size();
-        samples[what].push_back(trial.measure(contenders[what], raw, pipelines));
+        const std::size_t what = (k + i + block) % fusion_contenders.size();
+        samples[what].push_back(trial.measure(fusion_contenders[what], raw, pipelines));
       }
     if (block == 0) continue;
-    for (std::size_t what = 0; what < contenders.size(); ++what) trial.figures[what].add_block(samples[what]);
+    for (std::size_t what = 0; what < fusion_contenders.size(); ++what) trial.figures[what].add_block(samples[what]);
   }
 }
 
 void print_row(const text_table& table, const fusion_trial& trial) {
   std::vector<std::string> cells{std::to_string(trial.count()), std::to_string(trial.size_bytes())};
-  for (std::size_t what = 0; what < contenders.size(); ++what) {
+  for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
     cells.push_back(fixed(median(trial.figures[what].p50)));
     cells.push_back(fixed(median(trial.figures[what].p99)));
-    if (contenders[what].together) cells.push_back(fixed(median(trial.ratios(what)), 3));
+    if (fusion_contenders[what].together) cells.push_back(fixed(median(trial.ratios(what)), 3));
   }
   table.print_row(cells);
 }
 
 json row_report(const fusion_trial& trial) {
   json row{{"count", trial.count()}, {"size_bytes", trial.size_bytes()}};
-  for (std::size_t what = 0; what < contenders.size(); ++what) {
-    const contender& how = contenders[what];
+  for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
+    const fusion_contender& how = fusion_contenders[what];
     json& cell = row[how.asker][how.way] = figures_report(trial.figures[what]);
     if (how.together) cell["of_separate"] = {{"p50", median(trial.ratios(what))}, {"blocks", trial.ratios(what)}};
   }
   return row;
 }
 
-std::vector<table_column> columns() {
+std::vector<table_column> fusion_columns() {
   std::vector<table_column> all{{"count", "", 6}, {"size", "(B)", 9}};
-  for (const contender& one : contenders) {
+  for (const fusion_contender& one : fusion_contenders) {
     all.insert(all.end(), {{one.asker, std::string{one.way} + " p50", 13}, {"", "p99", 9}});
     if (one.together) all.push_back({"ratio", "", 7});
   }
@@ -170,7 +170,7 @@ int run(const fusion_options& options) {
   report["rows"] = json::array();
 
   progress_line progress{stderr, static_cast<double>(options.counts.size() * sizes.size())};
-  const text_table table{out, columns()};
+  const text_table table{out, fusion_columns()};
   table.print_heading();
   for (const std::size_t count : options.counts)
     for (const std::size_t bytes : sizes) {

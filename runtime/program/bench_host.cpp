@@ -38,7 +38,7 @@ struct host_options {
 };
 
 /// What is measured, in the order of the columns.
-constexpr std::array contenders{"copies", "collective", "staged"};
+constexpr std::array staging_ways{"copies", "collective", "staged"};
 constexpr std::size_t staged = 2;
 
 memory_kind parse_kind(const std::string& name) {
@@ -93,7 +93,7 @@ public:
     return found;
   }
 
-  std::array<block_figures, contenders.size()> figures{};
+  std::array<block_figures, staging_ways.size()> figures{};
   std::size_t wrong = 0;
 
   /// Of the same block's medians.
@@ -123,17 +123,17 @@ void measure_all(host_trial& trial, const host_options& options, asker& who, pro
   const std::string name{to_string(trial.kind())};
   for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
     progress.show(name + " memory, block " + std::to_string(block) + "/" + std::to_string(options.common.blocks));
-    std::array<std::vector<double>, contenders.size()> samples;
+    std::array<std::vector<double>, staging_ways.size()> samples;
     const std::size_t count = block == 0 ? options.warmups : options.common.iterations;
     for (std::size_t i = 0; i < count; ++i)
-      for (std::size_t k = 0; k < contenders.size(); ++k) {
+      for (std::size_t k = 0; k < staging_ways.size(); ++k) {
         // Who is first rotates, so that a drift within the block favours nobody.
-        const std::size_t what = (k + i + block) % contenders.size();
+        const std::size_t what = (k + i + block) % staging_ways.size();
         samples[what].push_back(trial.measure(what, who));
       }
     progress.done(1);
     if (block == 0) continue;
-    for (std::size_t what = 0; what < contenders.size(); ++what) trial.figures[what].add_block(samples[what]);
+    for (std::size_t what = 0; what < staging_ways.size(); ++what) trial.figures[what].add_block(samples[what]);
   }
   for (std::size_t i = 0; i < options.checks; ++i) {
     progress.show(name + " memory, check " + std::to_string(i + 1) + "/" + std::to_string(options.checks));
@@ -145,7 +145,7 @@ void measure_all(host_trial& trial, const host_options& options, asker& who, pro
 
 void print_row(const text_table& table, const host_trial& trial, const host_options& options) {
   std::vector<std::string> cells{std::to_string(trial.size_bytes()), std::string{to_string(trial.kind())}};
-  for (std::size_t what = 0; what < contenders.size(); ++what) {
+  for (std::size_t what = 0; what < staging_ways.size(); ++what) {
     const double median_us = median(trial.figures[what].p50);
     cells.insert(cells.end(), {fixed(median_us), fixed(median(trial.figures[what].p99)),
                                fixed(static_cast<double>(trial.size_bytes()) / median_us / 1e3)});
@@ -157,17 +157,17 @@ void print_row(const text_table& table, const host_trial& trial, const host_opti
 
 json row_report(const host_trial& trial, const host_options& options) {
   json row{{"memory", to_string(trial.kind())}, {"size_bytes", trial.size_bytes()}};
-  for (std::size_t what = 0; what < contenders.size(); ++what)
-    row[contenders[what]] = figures_report(trial.figures[what]);
+  for (std::size_t what = 0; what < staging_ways.size(); ++what)
+    row[staging_ways[what]] = figures_report(trial.figures[what]);
   const auto ratios = trial.of_floor();
   row["staged"]["of_floor"] = {{"p50", median(ratios)}, {"blocks", ratios}};
   row["wrong"] = options.checks > 0 ? json(trial.wrong) : json(nullptr);
   return row;
 }
 
-std::vector<table_column> columns() {
+std::vector<table_column> host_columns() {
   std::vector<table_column> all{{"size", "(B)", 12}, {"memory", "", 8}};
-  for (const char* const name : contenders)
+  for (const char* const name : staging_ways)
     all.insert(all.end(), {{name, "p50 us", 11}, {"", "p99 us", 10}, {"", "(GB/s)", 8}});
   all.push_back({"of floor", "", 8});
   all.push_back({"#wrong", "", 6});
@@ -212,7 +212,7 @@ int run(const host_options& options) {
   report["unit"] = "us";
 
   progress_line progress{stderr, static_cast<double>(kinds.size() * (options.common.blocks + 1 + options.checks))};
-  const text_table table{out, columns()};
+  const text_table table{out, host_columns()};
   table.print_heading();
   std::size_t wrong = 0;
   for (const memory_kind kind : kinds) {

@@ -226,7 +226,7 @@ json row_report(const workload& what, std::size_t wrong) {
   return row;
 }
 
-std::vector<table_column> columns() {
+std::vector<table_column> plan_columns() {
   std::vector<table_column> all{{"workload", "", 14}, {"size", "(B)", 9}};
   for (const char* one : contender_names) all.insert(all.end(), {{one, "p50", 10}, {"", "p99", 10}});
   all.insert(all.end(), {{"plan/raw", "", 9}, {"plan/eager", "", 11}, {"#wrong", "", 7}});
@@ -260,7 +260,7 @@ int run(const plan_bench_options& options) {
   report["rows"] = json::array();
 
   progress_line progress{stderr, 2};
-  const text_table table{out, columns()};
+  const text_table table{out, plan_columns()};
   table.print_heading();
   std::size_t wrong = 0;
   for (const bool with_work : {true, false}) {

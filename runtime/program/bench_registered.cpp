@@ -25,7 +25,7 @@ struct registered_options {
 };
 
 /// The same request on one kind of memory.
-struct contender {
+struct memory_contender {
   std::string memory;
   std::vector<operation> parts{};
   block_figures alone{}; ///< One at a time: request to reply.
@@ -57,13 +57,13 @@ std::vector<buffer> ordinary_memory(const world& where, std::size_t bytes) {
   return made;
 }
 
-void measure(asker& client, contender& one, const registered_options& options) {
+void measure(asker& client, memory_contender& one, const registered_options& options) {
   one.alone.add_block(in_microseconds(client.ask(one.parts, options.common.iterations, 1).each));
   const series many = client.ask(one.parts, options.common.iterations, options.depth);
   one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
 }
 
-void measure_raw(raw_ranks& raw, contender& one, const registered_options& options) {
+void measure_raw(raw_ranks& raw, memory_contender& one, const registered_options& options) {
   one.alone.add_block(in_microseconds(raw.run(one.parts, options.common.iterations, 1).each));
   const series many = raw.run(one.parts, options.common.iterations, options.depth);
   one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
@@ -107,15 +107,15 @@ int run(const registered_options& options) {
   table.print_heading();
   for (const std::size_t bytes : sizes_bytes) {
     const std::size_t room = std::max(bytes, where.local_ranks().size() * sizeof(float));
-    std::array<contender, 3> all{contender{.memory = "raw"}, contender{.memory = "ordinary"},
-                                 contender{.memory = "registered"}};
+    std::array<memory_contender, 3> all{memory_contender{.memory = "raw"}, memory_contender{.memory = "ordinary"},
+                                        memory_contender{.memory = "registered"}};
     const auto send = ordinary_memory(where, room);
     const auto recv = ordinary_memory(where, room);
     all[0].parts = all[1].parts = make_parts(options.operation, send, recv, bytes);
     all[2].parts = make_parts(options.operation, where.allocate_all(room), where.allocate_all(room), bytes);
     for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
       if (block == 1)
-        for (contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
+        for (memory_contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
       measure_raw(raw, all[0], options);
       measure(*client, all[1], options);
       measure(*client, all[2], options);
@@ -127,7 +127,7 @@ int run(const registered_options& options) {
                      fixed(alone, 3), fixed(median(all[0].rate.p50)), fixed(median(all[1].rate.p50)),
                      fixed(median(all[2].rate.p50)), fixed(rate, 3)});
     json row{{"bytes", bytes}, {"alone_ratio", alone}, {"rate_ratio", rate}};
-    for (const contender& one : all)
+    for (const memory_contender& one : all)
       row[one.memory] = {{"alone", figures_report(one.alone)}, {"rate", figures_report(one.rate)}};
     report["rows"].push_back(std::move(row));
   }

@@ -51,13 +51,13 @@ json of(const capabilities& able) {
     features.push_back({{"feature", to_string(one.what)}, {"available", to_string(one.available)}, {"why", one.why}});
   json refused = json::array();
   for (const exclusion& one : able.exclusions) {
-    json operations = json::array(), types = json::array(), reductions = json::array();
-    for (const std::size_t kind : one.kinds) operations.push_back(name_of_kind(kind));
-    for (const dtype type : one.types) types.push_back(to_string(type));
-    for (const reduction op : one.ops) reductions.push_back(to_string(op));
-    refused.push_back({{"operations", operations},
-                       {"dtypes", types},
-                       {"reductions", reductions},
+    json kinds = json::array(), dtypes = json::array(), ops = json::array();
+    for (const std::size_t kind : one.kinds) kinds.push_back(name_of_kind(kind));
+    for (const dtype type : one.types) dtypes.push_back(to_string(type));
+    for (const reduction op : one.ops) ops.push_back(to_string(op));
+    refused.push_back({{"operations", kinds},
+                       {"dtypes", dtypes},
+                       {"reductions", ops},
                        {"ranks", to_string(one.size)},
                        {"why", one.why}});
   }
