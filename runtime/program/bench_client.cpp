@@ -22,27 +22,33 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// One client's part of a run, given to it and taken back when `missing` has been counted down.
+/// One client's part of a run, given to it and taken back when its round's `missing` has been counted down.
 struct client_order {
   std::shared_ptr<const client_work> work;
-  epoch meant_for;
-  std::size_t total = 0;
-  std::size_t depth = 0;
   std::vector<request_times> times;
   error failure;
-  std::shared_ptr<std::atomic<std::size_t>> missing; ///< Clients that are at work.
 };
 
 } // namespace
 
 struct begin_round {
-  std::shared_ptr<void> order; ///< A client_order.
+  std::shared_ptr<void> what; ///< A client_round.
+  std::size_t member = 0;     ///< Whom this is for.
 };
 struct end_client {};
 
 using client_handle = compat::typed_actor<caf::result<void>(begin_round), caf::result<void>(end_client)>;
 
 namespace {
+
+struct client_round {
+  std::vector<client_handle> members;
+  std::vector<client_order> orders; ///< Of each member.
+  epoch meant_for;
+  std::size_t total = 0;
+  std::size_t depth = 0;
+  std::atomic<std::size_t> missing; ///< Members that are at work.
+};
 
 class bench_client final : public client_handle::base {
 public:
@@ -51,21 +57,31 @@ public:
   behavior_type make_behavior() override {
     return {
         [this](begin_round& begin) {
-          order_ = std::static_pointer_cast<client_order>(std::move(begin.order));
-          order_->times.reserve(order_->total);
+          pass_on(begin);
+          round_ = std::static_pointer_cast<client_round>(std::move(begin.what));
+          order_ = &round_->orders[begin.member];
+          total_ = round_->total;
+          order_->times.reserve(total_);
           asked_ = in_flight_ = 0;
           free_.clear();
-          if (order_->work->slots.size() >= order_->depth)
-            for (std::size_t i = order_->depth; i > 0; --i) free_.push_back(i - 1);
-          while (asked_ < order_->total && in_flight_ < order_->depth) ask_next();
+          if (order_->work->slots.size() >= round_->depth)
+            for (std::size_t i = round_->depth; i > 0; --i) free_.push_back(i - 1);
+          while (asked_ < total_ && in_flight_ < round_->depth) ask_next();
         },
         [this](end_client) { quit(); },
     };
   }
 
-  void on_exit() override { order_.reset(); } // memory goes before the runtime does
+  void on_exit() override { round_.reset(); } // memory goes before the runtime does
 
 private:
+  /// Each wakes two others: one thread that woke them all would be slower than what is measured.
+  void pass_on(const begin_round& begin) {
+    const auto& members = static_cast<const client_round*>(begin.what.get())->members;
+    for (std::size_t next = 2 * begin.member + 1; next <= 2 * begin.member + 2 && next < members.size(); ++next)
+      compat::send(this, members[next], begin_round{begin.what, next});
+  }
+
   void ask_next() {
     const client_work& work = *order_->work;
     std::size_t slot = asked_ % work.slots.size();
@@ -81,37 +97,39 @@ private:
       await(compat::request_unbounded(
                 this, world_.collective(*work.whom),
                 rank_request{.what = what.front(),
-                             .epoch = order_->meant_for,
+                             .epoch = round_->meant_for,
                              .lane = work.lanes.empty() ? lane{} : work.lanes[number % work.lanes.size()]}),
             slot, since);
     else
-      await(compat::request_unbounded(this, world_.actor(), world_request{what, order_->meant_for}), slot, since);
+      await(compat::request_unbounded(this, world_.actor(), world_request{what, round_->meant_for}), slot, since);
   }
 
   template <class Response>
   void await(Response&& reply, std::size_t slot, time_point since) {
-    std::forward<Response>(reply).then([this, slot, since](const completion&) { replied(slot, since); },
+    std::forward<Response>(reply).then([this, slot, since](const completion& end) { replied(slot, since, end.times); },
                                        [this, slot, since](const caf::error& failure) {
                                          if (!order_->failure) order_->failure = from_caf(failure);
-                                         order_->total = asked_; // no more of this
-                                         replied(slot, since);
+                                         total_ = asked_; // no more of this
+                                         replied(slot, since, {});
                                        });
   }
 
-  void replied(std::size_t slot, time_point since) {
-    order_->times.push_back({since, steady::now()});
+  void replied(std::size_t slot, time_point since, const troupe::times& between) {
+    order_->times.push_back({since, steady::now(), between});
     --in_flight_;
-    if (order_->work->slots.size() >= order_->depth) free_.push_back(slot);
-    if (asked_ < order_->total) ask_next();
+    if (order_->work->slots.size() >= round_->depth) free_.push_back(slot);
+    if (asked_ < total_) ask_next();
     if (in_flight_ > 0) return;
-    const auto missing = order_->missing;
-    order_.reset(); // before its owner looks at it
-    if (missing->fetch_sub(1, std::memory_order_acq_rel) == 1) missing->notify_all();
+    order_->work = nullptr; // memory goes before its owner does
+    const auto over = std::exchange(round_, nullptr);
+    if (over->missing.fetch_sub(1, std::memory_order_acq_rel) == 1) over->missing.notify_all();
   }
 
   world world_;
-  std::shared_ptr<client_order> order_;
+  std::shared_ptr<client_round> round_;
+  client_order* order_ = nullptr; ///< In the round.
   std::vector<std::size_t> free_; ///< Slots; where there are too few, they are shared and this stays empty.
+  std::size_t total_ = 0;
   std::size_t asked_ = 0;
   std::size_t in_flight_ = 0;
 };
@@ -125,7 +143,7 @@ public:
   member& operator=(const member&) = delete;
   ~member() { compat::post(actor_, end_client{}); }
 
-  void begin(std::shared_ptr<client_order> order) { compat::post(actor_, begin_round{std::move(order)}); }
+  [[nodiscard]] const client_handle& actor() const noexcept { return actor_; }
 
 private:
   client_handle actor_;
@@ -143,22 +161,19 @@ std::vector<std::vector<request_times>> client_crew::run(const std::vector<std::
     throw exception{errc::internal, "a crew of " + std::to_string(members_.size()) + " was given work for " +
                                         std::to_string(work.size()) + ", " + std::to_string(total) + " times, " +
                                         std::to_string(depth) + " in flight"};
-  const auto missing = std::make_shared<std::atomic<std::size_t>>(members_.size());
-  std::vector<std::shared_ptr<client_order>> orders;
-  for (const auto& one : work)
-    orders.push_back(std::make_shared<client_order>(client_order{.work = one,
-                                                                 .meant_for = world_.epoch(),
-                                                                 .total = total,
-                                                                 .depth = depth,
-                                                                 .times = {},
-                                                                 .failure = {},
-                                                                 .missing = missing}));
-  for (std::size_t i = 0; i < orders.size(); ++i) members_[i]->begin(orders[i]);
-  for (std::size_t left = 0; (left = missing->load(std::memory_order_acquire)) > 0;) missing->wait(left);
+  const auto round = std::make_shared<client_round>();
+  round->meant_for = world_.epoch();
+  round->total = total;
+  round->depth = depth;
+  round->missing = members_.size();
+  for (const auto& one : members_) round->members.push_back(one->actor());
+  for (const auto& one : work) round->orders.push_back({.work = one, .times = {}, .failure = {}});
+  compat::post(round->members.front(), begin_round{round, 0});
+  for (std::size_t left = 0; (left = round->missing.load(std::memory_order_acquire)) > 0;) round->missing.wait(left);
   std::vector<std::vector<request_times>> times;
-  for (const auto& one : orders) {
-    if (one->failure) throw exception{one->failure};
-    times.push_back(std::move(one->times));
+  for (client_order& one : round->orders) {
+    if (one.failure) throw exception{one.failure};
+    times.push_back(std::move(one.times));
   }
   return times;
 }

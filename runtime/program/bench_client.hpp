@@ -1,6 +1,7 @@
 /// Client actors: each asks the world, or one rank of it, again and again with some requests in flight.
 #pragma once
 
+#include <troupe/completion/outcome.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <caf/fwd.hpp>
@@ -25,6 +26,7 @@ struct client_work {
 struct request_times {
   time_point asked;
   time_point replied;
+  troupe::times between{}; ///< Of the reply, where there was one.
 };
 
 /// Before the runtime whose system is passed to a crew, once in a process.

@@ -34,10 +34,33 @@ struct clients_options {
   bool without_raw = false;
 };
 
+/// When the last request of a burst was at each of its stations, in microseconds after the first one was asked.
+struct burst_stations {
+  std::vector<double> asked{}, queued{}, launched{}, done{};
+
+  void add(const std::vector<std::vector<request_times>>& burst) {
+    time_point first = time_point::max();
+    request_times last{};
+    for (const auto& client : burst)
+      for (const request_times& one : client) {
+        first = std::min(first, one.asked);
+        last.asked = std::max(last.asked, one.asked);
+        last.between.queued = std::max(last.between.queued, one.between.queued);
+        last.between.launched = std::max(last.between.launched, one.between.launched);
+        last.between.done = std::max(last.between.done, one.between.done);
+      }
+    asked.push_back(in_microseconds(last.asked - first));
+    queued.push_back(in_microseconds(last.between.queued - first));
+    launched.push_back(in_microseconds(last.between.launched - first));
+    done.push_back(in_microseconds(last.between.done - first));
+  }
+};
+
 /// What was measured with one mode of fusion.
 struct mode_figures {
   fusion mode{};
-  block_figures burst{};       ///< From the first ask to the last reply, in microseconds.
+  block_figures burst{}; ///< From the first ask to the last reply, in microseconds.
+  burst_stations stations{};
   block_figures group{};       ///< Raw, in one group.
   block_figures launches{};    ///< Raw, one launch each.
   std::vector<double> rates{}; ///< Operations a second, by block.
@@ -96,8 +119,10 @@ private:
     const std::size_t warm_ups = std::max<std::size_t>(2, bursts / 5);
     std::vector<double> burst_us;
     for (std::size_t i = 0; i < warm_ups + bursts; ++i) {
-      const double took = in_microseconds(span_of(scene.ask(1, 1)));
-      if (i >= warm_ups) burst_us.push_back(took);
+      const auto times = scene.ask(1, 1);
+      if (i < warm_ups) continue;
+      burst_us.push_back(in_microseconds(span_of(times)));
+      now.stations.add(times);
     }
     now.burst.add_block(burst_us);
 
@@ -173,6 +198,15 @@ private:
       bursts.print_row(cells);
     }
     std::fputs("#\n", out);
+    columns = {{"burst, last is", "fusion", 15}, {"asked", "(us)", 10}, {"queued", "(us)", 10},
+               {"launched", "(us)", 10},         {"done", "(us)", 10},  {"replied", "(us)", 10}};
+    const text_table stations{out, columns};
+    stations.print_heading();
+    for (const mode_figures& one : modes_)
+      stations.print_row({std::string{to_string(one.mode)}, fixed(median(one.stations.asked)),
+                          fixed(median(one.stations.queued)), fixed(median(one.stations.launched)),
+                          fixed(median(one.stations.done)), fixed(median(one.burst.p50))});
+    std::fputs("#\n", out);
     columns = {{"rate,", "fusion", 13},   {"operations", "/s", 11}, {"rank requests", "/s", 13},
                {"reply p50", "(us)", 10}, {"p99", "(us)", 10},      {"p99.9", "(us)", 10}};
     if (with_raw) columns.insert(columns.end(), {{"raw group", "/s", 11}, {"raw each", "/s", 11}});
@@ -206,6 +240,11 @@ private:
     const double rate = median(one.rates);
     json row{{"fusion", to_string(one.mode)},
              {"burst_us", figures_report(one.burst)},
+             {"burst_last_us",
+              {{"asked", median(one.stations.asked)},
+               {"queued", median(one.stations.queued)},
+               {"launched", median(one.stations.launched)},
+               {"done", median(one.stations.done)}}},
              {"operations_per_s", {{"p50", rate}, {"blocks", one.rates}}},
              {"rank_requests_per_s", rate * static_cast<double>(ranks_)},
              {"reply_us", figures_report(one.replies)},

@@ -9,10 +9,11 @@ client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
   : ranks_{rig.where.local_ranks()},
     crew_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? ranks_.size() : 1)} {
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
-  const auto memory = allocate_operands(rig.where, operand_memory::pool, plan.clients * room);
   std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
-    auto sums = make_sums(memory, plan.size_bytes, plan.in_flight, c * room);
+    // Buffers that share an allocation share a count of holders, which clients would fight for.
+    const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
+    auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
     firsts.push_back(sums.front());
     if (plan.lanes == 0) {
       work_.push_back(std::make_shared<const client_work>(client_work{.slots = std::move(sums)}));
