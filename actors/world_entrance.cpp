@@ -20,10 +20,7 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
   try {
     const terms& now = terms_.get();
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
-    error objection = now.admission.objection_to(asked);
-    if (!objection) objection = objection_to(asked.parts, now);
-    if (!objection && pending_->is_bounded()) objection = charge(asked, reply);
-    if (objection) {
+    if (error objection = admit(asked, now, reply)) {
       objection.ticket = name;
       return reply.deliver(std::move(objection));
     }
@@ -32,6 +29,12 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
+}
+
+error world_entrance::admit(const world_request& asked, const terms& now, answer& reply) const {
+  if (error objection = now.admission.objection_to(asked)) return objection;
+  if (error objection = objection_to(asked.parts, now)) return objection;
+  return pending_->is_bounded() ? charge(asked, reply) : error{};
 }
 
 error world_entrance::charge(const world_request& asked, answer& reply) const {

@@ -37,6 +37,8 @@ public:
   void accept(world_request asked, answer reply) noexcept;
 
   /// Why all ranks cannot be asked for \p parts, which are in rank order and agree; errc::none where they can.
+  /// Why not, or counts it among what is pending.
+  [[nodiscard]] error admit(const world_request& asked, const terms& now, answer& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
     return objection_to(parts, terms_.get());
   }

@@ -113,10 +113,13 @@ private:
   extent_visitor found_;
 };
 
+constexpr std::size_t extents_of_most = 3; ///< Send, recv, factor.
+
 } // namespace
 
 footprint footprint_of(const operation& what, rank self, int world_size, std::pmr::memory_resource* from) {
   footprint found{.extents = std::pmr::vector<extent>{from}};
+  found.extents.reserve(extents_of_most);
   auto keep = [&found](const extent& one) { found.extents.push_back(one); };
   found.in_place = std::visit(surveyor{self, world_size, keep}, what);
   return found;

@@ -15,12 +15,12 @@ constexpr std::size_t most_bytes_of_short = std::size_t{512} << 10U;
 } // namespace
 
 pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what,
-                             request_origin from, std::shared_ptr<progress_record> progress)
+                             request_origin from, progress_record& progress)
   : in_flight{name, formed_in, deadline, std::move(reply)},
     what_{std::move(what)},
     is_staged_{staging_of(what_) != staging::none},
     sketch_{what_, from},
-    progress_{std::move(progress)} {
+    progress_{progress} {
   const auto* const again = std::get_if<replay>(&what_);
   if (again != nullptr && again->of) plan_ = again->of->hold();
   std::size_t bytes = 0;
@@ -28,6 +28,7 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
     if (one.ready) ready_.push_back(one.ready.get());
     bytes += one.memory.size_bytes();
   });
+  if (is_staged_) staged_ = std::make_unique<staging_hold>();
   is_short_ = !is_staged_ && again == nullptr && bytes <= most_bytes_of_short;
 }
 

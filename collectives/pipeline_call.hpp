@@ -37,13 +37,14 @@ private:
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what, request_origin from,
-                std::shared_ptr<progress_record> progress);
+                progress_record& progress);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
   /// What its launch waits for on the device.
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
   [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
-  [[nodiscard]] staging_hold& staged() noexcept { return staged_; }
+  /// If it is staged: what it holds for that.
+  [[nodiscard]] staging_hold& staged() noexcept { return *staged_; }
   /// Whether it is over so soon that its end may be told a few launches late.
   [[nodiscard]] bool is_short() const noexcept { return is_short_; }
   /// Before it is submitted: all who take part have asked for it.
@@ -63,7 +64,7 @@ public:
   void wait_also_for(const pipeline_call& other);
 
   [[nodiscard]] bool inputs_ready() const override;
-  void succeeded() noexcept override { progress_->finished.set(sketch_); }
+  void succeeded() noexcept override { progress_.finished.set(sketch_); }
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
@@ -75,10 +76,10 @@ private:
   bool is_staged_;
   bool is_short_ = false;
   bool all_have_asked_ = false;
-  staging_hold staged_;
+  std::unique_ptr<staging_hold> staged_; ///< Of most none, since it costs allocations.
   operation_sketch sketch_;
   std::shared_ptr<launch_listener> listener_;
-  std::shared_ptr<progress_record> progress_; ///< The poller's last look may outlive the pipeline.
+  progress_record& progress_; ///< Held by the track, which alone says that it has succeeded.
 };
 
 } // namespace troupe

@@ -28,7 +28,8 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
                     .on_fault =
                         [weak = made->weak_from_this()](error why) {
                           if (const auto alive = weak.lock()) alive->report(std::move(why));
-                        }};
+                        },
+                    .holds = made->progress_};
   made->track_ =
       std::make_shared<track>(made->self(), make_completion_source(shared.strategy, made->where(), shared.slots),
                               made->mark_, shared.limits, std::move(hooks));

@@ -2,6 +2,7 @@
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/sequencing/fusion_plan.hpp>
+#include <troupe/completion/recycling.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -51,8 +52,9 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   const request_origin from =
       one.from ? *one.from : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed)};
   auto listener = one.reply.listener();
-  auto prepared = std::make_shared<pipeline_call>(one.name, epoch_, later(now, one.deadline), std::move(one.reply),
-                                                  std::move(one.what), from, progress_);
+  auto prepared = std::allocate_shared<pipeline_call>(recycling_allocator<pipeline_call>{}, one.name, epoch_,
+                                                      later(now, one.deadline), std::move(one.reply),
+                                                      std::move(one.what), from, *progress_);
   prepared->accepted_at(now);
   prepared->tell(std::move(listener));
   return prepared;
@@ -97,7 +99,7 @@ void rank_pipeline::submit_together(calls all) {
   // By the first the track judges whether the launch hangs.
   for (const auto& one : all)
     if (one != all.front()) all.front()->wait_also_for(*one);
-  const auto work = std::make_shared<fused_calls>(std::move(all));
+  const auto work = std::allocate_shared<fused_calls>(recycling_allocator<fused_calls>{}, std::move(all));
   track_->expect(work->all().size());
   {
     const std::lock_guard lock{submit_guard_};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <memory_resource>
 #include <string>
 #include <tuple>
@@ -16,12 +17,15 @@ namespace troupe {
 
 namespace {
 
-error refuse(errc code, std::string text) {
-  return error{.code = code, .text = std::move(text)};
+/// None: nothing is wrong. Every request passes through all of these checks, and an error is large.
+using objection = std::unique_ptr<error>;
+
+objection refuse(errc code, std::string text) {
+  return std::make_unique<error>(error{.code = code, .text = std::move(text)});
 }
 
 /// What holds for memory wherever it is.
-error check_life(const buffer& memory, std::string_view role, const device& where) {
+objection check_life(const buffer& memory, std::string_view role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
   if (home->shared_api() != where.shared_api())
@@ -37,8 +41,8 @@ bool is_elsewhere(const buffer& memory, const device& where) {
   return memory && !memory.on_host() && memory.where()->id() != where.id();
 }
 
-error check_residence(const buffer& memory, std::string_view role, const device& where) {
-  if (error failure = check_life(memory, role, where)) return failure;
+objection check_residence(const buffer& memory, std::string_view role, const device& where) {
+  if (objection failure = check_life(memory, role, where)) return failure;
   if (!is_elsewhere(memory, where)) return {};
   return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " +
                                         to_string(memory.where()->id()) + ", but this rank's device is " +
@@ -46,7 +50,7 @@ error check_residence(const buffer& memory, std::string_view role, const device&
                                         ": pass a buffer of the rank's own device, or host memory");
 }
 
-error check_ready_event(const operand& argument, std::string_view role, const device& where) {
+objection check_ready_event(const operand& argument, std::string_view role, const device& where) {
   if (!argument.ready || argument.ready->where().shared_api() == where.shared_api()) return {};
   return refuse(errc::wrong_device, "the " + std::string{role} +
                                         " buffer's ready event belongs to another runtime's "
@@ -59,7 +63,7 @@ public:
   explicit value_check(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
 
   template <class Operation>
-  error operator()(const Operation& what) const {
+  objection operator()(const Operation& what) const {
     if constexpr (requires { what.type; })
       if (size_bytes(what.type) == 0)
         return refuse(errc::invalid_argument,
@@ -71,9 +75,9 @@ public:
         return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
                                                   " is unknown: choose one of sum, prod, min, max, avg, pre_mul_sum");
     if constexpr (requires { what.root; })
-      if (error failure = check_rank(what.root, "root")) return failure;
+      if (objection failure = check_rank(what.root, "root")) return failure;
     if constexpr (requires { what.peer; }) {
-      if (error failure = check_rank(what.peer, "peer")) return failure;
+      if (objection failure = check_rank(what.peer, "peer")) return failure;
       if (what.tag < 0)
         return refuse(errc::invalid_argument, "tag " + std::to_string(what.tag) + " is negative: tags count from 0");
     }
@@ -82,23 +86,23 @@ public:
         return refuse(errc::invalid_argument, "count " + std::to_string(what.count) + " of " + std::to_string(size_) +
                                                   " ranks exceeds any memory");
     if constexpr (requires { what.send_parts; })
-      if (error failure = check_parts(what.send_parts, "send_parts", size_bytes(what.type))) return failure;
+      if (objection failure = check_parts(what.send_parts, "send_parts", size_bytes(what.type))) return failure;
     if constexpr (requires { what.recv_parts; })
-      if (error failure = check_parts(what.recv_parts, "recv_parts", size_bytes(what.type))) return failure;
+      if (objection failure = check_parts(what.recv_parts, "recv_parts", size_bytes(what.type))) return failure;
     return {};
   }
 
 private:
   static constexpr std::size_t max_bytes = static_cast<std::size_t>(PTRDIFF_MAX);
 
-  error check_rank(rank one, std::string_view role) const {
+  objection check_rank(rank one, std::string_view role) const {
     if (one.value() >= 0 && one.value() < at_.world_size) return {};
     return refuse(errc::invalid_argument, std::string{role} + " " + to_string(one) +
                                               " is not in this world: its ranks are 0 to " +
                                               std::to_string(at_.world_size - 1));
   }
 
-  error check_parts(const partition& parts, std::string_view role, std::size_t width) const {
+  objection check_parts(const partition& parts, std::string_view role, std::size_t width) const {
     if (parts.counts.size() != size_ || parts.displacements.size() != size_)
       return refuse(errc::invalid_argument, std::string{role} + " has " + std::to_string(parts.counts.size()) +
                                                 " counts and " + std::to_string(parts.displacements.size()) +
@@ -120,9 +124,9 @@ private:
   std::size_t size_;
 };
 
-error check_extent(const extent& one, const device& where) {
+objection check_extent(const extent& one, const device& where) {
   const std::string_view role = one.role;
-  if (error failure = check_residence(*one.memory, role, where)) return failure;
+  if (objection failure = check_residence(*one.memory, role, where)) return failure;
   if (one.count == 0) return {};
   const buffer& memory = *one.memory;
   if (!memory)
@@ -166,21 +170,24 @@ void append_ranges(ranges& all, const footprint& touched, std::size_t part) {
 
 /// Calls \p conflict for pairs that overlap with a writer among them, until it returns an error.
 template <class Conflict>
-error find_conflict(ranges all, Conflict conflict) {
-  std::ranges::sort(all, {}, &range::begin);
+objection find_conflict(ranges all, Conflict conflict) {
+  if (all.size() > 2)
+    std::ranges::sort(all, {}, &range::begin);
+  else if (all.size() == 2 && all[1].begin < all[0].begin)
+    std::swap(all[0], all[1]);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
       if (all[i].what->written || all[j].what->written)
-        if (error failure = conflict(all[i], all[j])) return failure;
+        if (objection failure = conflict(all[i], all[j])) return failure;
   return {};
 }
 
-error check_overlap(const footprint& touched) {
+objection check_overlap(const footprint& touched) {
   ranges all{touched.extents.get_allocator()};
   all.reserve(touched.extents.size());
   append_ranges(all, touched, 0);
   std::size_t in_place_parts = 0;
-  return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
     if (one.what->written && other.what->written)
       return refuse(errc::invalid_argument, "two parts of the " + std::string{one.what->role} +
                                                 " buffer overlap, and both are written: give them displacements that "
@@ -203,14 +210,14 @@ error check_overlap(const footprint& touched) {
   });
 }
 
-error check_memory(const footprint& touched, const device& where) {
+objection check_memory(const footprint& touched, const device& where) {
   for (const extent& one : touched.extents)
-    if (error failure = check_extent(one, where)) return failure;
+    if (objection failure = check_extent(one, where)) return failure;
   return check_overlap(touched);
 }
 
-error check_events(const operation& what, const device& where) {
-  error first;
+objection check_events(const operation& what, const device& where) {
+  objection first;
   visit_operands(what, [&](const operand& one, std::string_view role) {
     if (!first) first = check_ready_event(one, role, where);
   });
@@ -218,9 +225,9 @@ error check_events(const operation& what, const device& where) {
 }
 
 /// A copy may come from another device, or go there, if the rank's own is the other end.
-error check_ends(const buffer& from, const buffer& to, const device& where) {
-  if (error failure = check_life(from, "source", where)) return failure;
-  if (error failure = check_life(to, "destination", where)) return failure;
+objection check_ends(const buffer& from, const buffer& to, const device& where) {
+  if (objection failure = check_life(from, "source", where)) return failure;
+  if (objection failure = check_life(to, "destination", where)) return failure;
   const auto is_here = [&](const buffer& one) { return one && !one.on_host() && !is_elsewhere(one, where); };
   for (const auto& [one, role, other] : {std::tuple{&from, "source", &to}, std::tuple{&to, "destination", &from}}) {
     if (!is_elsewhere(*one, where)) continue;
@@ -237,8 +244,8 @@ error check_ends(const buffer& from, const buffer& to, const device& where) {
   return {};
 }
 
-error check_copy(const copy& what, const footprint& touched, const device& where) {
-  if (error failure = check_ends(what.from.memory, what.to.memory, where)) return failure;
+objection check_copy(const copy& what, const footprint& touched, const device& where) {
+  if (objection failure = check_ends(what.from.memory, what.to.memory, where)) return failure;
   const std::size_t length = what.from.memory.size_bytes();
   if (length > what.to.memory.size_bytes())
     return refuse(errc::invalid_argument, "the source's " + std::to_string(length) +
@@ -250,21 +257,21 @@ error check_copy(const copy& what, const footprint& touched, const device& where
   return {};
 }
 
-error validate_single(const operation& what, const footprint& touched, const seat& at) {
+objection validate_single(const operation& what, const footprint& touched, const seat& at) {
   if (at.able != nullptr)
-    if (error objection = at.able->objection_to(what, at.world_size)) return objection;
-  if (error failure = check_events(what, at.where)) return failure;
+    if (error why = at.able->objection_to(what, at.world_size)) return std::make_unique<error>(std::move(why));
+  if (objection failure = check_events(what, at.where)) return failure;
   const auto* move = std::get_if<copy>(&what);
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
 }
 
-error in_part(std::size_t index, error failure) {
-  failure.text = "part " + std::to_string(index) + " of the group: " + failure.text;
-  failure.part = index;
+objection in_part(std::size_t index, objection failure) {
+  failure->text = "part " + std::to_string(index) + " of the group: " + failure->text;
+  failure->part = index;
   return failure;
 }
 
-error validate_group(const group& what, const seat& at) {
+objection validate_group(const group& what, const seat& at) {
   std::vector<footprint> touched(what.parts.size());
   ranges all;
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
@@ -273,12 +280,12 @@ error validate_group(const group& what, const seat& at) {
         std::holds_alternative<copy>(part) || std::holds_alternative<replay>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
-    if (error failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
+    if (objection failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
     touched[i] = footprint_of(part, at.self, at.world_size);
-    if (error failure = validate_single(part, touched[i], at)) return in_part(i, std::move(failure));
+    if (objection failure = validate_single(part, touched[i], at)) return in_part(i, std::move(failure));
     append_ranges(all, touched[i], i);
   }
-  return find_conflict(std::move(all), [&](const range& one, const range& other) -> error {
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
     if (one.part == other.part) return {};
     const auto name = [&](const range& it) {
       return "part " + std::to_string(it.part) + " (the " + std::string{it.what->role} + " range of its " +
@@ -290,17 +297,21 @@ error validate_group(const group& what, const seat& at) {
   });
 }
 
+error as_error(objection found) {
+  return found ? std::move(*found) : error{};
+}
+
 } // namespace
 
 error validate(const operation& what, const seat& at) {
-  if (const auto* several = std::get_if<group>(&what)) return validate_group(*several, at);
+  if (const auto* several = std::get_if<group>(&what)) return as_error(validate_group(*several, at));
   if (const auto* again = std::get_if<replay>(&what))
     return again->of ? again->of->objection_to_replay(at.stamp)
-                     : refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
-  if (error failure = std::visit(value_check{at}, what)) return failure;
+                     : *refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
+  if (objection failure = std::visit(value_check{at}, what)) return as_error(std::move(failure));
   std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
   std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
-  return validate_single(what, footprint_of(what, at.self, at.world_size, &memory), at);
+  return as_error(validate_single(what, footprint_of(what, at.self, at.world_size, &memory), at));
 }
 
 } // namespace troupe

@@ -4,6 +4,7 @@
 #include <troupe/completion/launch_listener.hpp>
 #include <troupe/completion/outcome.hpp>
 #include <troupe/completion/pending_charge.hpp>
+#include <troupe/completion/recycling.hpp>
 
 #include <future>
 #include <memory>
@@ -12,7 +13,7 @@ namespace troupe {
 
 /// Where an outcome goes: an actor's mailbox, a future, a group. Threads: deliver() is called once by each answer that
 /// leads here, from any thread.
-class answer_sink {
+class answer_sink : public recycled {
 public:
   answer_sink() = default;
   answer_sink(const answer_sink&) = delete;

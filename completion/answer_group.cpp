@@ -63,7 +63,6 @@ private:
   }
 
   answer whole_;
-  std::shared_ptr<launch_listener> listener_; ///< Of the whole: it counts the parts.
   ticket ticket_;
   std::mutex guard_;
   std::size_t missing_;
@@ -75,8 +74,8 @@ private:
 
 } // namespace
 
-std::vector<answer> divide_answer(answer whole, ticket name, std::size_t part_count) {
-  std::vector<answer> parts;
+divided_answer divide_answer(answer whole, ticket name, std::size_t part_count) {
+  divided_answer parts;
   parts.reserve(part_count); // first: nothing may fail once the parts hold what they lead to
   auto* const group = std::make_unique<gathered>(std::move(whole), name, part_count).release();
   for (std::size_t i = 0; i < part_count; ++i) parts.emplace_back(*group);

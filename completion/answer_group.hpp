@@ -2,15 +2,19 @@
 #pragma once
 
 #include <troupe/completion/answer.hpp>
+#include <troupe/completion/recycling.hpp>
 
 #include <cstddef>
 #include <vector>
 
 namespace troupe {
 
+/// The parts of an answer.
+using divided_answer = std::vector<answer, recycling_allocator<answer>>;
+
 /// Divides \p whole into \p part_count > 0 answers. When the last of them has been delivered, \p whole gets the first
 /// error in time if there was one, else a completion that carries \p name, the earliest `queued`, and the latest
 /// `launched` and `done`. If any part may have run, an error says so for the whole.
-[[nodiscard]] std::vector<answer> divide_answer(answer whole, ticket name, std::size_t part_count);
+[[nodiscard]] divided_answer divide_answer(answer whole, ticket name, std::size_t part_count);
 
 } // namespace troupe

@@ -16,6 +16,8 @@ public:
 
   /// From the poller's thread alone. Answers whatever can be answered; returns whether there was anything.
   virtual bool poll(time_point now) = 0;
+  /// After a look in which something was answered: lets go of what is over, which nobody waits for.
+  virtual void tidy() noexcept {}
   /// Something to look after: while this is 0 the poller may sleep until it is notified.
   [[nodiscard]] virtual std::size_t load() const noexcept = 0;
 };

@@ -61,6 +61,8 @@ bool poller::step(const polled_list& all) {
   const time_point now = time_->now();
   bool answered = false;
   for (const auto& one : all) answered = one->poll(now) || answered;
+  if (answered)
+    for (const auto& one : all) one->tidy();
   return answered;
 }
 

@@ -75,11 +75,17 @@ bool track::settle_head(time_point now) {
     default: return false;
   }
   settled(now);
-  forget(1);
   return true;
 }
 
+void track::tidy() noexcept {
+  const std::size_t count = over_.size();
+  over_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
+  forget(count);
+}
+
 void track::settled(time_point now) noexcept {
+  if (pending_.front()) over_.push_back(std::move(pending_.front()));
   pending_.pop_front();
   head_started_.reset();
   next_probe_ = now + limits_.quiet;
@@ -105,7 +111,7 @@ void track::fail_pending() {
   pending_.clear();
   if (!release_.load()) return;
   const std::size_t held = quarantine_.size();
-  quarantine_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
+  quarantine_.clear(); // first, as in tidy()
   forget(held);
 }
 

@@ -34,6 +34,8 @@ struct track_hooks {
   std::function<error()> probe;
   /// Called once, with the first fault. It decides what happens; the track goes on until its mark is set.
   std::function<void(error)> on_fault;
+  /// What operations refer to until they are over: lives as long as the track.
+  std::shared_ptr<const void> holds{};
 };
 
 /// Threads: push() from one thread at a time, whose order counts; everything under "Poller" from the poller;
@@ -58,6 +60,7 @@ public:
   // Poller -----------------------------------------------------------------------------------------------------------
   /// Answers whatever can be answered. Returns whether there was anything.
   bool poll(time_point now) override;
+  void tidy() noexcept override;
 
 private:
   bool settle_head(time_point now);
@@ -82,6 +85,8 @@ private:
 
   // Touched by the poller alone.
   std::deque<std::shared_ptr<in_flight>> pending_;
+  std::vector<std::shared_ptr<in_flight>>
+      over_; ///< Answered in this look: let go of when all tracks have been looked at.
   std::vector<std::shared_ptr<in_flight>> quarantine_;
   time_point next_check_{};
   time_point next_probe_{};

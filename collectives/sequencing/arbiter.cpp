@@ -205,10 +205,13 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
   released_operation all;
   all.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i)
-    all.push_back(
-        {.self = ranks_[i]->self(),
-         .call = ranks_[i]->prepare(
-             {.name = name, .what = std::move(parts[i]), .deadline = deadline, .reply = std::move(answers[i])}, now)});
+    all.push_back({.self = ranks_[i]->self(),
+                   .call = ranks_[i]->prepare({.name = name,
+                                               .what = std::move(parts[i]),
+                                               .deadline = deadline,
+                                               .reply = std::move(answers[i]),
+                                               .from = request_origin{.position = name.value()}},
+                                              now)});
   above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all)));
 }
 

@@ -4,6 +4,7 @@
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/sequencing/fusion_plan.hpp>
+#include <troupe/completion/recycling.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -21,7 +22,7 @@ struct released_part {
   std::uint64_t message = 0; ///< See fusion_part.
 };
 /// All its participants' parts.
-using released_operation = std::vector<released_part>;
+using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
 /// Sends operations on in the order of their release, as many in one launch as fusion_plan allows. So that there is
 /// something to fuse, what could be fused stays here while a launcher has enough to do: with two launches before it, it

@@ -1,6 +1,8 @@
 /// One thing at a time, in one order, without anybody waiting for anybody.
 #pragma once
 
+#include <troupe/completion/recycling.hpp>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -16,7 +18,7 @@ namespace troupe {
 /// turn.
 class turns {
 public:
-  class turn {
+  class turn : public recycled {
   public:
     turn() = default;
     turn(const turn&) = delete;

@@ -80,7 +80,11 @@ struct track_rig {
     made.let_go();
     return made;
   }
-  bool poll() { return watched->poll(time->now()); }
+  bool poll() {
+    const bool answered = watched->poll(time->now());
+    watched->tidy();
+    return answered;
+  }
   /// Polls once per check interval, as a poller does, while \p span passes.
   void pass(nanoseconds span) {
     for (nanoseconds gone{0}; gone < span; gone += patience.check_interval) {
