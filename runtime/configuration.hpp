@@ -76,7 +76,7 @@ struct configuration {
   std::vector<feature> mock_without; ///< Features that the mock pretends to lack.
   troupe::mock_results mock_results = troupe::mock_results::computed;
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
-  std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 8.
+  std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 4.
   fusion_limits fusion;               ///< The same in all processes of a world.
   staging_limits host_staging;        ///< The same in all processes of a world.
   world_deadlines deadlines;

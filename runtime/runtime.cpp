@@ -23,7 +23,7 @@ constexpr std::size_t slots_per_device = 256;
 
 std::size_t worker_count(const configuration& settings) {
   if (settings.scheduler_threads > 0) return settings.scheduler_threads;
-  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 8);
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
 }
 
 /// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few

@@ -94,7 +94,7 @@ std::vector<setting> make_table() {
                                         "the NCCL library; empty is the one that the linker finds")),
       at<byte_size<0>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes", "reserved on each device at the start"),
       at<number<std::size_t, 0>, &c::scheduler_threads>(usual, "scheduler_threads",
-                                                        "of the actor system; 0 is an eighth of the cores, 2 to 8"),
+                                                        "of the actor system; 0 is an eighth of the cores, 2 to 4"),
       at<named<parse_fusion>, &c::fusion, &f::mode>(
           usual, "fusion", "what is launched together: off, reproducible (what was asked together) or free"),
       at<number<std::size_t, 1>, &c::fusion, &f::max_operations>(usual, "fusion_max_operations",
