@@ -13,6 +13,7 @@
 #include <troupe/collectives/world_stamp.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/poller.hpp>
+#include <troupe/completion/recycling.hpp>
 #include <troupe/completion/track.hpp>
 #include <troupe/device/event_stock.hpp>
 
@@ -30,6 +31,7 @@ namespace troupe {
 
 class pipeline_call;
 class pipeline_job;
+using pipeline_calls = std::vector<std::shared_ptr<pipeline_call>, recycling_allocator<std::shared_ptr<pipeline_call>>>;
 
 /// A validated request for one rank, with what it is to be answered by.
 struct submission {
@@ -90,7 +92,7 @@ public:
   /// same. Each has its own answer; all are done when the last is. All or nothing: nothing of it is launched once the
   /// communicator has failed, and if the launch fails all have an unknown outcome (ORD-1).
   /// Errors: internal (one that may not be fused: see may_be_fused()); then none is launched, and all are answered so.
-  void submit_together(std::vector<std::shared_ptr<pipeline_call>> all);
+  void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 
   /// Launches that have been submitted and have not been made yet.
@@ -161,7 +163,6 @@ private:
   friend class pipeline_call;
   class fused_calls;
   class sequenced_work;
-  using calls = std::vector<std::shared_ptr<pipeline_call>>; ///< Of one launch.
 
   void prepare_device();
   void begin();
@@ -169,7 +170,7 @@ private:
   void send(std::shared_ptr<pipeline_job> work);
   void end_launch();
   void launch(pipeline_call& one);
-  void launch(const calls& several);
+  void launch(const pipeline_calls& several);
   /// Behind a launch: arms its completion mark, or leaves that to end() or the next launch. Returns its place.
   [[nodiscard]] launch_place mark_launch(bool may_be_late);
   void arm_mark();

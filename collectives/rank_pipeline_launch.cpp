@@ -20,9 +20,9 @@ constexpr std::size_t most_unmarked = 8;
 /// Several that are launched by one call.
 class rank_pipeline::fused_calls final : public pipeline_job {
 public:
-  explicit fused_calls(calls several) noexcept : several_{std::move(several)} {}
+  explicit fused_calls(pipeline_calls several) noexcept : several_{std::move(several)} {}
 
-  [[nodiscard]] const calls& all() const noexcept { return several_; }
+  [[nodiscard]] const pipeline_calls& all() const noexcept { return several_; }
   void refuse_launch(const error& why) noexcept override {
     for (const auto& one : several_) one->refuse(why);
   }
@@ -30,7 +30,7 @@ public:
 private:
   void launch(rank_pipeline& by) noexcept override { by.launch(several_); }
 
-  calls several_;
+  pipeline_calls several_;
 };
 
 std::shared_ptr<launcher_tail> pipeline_job::run() noexcept {
@@ -77,13 +77,13 @@ void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
 
 void rank_pipeline::submit_together(std::vector<submission> all) {
   const time_point now = services_.time->now();
-  calls prepared;
+  pipeline_calls prepared;
   prepared.reserve(all.size());
   for (submission& one : all) prepared.push_back(prepare(std::move(one), now));
   submit_together(std::move(prepared));
 }
 
-void rank_pipeline::submit_together(calls all) {
+void rank_pipeline::submit_together(pipeline_calls all) {
   if (all.empty()) return;
   if (all.size() == 1) return submit(std::move(all.front()));
   if (const auto odd = std::ranges::find_if_not(all, [](const auto& one) { return may_be_fused(one->what()); });
@@ -170,7 +170,7 @@ void rank_pipeline::launch(pipeline_call& one) {
   }
 }
 
-void rank_pipeline::launch(const calls& several) {
+void rank_pipeline::launch(const pipeline_calls& several) {
   if (mark_->failed() || !stream_) return;
   const time_point began = services_.time->now();
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });

@@ -71,11 +71,11 @@ std::size_t release_queue::next_batch() {
 
 void release_queue::send(std::size_t operations) {
   if (operations == 1) {
-    const released_operation alone = std::move(ready_.front());
+    released_operation alone = std::move(ready_.front());
     ready_.pop_front();
-    for (const released_part& part : alone) {
+    for (released_part& part : alone) {
       part.call->all_have_asked();
-      rank_of(part).submit(part.call);
+      rank_of(part).submit(std::move(part.call));
     }
     return;
   }

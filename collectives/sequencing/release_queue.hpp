@@ -71,7 +71,7 @@ private:
   std::vector<fusion_part> parts_;
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> batches_;
-  std::vector<std::vector<std::shared_ptr<pipeline_call>>> together_; ///< By rank.
+  std::vector<pipeline_calls> together_; ///< By rank.
 };
 
 } // namespace troupe
