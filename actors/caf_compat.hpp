@@ -26,6 +26,7 @@
 #include <caf/init_global_meta_objects.hpp>
 #endif
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -109,6 +110,17 @@ void send(Self* self, const Handle& to, Message&& what) {
   self->send(to, std::forward<Message>(what));
 #else
   self->mail(std::forward<Message>(what)).send(to);
+#endif
+}
+
+/// The same, some time later.
+template <class Self, class Handle, class Message>
+void send_after(Self* self, std::chrono::nanoseconds delay, const Handle& to, Message&& what) {
+  if (delay <= std::chrono::nanoseconds{0}) return send(self, to, std::forward<Message>(what));
+#if TROUPE_CAF_0_17
+  self->delayed_send(to, delay, std::forward<Message>(what));
+#else
+  self->mail(std::forward<Message>(what)).delay(delay).send(to);
 #endif
 }
 

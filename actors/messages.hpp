@@ -42,6 +42,7 @@ struct posted_request;
 struct posted_split;
 struct posted_world_request;
 struct rank_report;
+struct rebuild_due;
 struct registration_reply;
 struct registration_request;
 struct split_reply;
@@ -78,6 +79,7 @@ TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::rebuild_due)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
@@ -159,6 +161,11 @@ struct rank_report {
   error failure; ///< errc::none when it went well.
 };
 
+/// To the world, from itself: the delay before its next epoch is over.
+struct rebuild_due {
+  troupe::epoch failed;
+};
+
 /// To the world, from the arbiter: an operation's peers are late.
 struct straggling_report {
   std::shared_ptr<const absence_report> report;
@@ -199,7 +206,8 @@ using world_inner_handle =
                         caf::result<credit>(credit_request), caf::result<void>(posted_credit),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
-                        caf::result<void>(offspring_report), caf::result<void>(straggling_report)>;
+                        caf::result<void>(rebuild_due), caf::result<void>(offspring_report),
+                        caf::result<void>(straggling_report)>;
 
 /// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
 /// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with

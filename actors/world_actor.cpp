@@ -54,7 +54,7 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vect
   : world_inner_handle::base{settings},
     plan_{std::move(plan)},
     number_{next_world_number()},
-    state_{plan_.world_size, ranks_of(plan_)},
+    state_{plan_.world_size, ranks_of(plan_), plan_.recovery, plan_.services.time},
     entrance_{seats_of(plan_, number_),  devices_of(plan_), plan_.services.able,
               plan_.deadlines.operation, plan_.pending,     {state_.admission()}},
     collectives_{std::move(collectives)},
@@ -66,6 +66,7 @@ void world_actor::on_exit() {
     const error why{.code = errc::abandoned, .text = "the world actor was killed"};
     offspring_.stop_all();
     drop_maintenance(why);
+    for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
     for (const auto& one : pipelines_) {
       one->fail(why);
       plan_.helpers->run(
@@ -108,6 +109,15 @@ void world_actor::carry_out(world_effects effects) {
                    [this](world_effect::abort) {
                      on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
                                    [](rank_pipeline& one) { one.abort(); });
+                   },
+                   [this](world_effect::retire) { retire(); },
+                   [this](world_effect::abort_retired) {
+                     on_each(std::exchange(retired_, {}), "the abort", plan_.deadlines.abort,
+                             rank_report::kind::released, [](rank_pipeline& one) { one.abort(); });
+                   },
+                   [this](const world_effect::rebuild_after& wish) {
+                     compat::send_after(this, wish.delay, caf::actor_cast<world_inner_handle>(this),
+                                        rebuild_due{state_.current_epoch()});
                    },
                    [this](world_effect::drain) {
                      close_order({.code = errc::stopping,
@@ -183,7 +193,8 @@ void world_actor::adopt() {
         plan_.above->open_world(pipelines_, [self](auto report) { self.post(straggling_report{std::move(report)}); });
     recapture_plans();
   }
-  plan_.services.poller->attach(plan_.pending);
+  plan_.pending->reopen();
+  if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
   const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
   for (std::size_t i = 0; i < states_.size(); ++i)
     states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
@@ -213,13 +224,28 @@ void world_actor::on_every_rank(const char* doing, nanoseconds deadline, rank_re
   // A rank whose pipeline could not even be made has nothing to do, and says so.
   for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
     compat::send(this, world, rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
-  for (const auto& one : pipelines_)
+  on_each(pipelines_, doing, deadline, report, work);
+}
+
+void world_actor::on_each(const std::vector<std::shared_ptr<rank_pipeline>>& pipelines, const char* doing,
+                          nanoseconds deadline, rank_report::kind report, const step& work) {
+  const auto world = caf::actor_cast<world_inner_handle>(this);
+  for (const auto& one : pipelines)
     plan_.helpers->run(
         std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
         [world, report, self = one->self(), now = one->formed_in()](error failure) {
           if (failure && !failure.rank) failure.rank = self;
           compat::post(world, rank_report{report, self, now, std::move(failure)});
         });
+}
+
+void world_actor::retire() {
+  const auto world = caf::actor_cast<world_inner_handle>(this);
+  for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i) // could not even be made
+    compat::send(this, world,
+                 rank_report{rank_report::kind::released, plan_.locals[i].self, state_.current_epoch(), {}});
+  for (auto& one : std::exchange(pipelines_, {})) retired_.push_back(std::move(one));
+  order_ = nullptr;
 }
 
 void world_actor::publish() {

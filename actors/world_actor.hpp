@@ -59,6 +59,9 @@ private:
   using step = std::function<void(rank_pipeline&)>;
   /// Runs \p work on every local rank's pipeline in helpers, and reports each end to this actor.
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
+  void on_each(const std::vector<std::shared_ptr<rank_pipeline>>& pipelines, const char* doing, nanoseconds deadline,
+               rank_report::kind report, const step& work);
+  void retire();
 
   world_plan plan_;
   const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
@@ -67,6 +70,7 @@ private:
   std::vector<collective_handle> collectives_;
   std::vector<std::shared_ptr<collective_state>> states_;
   std::vector<std::shared_ptr<rank_pipeline>> pipelines_;
+  std::vector<std::shared_ptr<rank_pipeline>> retired_; ///< Of failed epochs, and not told to abort.
   std::vector<listener_handle> listeners_;
   std::deque<maintenance> maintenance_;
   offspring offspring_;
@@ -76,6 +80,7 @@ private:
   std::shared_future<void> held_;                      ///< Ready when every pipeline holds what comes.
   std::shared_future<void> closed_;                    ///< Ready when nothing more comes out of order_.
   bool stopping_ = false;
+  bool has_served_ = false; ///< It has been ready once.
   compat::watches watches_;
   bool left_ = false;
 };

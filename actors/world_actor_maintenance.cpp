@@ -50,6 +50,7 @@ void world_actor::enroll(const std::shared_ptr<world_registration>& made) {
                                 if (failure) return made->reply().deliver(failure);
                                 const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
                                 registered_.push_back(made->make_pool(alone));
+                                state_.forbid_rebuilds("memory is registered with the communicators that failed");
                                 if (order_) order_->add_registered(registered_.back());
                                 publish();
                                 made->reply().deliver(registration_reply{registered_.back()});

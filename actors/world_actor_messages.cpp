@@ -31,6 +31,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
     watches_.add(this, collectives_[i], [this, self = plan_.locals[i].self](const caf::error& reason) {
+      state_.forbid_rebuilds("the collective actor of rank " + to_string(self) + " has ended");
       carry_out(state_.on_fault(state_.current_epoch(), {.code = errc::abandoned,
                                                          .text = "the collective actor of rank " + to_string(self) +
                                                                  " ended: " + to_string(reason),
@@ -90,6 +91,7 @@ world_actor::behavior_type world_actor::make_behavior() {
           case rank_report::kind::maintained: return carry_out(state_.on_maintained(report.epoch, report.failure));
         }
       },
+      [this](const rebuild_due& due) { carry_out(state_.on_rebuild_due(due.failed)); },
       [this](const straggling_report& late) {
         world_event now = state_.event();
         now.straggling = late.report;

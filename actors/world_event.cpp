@@ -6,6 +6,7 @@ std::string_view to_string(world_phase phase) noexcept {
   switch (phase) {
     case world_phase::forming: return "forming";
     case world_phase::ready: return "ready";
+    case world_phase::rebuilding: return "rebuilding";
     case world_phase::failed: return "failed";
     case world_phase::stopping: return "stopping";
     case world_phase::stopped: return "stopped";

@@ -13,11 +13,12 @@
 namespace troupe {
 
 enum class world_phase : std::uint8_t {
-  forming,  ///< Ranks are meeting; requests are rejected.
-  ready,    ///< Requests are served.
-  failed,   ///< Closed after a fault; requests are rejected with its reason.
-  stopping, ///< No new requests; those in flight are finishing.
-  stopped,  ///< Everything has been given back.
+  forming,    ///< Ranks are meeting; requests are rejected.
+  ready,      ///< Requests are served.
+  rebuilding, ///< After a fault, until the ranks meet again; requests are rejected with its reason.
+  failed,     ///< Closed after a fault; requests are rejected with its reason.
+  stopping,   ///< No new requests; those in flight are finishing.
+  stopped,    ///< Everything has been given back.
 };
 
 [[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
@@ -30,7 +31,7 @@ struct world_event {
   troupe::epoch epoch;
   int world_size = 0;
   std::vector<rank> local_ranks; ///< Those of this process, ascending.
-  error reason;                  ///< Why it failed; errc::none otherwise.
+  error reason;                  ///< Why it failed or is rebuilt; errc::none otherwise.
   /// An operation that some ranks have asked for and others not, for longer than limits.straggling.
   std::shared_ptr<const absence_report> straggling{};
 };

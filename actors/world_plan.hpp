@@ -1,6 +1,7 @@
 /// What a world is made of: given to the world actor when it is spawned.
 #pragma once
 
+#include <troupe/actors/recovery_ladder.hpp>
 #include <troupe/actors/world_board.hpp>
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/helper_crew.hpp>
@@ -47,6 +48,7 @@ struct world_plan {
   std::shared_ptr<arbiter> above;                       ///< Of all worlds on these GPUs.
   troupe::ordering ordering = troupe::ordering::agreed; ///< Of worlds that live in this process whole.
   world_deadlines deadlines;
+  recovery_terms recovery{};
   std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
 };
 

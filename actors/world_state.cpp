@@ -22,8 +22,9 @@ error epoch_objection(epoch meant_for, epoch now) {
 
 } // namespace
 
-world_state::world_state(int world_size, std::vector<rank> local_ranks)
-  : world_size_{world_size}, local_ranks_{std::move(local_ranks)} {}
+world_state::world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery,
+                         std::shared_ptr<const clock> time)
+  : world_size_{world_size}, local_ranks_{std::move(local_ranks)}, time_{std::move(time)}, ladder_{recovery} {}
 
 world_event world_state::event() const {
   return {.phase = phase_, .epoch = epoch_, .world_size = world_size_, .local_ranks = local_ranks_, .reason = reason_};
@@ -41,7 +42,11 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure) {
   if (failure) return fail(failure);
   if (!last_report()) return {};
   phase_ = world_phase::ready;
-  return {world_effect::adopt{}, world_effect::announce{event()}};
+  reason_ = {};
+  has_served_ = true;
+  world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  return effects;
 }
 
 world_effects world_state::on_fault(epoch formed_in, error failure) {
@@ -68,15 +73,34 @@ world_effects world_state::on_drained(epoch formed_in, const error& failure) {
 }
 
 world_effects world_state::on_released(epoch formed_in, const error&) {
+  if (formed_in <= retired_up_to_) return on_retired_released();
   if (formed_in != epoch_ || !releasing_ || !last_report()) return {};
   released_ = true;
   return stop_requested_ ? finish() : world_effects{};
+}
+
+world_effects world_state::on_retired_released() {
+  if (retired_ == 0 || --retired_ > 0) return {};
+  if (waits_for_retired_) return {world_effect::rebuild_after{*std::exchange(waits_for_retired_, std::nullopt)}};
+  return stop_requested_ && released_ ? finish() : world_effects{};
+}
+
+world_effects world_state::on_rebuild_due(epoch failed) {
+  if (failed != epoch_ || phase_ != world_phase::rebuilding || stop_requested_) return {};
+  return begin();
 }
 
 world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
+  if (phase_ == world_phase::rebuilding) {
+    // Between two epochs there is nothing but what was put aside.
+    phase_ = world_phase::failed;
+    waits_for_retired_.reset();
+    releasing_ = released_ = true;
+    return std::exchange(unaborted_, false) ? world_effects{world_effect::abort_retired{}} : finish();
+  }
   if (phase_ == world_phase::forming) {
     reason.text = "the world was stopped while it was forming";
     return fail(std::move(reason));
@@ -113,6 +137,33 @@ world_effects world_state::on_maintained(epoch formed_in, const error& failure) 
 }
 
 world_effects world_state::fail(error reason) {
+  if (stop_requested_ || !has_served_) return fail_closed(std::move(reason));
+  const bool again = phase_ == world_phase::forming;
+  const recovery_step step = ladder_.on_fault(reason, time_->now(), again);
+  if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
+  return rebuild(std::move(reason), step);
+}
+
+world_effects world_state::rebuild(error reason, const recovery_step& step) {
+  phase_ = world_phase::rebuilding;
+  reason_ = std::move(reason);
+  error refusal = phase_objection();
+  world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
+                        world_effect::announce{event()}, world_effect::retire{}};
+  retired_up_to_ = epoch_;
+  retired_ += local_ranks_.size();
+  unaborted_ = step.rung == recovery_rung::form_beside;
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  if (unaborted_) {
+    effects.emplace_back(world_effect::rebuild_after{step.delay});
+    return effects;
+  }
+  waits_for_retired_ = step.delay;
+  effects.emplace_back(world_effect::abort_retired{});
+  return effects;
+}
+
+world_effects world_state::fail_closed(error reason) {
   phase_ = world_phase::failed;
   reason_ = std::move(reason);
   releasing_ = true;
@@ -122,11 +173,13 @@ world_effects world_state::fail(error reason) {
                 .epoch = epoch_};
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::abort{}};
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
   if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
   return effects;
 }
 
 world_effects world_state::finish() {
+  if (retired_ > 0) return {};
   phase_ = world_phase::stopped;
   return {world_effect::announce{event()}, world_effect::leave{}};
 }
@@ -146,6 +199,11 @@ error world_state::phase_objection() const {
     case world_phase::ready: break;
     case world_phase::forming:
       return {.code = errc::world_failed, .text = "the world is still forming: wait until it is ready"};
+    case world_phase::rebuilding:
+      return {.code = errc::rebuilding,
+              .text = "the world is being formed anew: wait until it is ready in its next epoch; the reason was " +
+                      to_string(reason_),
+              .epoch = epoch_};
     case world_phase::failed:
       return {.code = errc::world_failed,
               .text = "the world has failed, form a new one; the reason was " + to_string(reason_),

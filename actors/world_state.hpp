@@ -1,10 +1,14 @@
 /// What a world decides, without CAF: phases, epoch, the order of requests, and what a fault leads to.
 #pragma once
 
+#include <troupe/actors/recovery_ladder.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/collectives/request.hpp>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -29,6 +33,14 @@ struct fail {
 };
 /// Every pipeline together, in helpers.
 struct abort {};
+/// Every pipeline is put aside: those of a new epoch take their places.
+struct retire {};
+/// What was put aside, all together, in helpers. Each has a report of its own epoch, as after abort.
+struct abort_retired {};
+/// Tell this state later that it is time for the next epoch.
+struct rebuild_after {
+  nanoseconds delay;
+};
 /// Every pipeline, in helpers.
 struct drain {};
 /// Every pipeline: give the communicator back, in helpers.
@@ -51,7 +63,8 @@ struct resume {};
 
 using world_effects =
     std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
-                             world_effect::fail, world_effect::abort, world_effect::drain, world_effect::release,
+                             world_effect::fail, world_effect::abort, world_effect::retire, world_effect::abort_retired,
+                             world_effect::rebuild_after, world_effect::drain, world_effect::release,
                              world_effect::leave, world_effect::hold, world_effect::maintain, world_effect::maintained,
                              world_effect::drop_maintenance, world_effect::resume>>;
 
@@ -71,7 +84,8 @@ struct world_admission {
 class world_state {
 public:
   /// \p local_ranks ascending and not empty.
-  world_state(int world_size, std::vector<rank> local_ranks);
+  world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery = {},
+              std::shared_ptr<const clock> time = std::make_shared<monotonic_clock>());
 
   [[nodiscard]] world_effects begin();
   [[nodiscard]] world_effects on_formed(epoch formed_in, const error& failure);
@@ -81,6 +95,10 @@ public:
   [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
   /// A communicator was given back, or its abort has ended, or that was given up.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
+  /// The delay is over that rebuild_after asked for in epoch \p failed.
+  [[nodiscard]] world_effects on_rebuild_due(epoch failed);
+  /// From now on a fault ends the world, because of \p reason.
+  void forbid_rebuilds(std::string_view reason) { ladder_.forbid(reason); }
   [[nodiscard]] world_effects on_stop();
   /// Work wants its turn for which nothing may be in flight: a split, a registration of memory. One is done at a time,
   /// in the order asked; requests wait meanwhile. Only where maintenance_objection() is errc::none.
@@ -96,6 +114,9 @@ public:
 
 private:
   [[nodiscard]] world_effects fail(error reason);
+  [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
+  [[nodiscard]] world_effects fail_closed(error reason);
+  [[nodiscard]] world_effects on_retired_released();
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
   [[nodiscard]] error phase_objection() const;
@@ -113,7 +134,14 @@ private:
   bool releasing_ = false; ///< Communicators are being given back or aborted.
   bool released_ = false;  ///< They all have been.
   bool stop_requested_ = false;
-  std::size_t maintenance_ = 0; ///< Asked and not done.
+  std::shared_ptr<const clock> time_;
+  recovery_ladder ladder_;
+  bool has_served_ = false;                      ///< Only what has formed once is formed again.
+  epoch retired_up_to_{0};                       ///< The latest epoch that was put aside.
+  std::size_t retired_ = 0;                      ///< Pipelines that were put aside and are not released.
+  bool unaborted_ = false;                       ///< Some of them have not been told to abort.
+  std::optional<nanoseconds> waits_for_retired_; ///< The next epoch begins after their release and this delay.
+  std::size_t maintenance_ = 0;                  ///< Asked and not done.
 };
 
 } // namespace troupe

@@ -113,6 +113,11 @@ void pending_work::serve() noexcept {
   serving_ = false;
 }
 
+void pending_work::reopen() {
+  const std::lock_guard lock{guard_};
+  closed_ = {};
+}
+
 void pending_work::close(error why) {
   why.effect = effect::rejected;
   std::deque<waiter> refused;

@@ -56,6 +56,8 @@ public:
   void ask(pending_amount wanted, time_point until, credit_sink to);
   /// Answers all who wait, and whoever asks later, with \p why.
   void close(error why);
+  /// After close(): whoever asks from now on is served again.
+  void reopen();
 
   bool poll(time_point now) override;
   /// Who waits for credit.

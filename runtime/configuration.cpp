@@ -109,6 +109,7 @@ void check(const configuration& settings) {
   require_positive(settings.deadlines.drain, "deadlines.drain");
   require_positive(settings.deadlines.release, "deadlines.release");
   require_positive(settings.deadlines.abort, "deadlines.abort");
+  check(settings.recovery);
   require_positive(settings.limits.launch, "limits.launch");
   require_positive(settings.limits.hang, "limits.hang");
   require_positive(settings.limits.check_interval, "limits.check_interval");

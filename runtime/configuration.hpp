@@ -80,6 +80,7 @@ struct configuration {
   fusion_limits fusion;               ///< The same in all processes of a world.
   staging_limits host_staging;        ///< The same in all processes of a world.
   world_deadlines deadlines;
+  recovery_terms recovery; ///< Of worlds that live in this process whole.
   track_limits limits;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 

@@ -193,6 +193,7 @@ world runtime::form_world(const world_options& options) {
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
+                  .recovery = options.id ? recovery_terms{} : p.settings.recovery, // an id names one forming
                   .pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller)};
   auto shared = std::make_shared<world::core>();
   {

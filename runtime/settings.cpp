@@ -77,7 +77,8 @@ std::vector<setting> make_table() {
   using s = sequencer_limits;
   using f = fusion_limits;
   using p = pending_limits;
-  constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits";
+  using r = recovery_terms;
+  constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits", recovery = "Recovery";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
       at<number<int, 0>, &c::ranks>(usual, "ranks", "of a world in this process alone; 0 is one for each device"),
@@ -153,6 +154,13 @@ std::vector<setting> make_table() {
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),
       at<duration, &c::deadlines, &d::release>(time, "deadlines.release", "to release a stopped world's communicators"),
       at<duration, &c::deadlines, &d::abort>(time, "deadlines.abort", "to abort a failed world's communicators"),
+      at<named<parse_recovery_policy>, &c::recovery, &r::policy>(
+          recovery, "recovery.policy", "after a fault: fail_fast (the world ends) or keep_size (the ranks form again)"),
+      at<number<std::size_t, 1>, &c::recovery, &r::rebuilds>(
+          recovery, "recovery.rebuilds", "of a world within recovery.window; at the next fault it fails closed"),
+      at<duration, &c::recovery, &r::window>(recovery, "recovery.window", "in which rebuilds are counted"),
+      at<duration, &c::recovery, &r::backoff>(recovery, "recovery.backoff",
+                                              "before the second rebuild in the window, doubled before each later one"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
       at<number<std::size_t, 0>, &c::pending, &p::operations>(

@@ -149,4 +149,107 @@ TEST_CASE("requests are judged before they are sent to any rank (ORD-2)", "[acto
   CHECK(part.admission().objection_to(barriers(part)).code == errc::unsupported);
 }
 
+namespace {
+
+world_state rebuilding_world() {
+  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  return world;
+}
+
+} // namespace
+
+TEST_CASE("a world that keeps its size forms beside what failed, and aborts that afterwards", "[actors]") {
+  world_state world = rebuilding_world();
+  const auto fault = world.on_fault(epoch{1}, some_fault);
+  CHECK(at<world_effect::close_gates>(fault) < at<world_effect::fail>(fault));
+  CHECK(at<world_effect::fail>(fault) < at<world_effect::retire>(fault));
+  CHECK(at<world_effect::retire>(fault) < at<world_effect::rebuild_after>(fault));
+  CHECK_FALSE(has<world_effect::abort_retired>(fault));
+  CHECK(world.event().phase == world_phase::rebuilding);
+  CHECK(world.event().reason.text == "a fault");
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::rebuilding);
+  CHECK(world.on_fault(epoch{1}, some_fault).empty());
+  CHECK(world.on_rebuild_due(epoch{0}).empty());
+  CHECK(has<world_effect::form>(world.on_rebuild_due(epoch{1})));
+  CHECK(world.current_epoch() == epoch{2});
+  CHECK(world.on_formed(epoch{1}, {}).empty()); // too late
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  const auto ready = world.on_formed(epoch{2}, {});
+  CHECK(at<world_effect::announce>(ready) < at<world_effect::abort_retired>(ready));
+  CHECK(world.event().phase == world_phase::ready);
+  CHECK_FALSE(world.event().reason);
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{1}, some_fault).empty());
+  CHECK_FALSE(world.admission().objection_to(barriers(world)));
+}
+
+TEST_CASE("what fails while it forms again is formed once more when all of it has been aborted", "[actors]") {
+  world_state world = rebuilding_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  const auto again = world.on_formed(epoch{2}, some_fault);
+  CHECK(has<world_effect::abort_retired>(again));
+  CHECK_FALSE(has<world_effect::rebuild_after>(again));
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{2}, {}).empty());
+  CHECK(has<world_effect::rebuild_after>(world.on_released(epoch{2}, {})));
+  CHECK(has<world_effect::form>(world.on_rebuild_due(epoch{2})));
+  static_cast<void>(world.on_formed(epoch{3}, {}));
+  CHECK_FALSE(has<world_effect::abort_retired>(world.on_formed(epoch{3}, {})));
+  CHECK(world.event().phase == world_phase::ready);
+}
+
+TEST_CASE("each failed epoch is aborted, also while the one before is", "[actors]") {
+  world_state world = rebuilding_world();
+  for (std::uint64_t now = 1; now <= 2; ++now) {
+    static_cast<void>(world.on_fault(epoch{now}, some_fault));
+    static_cast<void>(world.on_rebuild_due(epoch{now}));
+    static_cast<void>(world.on_formed(epoch{now + 1}, {}));
+    CHECK(has<world_effect::abort_retired>(world.on_formed(epoch{now + 1}, {})));
+  }
+}
+
+TEST_CASE("a world past its budget fails closed and leaves when all epochs are released", "[actors]") {
+  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size, .rebuilds = 1}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  const auto last = world.on_formed(epoch{2}, some_fault);
+  CHECK(has<world_effect::abort>(last));
+  CHECK(has<world_effect::abort_retired>(last));
+  CHECK(world.event().phase == world_phase::failed);
+  CHECK(world.on_stop().empty());
+  CHECK(world.on_released(epoch{2}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{2}, {}).empty()); // all of this epoch's
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+}
+
+TEST_CASE("a stop ends a world between two epochs", "[actors]") {
+  world_state world = rebuilding_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  SECTION("before the next begins") {
+    CHECK(has<world_effect::abort_retired>(world.on_stop()));
+    CHECK(world.on_rebuild_due(epoch{1}).empty());
+    CHECK(world.on_released(epoch{1}, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+  }
+  SECTION("while the next forms") {
+    static_cast<void>(world.on_rebuild_due(epoch{1}));
+    const auto stop = world.on_stop();
+    CHECK(has<world_effect::abort>(stop));
+    CHECK(has<world_effect::abort_retired>(stop));
+    for (const epoch one : {epoch{1}, epoch{1}, epoch{2}}) CHECK(world.on_released(one, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
+  }
+  CHECK(world.event().phase == world_phase::stopped);
+}
+
 } // namespace troupe::tests

@@ -53,7 +53,8 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "collnet",
                            "split,shrink",
                            "reproducible",
-                           "caller"}) {
+                           "caller",
+                           "keep_size"}) {
     configuration changed;
     try {
       one.set(changed, text);
@@ -109,13 +110,13 @@ constexpr std::size_t member_count() {
 
 TEST_CASE("every member of a configuration but its position is a setting", "[runtime]") {
   constexpr std::size_t nested =
-      8; // sequencing, pending, fusion, host_staging, deadlines, limits, nccl, nccl_environment
+      9; // sequencing, pending, fusion, host_staging, deadlines, recovery, limits, nccl, nccl_environment
   constexpr std::size_t position = 1;
   CHECK(all_settings().size() == member_count<configuration>() - position - nested + member_count<world_deadlines>() +
                                      member_count<track_limits>() + member_count<nccl_options>() +
                                      member_count<nccl_environment>() + member_count<staging_limits>() +
                                      member_count<fusion_limits>() + member_count<sequencer_limits>() +
-                                     member_count<pending_limits>());
+                                     member_count<pending_limits>() + member_count<recovery_terms>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {

@@ -1,0 +1,136 @@
+/// Worlds that form again after a fault.
+#include "support/runtimes.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <future>
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t count = 1024;
+
+[[nodiscard]] std::vector<operation> sum_of(const std::vector<buffer>& values) {
+  std::vector<operation> parts;
+  for (const buffer& one : values) parts.emplace_back(all_reduce{.send = one, .recv = one, .count = count});
+  return parts;
+}
+
+[[nodiscard]] std::vector<operation> held_sum_of(const std::vector<buffer>& values, const held_client& client) {
+  auto parts = sum_of(values);
+  auto& first = std::get<all_reduce>(parts.front());
+  first.send = client.after(first.send.memory);
+  return parts;
+}
+
+configuration keeping_size(configuration settings) {
+  settings.recovery.policy = recovery_policy::keep_size;
+  settings.recovery.backoff = 1ms;
+  settings.deadlines.abort = settings.backend == backend_choice::mock ? 5s : 10s;
+  return settings;
+}
+
+/// What a pipeline of \p self would say.
+void report_fault(const world& where, rank self, epoch formed_in) {
+  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
+               rank_report{rank_report::kind::faulted,
+                           self,
+                           formed_in,
+                           {.code = errc::communicator_failed, .text = "the test says so", .rank = self}});
+}
+
+[[nodiscard]] bool is_ready_in(const world& where, epoch wanted) {
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  while (std::chrono::steady_clock::now() < until) {
+    const world_event now = where.status();
+    if (now.phase == world_phase::ready && now.epoch == wanted) return true;
+    if (now.phase == world_phase::failed || now.phase == world_phase::stopped) return false;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+/// An all_reduce of fresh values gives the sum of all ranks' numbers.
+void check_serves(world& where) {
+  const auto values = ranked_values(where, count);
+  REQUIRE(failure_of(where.ask(sum_of(values))).code == errc::none);
+  const int ranks = where.size();
+  for (const rank self : where.local_ranks())
+    REQUIRE(read_back(where, self, values[static_cast<std::size_t>(self.value())]) ==
+            std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2)));
+}
+
+} // namespace
+
+TROUPE_WORLD_TEST(2, "a world whose operation hangs forms again beside it, and serves (ONE-1, EPO-1, FLT-1)",
+                  "[runtime]") {
+  configuration patient = keeping_size(settings);
+  runtime rt{patient};
+  world where = rt.form_world();
+  const auto values = ranked_values(where, count);
+  const epoch before = where.epoch();
+  held_client client{where.device_of(rank{0})};
+  auto held = where.ask(held_sum_of(values, client));
+  auto queued = where.ask(sum_of(values));
+  report_fault(where, rank{1}, before);
+  CHECK(failure_of(std::move(held)).code == errc::communicator_failed);
+  CHECK(failure_of(std::move(queued)).code == errc::communicator_failed);
+  REQUIRE(is_ready_in(where, before.next()));
+  check_serves(where); // while the failed communicators' work still waits for the client
+  const error stale = failure_of(where.ask(world_request{sum_of(values), before}));
+  CHECK(stale.code == errc::stale_epoch);
+  CHECK(stale.effect == effect::rejected);
+  client.open();
+  check_serves(where);
+  where.stop();
+  CHECK(where.status().phase == world_phase::stopped);
+}
+
+TROUPE_WORLD_TEST(2, "rank-level requests find the ranks of the new epoch", "[runtime]") {
+  runtime rt{keeping_size(settings)};
+  world where = rt.form_world();
+  const epoch before = where.epoch();
+  for (std::uint64_t fault = 1; fault <= 3; ++fault) {
+    report_fault(where, rank{0}, epoch{before.value() + fault - 1});
+    REQUIRE(is_ready_in(where, epoch{before.value() + fault}));
+    std::vector<std::future<completion>> replies;
+    for (const rank self : where.local_ranks()) replies.push_back(where.ask(self, barrier{}));
+    for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
+    check_serves(where);
+  }
+  report_fault(where, rank{0}, epoch{before.value() + 3});
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  while (where.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  REQUIRE(where.status().phase == world_phase::failed);
+  CHECK(where.status().reason.text.find("given up after 3 rebuilds") != std::string::npos);
+  CHECK(failure_of(where.ask(rank{0}, barrier{})).code == errc::world_failed);
+}
+
+TROUPE_WORLD_TEST(2, "a world that is stopped while it is rebuilt ends", "[runtime]") {
+  configuration slow = keeping_size(settings);
+  slow.recovery.backoff = 10s;
+  runtime rt{slow};
+  world where = rt.form_world();
+  const epoch before = where.epoch();
+  for (std::uint64_t fault = 0; fault < 2; ++fault) {
+    report_fault(where, rank{0}, epoch{before.value() + fault});
+    if (fault == 0) REQUIRE(is_ready_in(where, before.next()));
+  }
+  while (where.status().phase == world_phase::ready) std::this_thread::yield();
+  CHECK(where.status().phase == world_phase::rebuilding);
+  const error refused = failure_of(where.ask(rank{0}, barrier{}));
+  CHECK(refused.code == errc::rebuilding);
+  CHECK(refused.effect == effect::rejected);
+  const auto began = std::chrono::steady_clock::now();
+  where.stop();
+  CHECK(where.status().phase == world_phase::stopped);
+  CHECK(std::chrono::steady_clock::now() - began < 9s);
+}
+
+} // namespace troupe::tests
