@@ -91,6 +91,35 @@ TROUPE_WORLD_TEST(2, "a world whose operation hangs forms again beside it, and s
   CHECK(where.status().phase == world_phase::stopped);
 }
 
+TROUPE_WORLD_TEST(2, "a peer that never comes is seen as a hang, and the world forms again (TIM-1, FLT-1)",
+                  "[runtime]") {
+  configuration quick = keeping_size(settings);
+  quick.ordering = ordering::caller;
+  quick.limits.hang = 100ms;
+  runtime rt{quick};
+  world where = rt.form_world();
+  const auto values = ranked_values(where, count);
+  check_serves(where); // an NCCL kernel is loaded by its first launch, which would take longer than the verdict
+  const epoch before = where.epoch();
+  const error lonely = failure_of(where.ask(rank{0}, sum_of(values).front()));
+  CHECK(lonely.effect == effect::unknown_outcome);
+  REQUIRE(is_ready_in(where, before.next()));
+  check_serves(where);
+}
+
+TROUPE_WORLD_TEST(2, "plans are captured again for the new epoch", "[runtime][plans]") {
+  runtime rt{keeping_size(settings)};
+  world where = rt.form_world();
+  const auto values = ranked_values(where, count);
+  const auto plan = where.capture(plan_steps{sum_of(values)});
+  where.replay(plan).get();
+  const epoch before = where.epoch();
+  report_fault(where, rank{1}, before);
+  REQUIRE(is_ready_in(where, before.next()));
+  where.replay(plan).get();
+  CHECK(read_back(where, rank{0}, values[0]) == std::vector<float>(count, 6.0F)); // (1 + 2) + (1 + 2)
+}
+
 TROUPE_WORLD_TEST(2, "rank-level requests find the ranks of the new epoch", "[runtime]") {
   runtime rt{keeping_size(settings)};
   world where = rt.form_world();
