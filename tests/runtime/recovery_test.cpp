@@ -67,7 +67,7 @@ void check_serves(world& where) {
 
 } // namespace
 
-TROUPE_WORLD_TEST(2, "a world whose operation hangs forms again beside it, and serves (ONE-1, EPO-1, FLT-1)",
+TROUPE_WORLD_TEST(2, "a world that has a fault forms again beside what still waits, and serves (ONE-1, EPO-1, FLT-1)",
                   "[runtime]") {
   configuration patient = keeping_size(settings);
   runtime rt{patient};
