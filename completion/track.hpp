@@ -7,6 +7,7 @@
 #include <troupe/completion/in_flight.hpp>
 #include <troupe/completion/inbox.hpp>
 #include <troupe/completion/polled.hpp>
+#include <troupe/completion/recycling.hpp>
 #include <troupe/completion/wake_signal.hpp>
 
 #include <atomic>
@@ -84,7 +85,7 @@ private:
   wake_signal idle_;
 
   // Touched by the poller alone.
-  std::deque<std::shared_ptr<in_flight>> pending_;
+  std::deque<std::shared_ptr<in_flight>, recycling_allocator<std::shared_ptr<in_flight>>> pending_;
   std::vector<std::shared_ptr<in_flight>>
       over_; ///< Answered in this look: let go of when all tracks have been looked at.
   std::vector<std::shared_ptr<in_flight>> quarantine_;

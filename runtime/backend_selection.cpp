@@ -1,3 +1,4 @@
+#include <troupe/collectives/faults/faulty_backend.hpp>
 #include <troupe/collectives/mock/mock_backend.hpp>
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
@@ -26,9 +27,7 @@ selected_backend select_nccl(const configuration& settings, std::shared_ptr<driv
   return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl), std::move(why)};
 }
 
-} // namespace
-
-selected_backend select_backend(const configuration& settings) {
+selected_backend select_sound(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
@@ -42,6 +41,14 @@ selected_backend select_backend(const configuration& settings) {
     return select_mock(settings, "no GPU, so the mock: " + absent.why().text);
   }
   return select_nccl(settings, std::move(api), "there are GPUs");
+}
+
+} // namespace
+
+selected_backend select_backend(const configuration& settings) {
+  selected_backend selected = select_sound(settings);
+  if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
+  return selected;
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/capabilities.hpp>
+#include <troupe/collectives/faults/fault_injector.hpp>
 #include <troupe/collectives/mock/mock_results.hpp>
 #include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_options.hpp>
@@ -50,8 +51,8 @@ enum class latency_profile : std::uint8_t {
 /// How much is logged, from most to least.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// What a runtime is made with. Every member but the position is a line of the table in settings.cpp, which gives it
-/// its name, environment variable and program option. One precedence holds everywhere:
+/// What a runtime is made with. Every member but the position and the faults is a line of the table in settings.cpp,
+/// which gives it its name, environment variable and program option. One precedence holds everywhere:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
@@ -81,6 +82,8 @@ struct configuration {
   staging_limits host_staging;        ///< The same in all processes of a world.
   world_deadlines deadlines;
   recovery_terms recovery; ///< Of worlds that live in this process whole.
+  /// For tests and demonstrations: what makes communicators go wrong. No setting.
+  std::shared_ptr<fault_injector> faults{};
   track_limits limits;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 

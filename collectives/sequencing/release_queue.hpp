@@ -62,7 +62,7 @@ private:
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   fusion_limits limits_;
   fusion_planner planner_;
-  std::deque<released_operation> ready_;
+  std::deque<released_operation, recycling_allocator<released_operation>> ready_;
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;

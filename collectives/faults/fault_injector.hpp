@@ -1,0 +1,41 @@
+/// Where tests, the simulator and demonstrations make a rank's communicator go wrong, on the mock and on GPUs alike.
+#pragma once
+
+#include <troupe/collectives/operation.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace troupe {
+
+/// Who is about to do something.
+struct fault_place {
+  troupe::rank rank;
+  std::uint64_t formation =
+      0; ///< The how many-th of the backend, from 0; those that are split off count as their parent.
+};
+
+/// Asked before each call of a communicator. What a function throws is what the call throws; one that blocks is a call
+/// that hangs, until the owner of the injector ends it.
+/// Threads: those of the communicator's functions; several at a time.
+class fault_injector {
+public:
+  fault_injector() = default;
+  fault_injector(const fault_injector&) = delete;
+  fault_injector& operator=(const fault_injector&) = delete;
+  virtual ~fault_injector() = default;
+
+  virtual void before_init([[maybe_unused]] const fault_place& who) {}
+  /// False: nothing of \p all is launched, though the caller is told that it is: to its peers this rank never comes,
+  /// and its own completion means nothing.
+  [[nodiscard]] virtual bool before_launch([[maybe_unused]] const fault_place& who,
+                                           [[maybe_unused]] std::span<const operation* const> all) {
+    return true;
+  }
+  virtual void before_check([[maybe_unused]] const fault_place& who) {}
+  virtual void before_abort([[maybe_unused]] const fault_place& who) {}
+  virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
+};
+
+} // namespace troupe
