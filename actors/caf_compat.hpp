@@ -98,6 +98,19 @@ public:
   void post(Message&& what) const {
     if (auto alive = to_.lock()) compat::post(caf::actor_cast<Handle>(alive), std::forward<Message>(what));
   }
+  /// The same, some time later.
+  template <class Message>
+  void post_after(std::chrono::nanoseconds delay, Message&& what) const {
+    const auto alive = to_.lock();
+    if (!alive) return;
+    const auto to = caf::actor_cast<Handle>(alive);
+    if (delay <= std::chrono::nanoseconds{0}) return compat::post(to, std::forward<Message>(what));
+#if TROUPE_CAF_0_17
+    caf::delayed_anon_send(to, delay, std::forward<Message>(what));
+#else
+    caf::anon_mail(std::forward<Message>(what)).delay(delay).send(to);
+#endif
+  }
 
 private:
   caf::weak_actor_ptr to_;
@@ -110,17 +123,6 @@ void send(Self* self, const Handle& to, Message&& what) {
   self->send(to, std::forward<Message>(what));
 #else
   self->mail(std::forward<Message>(what)).send(to);
-#endif
-}
-
-/// The same, some time later.
-template <class Self, class Handle, class Message>
-void send_after(Self* self, std::chrono::nanoseconds delay, const Handle& to, Message&& what) {
-  if (delay <= std::chrono::nanoseconds{0}) return send(self, to, std::forward<Message>(what));
-#if TROUPE_CAF_0_17
-  self->delayed_send(to, delay, std::forward<Message>(what));
-#else
-  self->mail(std::forward<Message>(what)).delay(delay).send(to);
 #endif
 }
 

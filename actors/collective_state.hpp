@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/actors/lane_lines.hpp>
-#include <troupe/actors/messages.hpp>
 #include <troupe/actors/published.hpp>
+#include <troupe/actors/requests.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/actors/requests.hpp>
 #include <troupe/actors/world_board.hpp>
 #include <troupe/actors/world_event.hpp>
+#include <troupe/actors/world_notes.hpp>
 #include <troupe/collectives/capabilities.hpp>
-#include <troupe/collectives/plans/captured_plan.hpp>
-#include <troupe/collectives/plans/plan_steps.hpp>
 #include <troupe/collectives/rank_group.hpp>
-#include <troupe/collectives/rank_pipeline.hpp>
-#include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer.hpp>
@@ -117,13 +115,6 @@ struct outcome_request {
   outcome_claim outcome;
 };
 
-/// Takes back a request that waits for its peers: it is answered with errc::cancelled, and they are told. One that has
-/// been released has its outcome all the same.
-struct cancel_request {
-  troupe::lane lane;
-  std::uint64_t position = 0; ///< Among the requests of this rank in the lane, from 0.
-};
-
 /// A client asks in its lanes no more: what waits there is taken back, and the lanes are free. A client actor that
 /// ends need not say so.
 struct leave_lane {
@@ -151,25 +142,6 @@ struct capabilities_query {};
 
 /// Asks a world to finish what is in flight and give everything back. Watch for world_phase::stopped.
 struct stop_world {};
-
-/// To the world, from helpers and pipelines: what happened to one rank of one epoch (EPO-1).
-struct rank_report {
-  enum class kind : std::uint8_t { formed, faulted, closed, drained, released, maintained };
-  kind what = kind::formed;
-  troupe::rank rank;
-  troupe::epoch epoch;
-  error failure; ///< errc::none when it went well.
-};
-
-/// To the world, from itself: the delay before its next epoch is over.
-struct rebuild_due {
-  troupe::epoch failed;
-};
-
-/// To the world, from the arbiter: an operation's peers are late.
-struct straggling_report {
-  std::shared_ptr<const absence_report> report;
-};
 
 using listener_handle = compat::typed_actor<caf::result<void>(world_event)>;
 
@@ -232,49 +204,7 @@ struct split_reply {
   std::vector<sub_world> worlds;
 };
 
-/// Asks a world to register memory on every local rank. Every process asks for the same, at the same place among its
-/// requests, which wait meanwhile as for a split.
-struct registration_request {
-  std::size_t size_bytes = 0; ///< On each rank.
-  troupe::epoch epoch;
-};
-
-/// Memory that requests use through registered windows by themselves; its why_ordinary() says where they do not.
-struct registration_reply {
-  std::shared_ptr<registered_pool> pool;
-};
-
-/// Asks a world to capture a plan: what \p function launches, called once for each rank, or \p steps, requests alone;
-/// one of the two. It takes its place in the order of requests, and those behind it wait for it. A capture that fails
-/// has done nothing, and the world goes on. Errors: invalid_argument, unsupported (ranks in other processes), mismatch
-/// (ranks ask for different things), deadline_exceeded, stale_epoch, stopping, world_failed, and what the function
-/// throws (else than troupe's: cancelled).
-struct capture_request {
-  capture_function function{};
-  plan_steps steps{};
-  plan_options options{};
-  troupe::epoch epoch; ///< The world's epoch as the client knows it (EPO-1).
-};
-
-struct capture_reply {
-  std::shared_ptr<captured_plan> plan; ///< For replay requests, as long as the world lives.
-};
-
-/// Asks a world to set room aside: answered when that much is there and all who asked before have theirs, first come,
-/// first served. Requests that name the credit are then never refused for what others leave pending. Take what an
-/// operation needs at once, for all its ranks: clients that each hold a part, and wait for the rest, wait for each
-/// other until their deadlines.
-struct credit_request {
-  std::size_t operations = 1; ///< Requests that may be pending under it at once.
-  std::size_t bytes = 0;      ///< Of the buffers that they name; looked at only where limits.pending_bytes is set.
-  troupe::epoch epoch;
-  nanoseconds deadline = world_default_deadline; ///< To wait for room.
-};
-
 using split_answer = value_answer<split_reply>;
-using registration_answer = value_answer<registration_reply>;
-using capture_answer = value_answer<capture_reply>;
-using credit_answer = value_answer<credit>;
 
 struct posted_split {
   split_request what;

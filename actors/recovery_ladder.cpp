@@ -1,4 +1,5 @@
 #include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -82,7 +83,7 @@ recovery_step recovery_ladder::on_fault(const error& why, time_point now, bool w
   if (why.code == errc::process_poisoned) return give_up(why, "; the process must be replaced");
   if (!forbidden_.empty()) return give_up(why, "; not rebuilt, because " + forbidden_);
   while (!rebuilds_.empty() && now - rebuilds_.front() > terms_.window) rebuilds_.pop_front();
-  if (rebuilds_.size() >= terms_.rebuilds)
+  if (rebuilds_.size() >= terms_.rebuilds && !is_planted(planted_bug::endless_rebuilds))
     return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
   const std::size_t before = rebuilds_.size();
   rebuilds_.push_back(now);

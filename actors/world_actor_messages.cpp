@@ -9,16 +9,16 @@ namespace troupe {
 
 compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (auto asked = compat::take_message<world_request>(*what)) {
-    entrance_.accept(std::move(*asked), answer_to({this, *what}));
+    conductor_.entrance().accept(std::move(*asked), answer_to({this, *what}));
     return compat::enqueue_result(true);
   }
   if (auto posted = compat::take_message<posted_world_request>(*what)) {
-    entrance_.accept(std::move(posted->what), std::move(*posted->reply));
+    conductor_.entrance().accept(std::move(posted->what), std::move(*posted->reply));
     return compat::enqueue_result(true);
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
-    entrance_.accept(std::move(asked->what),
-                     make_overlapped_answer(value_answer_to<enqueued>({this, *what}), states_.size()));
+    conductor_.entrance().accept(std::move(asked->what),
+                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), collectives_.size()));
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -30,24 +30,22 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < collectives_.size(); ++i)
-    watches_.add(this, collectives_[i], [this, self = plan_.locals[i].self](const caf::error& reason) {
-      state_.forbid_rebuilds("the collective actor of rank " + to_string(self) + " has ended");
-      carry_out(state_.on_fault(state_.current_epoch(), {.code = errc::abandoned,
-                                                         .text = "the collective actor of rank " + to_string(self) +
-                                                                 " ended: " + to_string(reason),
-                                                         .rank = self}));
+    watches_.add(this, collectives_[i], [this, self = conductor_.plan().locals[i].self](const caf::error& reason) {
+      conductor_.on_rank_ended(self, to_string(reason));
     });
-  carry_out(state_.begin());
+  conductor_.begin();
   return {
       // These four come here only where CAF itself had to look at them first.
       [this](world_request& asked) -> caf::result<completion> {
-        entrance_.accept(std::move(asked), take_answer(this));
+        conductor_.entrance().accept(std::move(asked), take_answer(this));
         return caf::delegated<completion>{};
       },
-      [this](posted_world_request& posted) { entrance_.accept(std::move(posted.what), std::move(*posted.reply)); },
+      [this](posted_world_request& posted) {
+        conductor_.entrance().accept(std::move(posted.what), std::move(*posted.reply));
+      },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
-        entrance_.accept(std::move(asked.what),
-                         make_overlapped_answer(take_value_answer<enqueued>(this), plan_.locals.size()));
+        conductor_.entrance().accept(std::move(asked.what),
+                                     make_overlapped_answer(take_value_answer<enqueued>(this), collectives_.size()));
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {
@@ -60,46 +58,36 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](posted_split& posted) { split(std::move(posted.what), std::move(posted.reply)); },
       [this](registration_request& asked) -> caf::result<registration_reply> {
-        register_memory(asked, take_value_answer<registration_reply>(this));
+        conductor_.register_memory(asked, take_value_answer<registration_reply>(this));
         return caf::delegated<registration_reply>{};
       },
-      [this](posted_registration& posted) { register_memory(posted.what, std::move(posted.reply)); },
+      [this](posted_registration& posted) { conductor_.register_memory(posted.what, std::move(posted.reply)); },
       [this](capture_request& asked) -> caf::result<capture_reply> {
-        capture(std::move(asked), take_value_answer<capture_reply>(this));
+        conductor_.capture(std::move(asked), take_value_answer<capture_reply>(this));
         return caf::delegated<capture_reply>{};
       },
-      [this](posted_capture& posted) { capture(std::move(posted.what), std::move(posted.reply)); },
+      [this](posted_capture& posted) { conductor_.capture(std::move(posted.what), std::move(posted.reply)); },
       [this](const credit_request& asked) -> caf::result<credit> {
-        give_credit(asked, take_value_answer<credit>(this));
+        conductor_.give_credit(asked, take_value_answer<credit>(this));
         return caf::delegated<credit>{};
       },
-      [this](posted_credit& posted) { give_credit(posted.what, std::move(posted.reply)); },
-      [this](status_query) { return state_.event(); },
-      [this](capabilities_query) { return plan_.services.able ? *plan_.services.able : capabilities{}; },
+      [this](posted_credit& posted) { conductor_.give_credit(posted.what, std::move(posted.reply)); },
+      [this](status_query) { return conductor_.event(); },
+      [this](capabilities_query) {
+        const auto& able = conductor_.plan().services.able;
+        return able ? *able : capabilities{};
+      },
       [this](subscribe& wish) {
-        compat::send(this, wish.listener, state_.event());
+        compat::send(this, wish.listener, conductor_.event());
         listeners_.push_back(std::move(wish.listener));
       },
       [this](stop_world) { stop(); },
-      [this](rank_report& report) {
-        switch (report.what) {
-          case rank_report::kind::formed: return carry_out(state_.on_formed(report.epoch, report.failure));
-          case rank_report::kind::faulted: return carry_out(state_.on_fault(report.epoch, std::move(report.failure)));
-          case rank_report::kind::closed: return carry_out(state_.on_closed(report.epoch));
-          case rank_report::kind::drained: return carry_out(state_.on_drained(report.epoch, report.failure));
-          case rank_report::kind::released: return carry_out(state_.on_released(report.epoch, report.failure));
-          case rank_report::kind::maintained: return carry_out(state_.on_maintained(report.epoch, report.failure));
-        }
-      },
-      [this](const rebuild_due& due) { carry_out(state_.on_rebuild_due(due.failed)); },
-      [this](const straggling_report& late) {
-        world_event now = state_.event();
-        now.straggling = late.report;
-        announce(now);
-      },
+      [this](rank_report& report) { conductor_.on(std::move(report)); },
+      [this](const rebuild_due& due) { conductor_.on(due); },
+      [this](straggling_report& late) { conductor_.on(std::move(late)); },
       [this](offspring_report& report) {
         offspring_.heard(report);
-        if (stopping_ && offspring_.all_stopped()) carry_out(state_.on_stop());
+        if (stopping_ && offspring_.all_stopped()) conductor_.stop();
       },
   };
 }

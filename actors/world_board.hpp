@@ -3,8 +3,8 @@
 
 #include <troupe/actors/world_event.hpp>
 #include <troupe/completion/clock.hpp>
+#include <troupe/device/condition.hpp>
 
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -25,7 +25,7 @@ public:
 
 private:
   mutable std::mutex guard_;
-  mutable std::condition_variable changed_;
+  mutable condition changed_;
   world_event latest_;
   std::vector<listener> listeners_;
 };

@@ -1,7 +1,8 @@
 /// One registration of memory under way: what its ranks' helpers make, for the pool that follows.
 #pragma once
 
-#include <troupe/actors/messages.hpp>
+#include <troupe/actors/requests.hpp>
+#include <troupe/collectives/rank_pipeline.hpp>
 
 #include <cstddef>
 #include <map>

@@ -17,6 +17,14 @@ endfunction()
 # differ, therefore.
 option(TROUPE_UNITY "Compile several files of a target at a time" OFF)
 
+# Files that a test compiles once more, with bugs planted in them (device/planted_bug.hpp): always objects of their own.
+function(troupe_plantable)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(files ${ARGN})
+  list(TRANSFORM files PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set_property(GLOBAL APPEND PROPERTY TROUPE_PLANTABLE ${files})
+endfunction()
+
 function(troupe_unity target)
   if(TROUPE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)

@@ -1,13 +1,13 @@
 #include <troupe/collectives/helper_crew.hpp>
+#include <troupe/device/condition.hpp>
 #include <troupe/device/unreturned.hpp>
+#include <troupe/device/worker.hpp>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +19,7 @@ struct job {
   std::string name;
   time_point deadline;
   helper_crew::done on_done;
-  std::thread thread;
+  worker thread;
 };
 
 } // namespace
@@ -27,14 +27,14 @@ struct job {
 /// Shared with the job threads, so that an abandoned one may return after the crew is gone.
 struct helper_crew::roster {
   std::mutex guard;
-  std::condition_variable changed;
+  condition changed;
   std::map<std::uint64_t, job> running;
-  std::vector<std::thread> finished;
+  std::vector<worker> finished;
   std::uint64_t next_key = 0;
   std::atomic<std::size_t> abandoned{0};
   bool stopping = false;
   bool over = false;
-  std::thread watchdog;
+  worker watchdog;
 
   /// The job's end of the race against its deadline.
   void finish(std::uint64_t key, error result) {
@@ -66,10 +66,7 @@ struct helper_crew::roster {
       for (const auto& [key, one] : running)
         if (one.on_done) wake = std::min(wake, one.deadline);
       if (stopping && running.empty()) break;
-      if (wake == time_point::max())
-        changed.wait(lock);
-      else
-        changed.wait_until(lock, wake);
+      changed.sleep(lock, wake);
       abandon_overdue(lock);
     }
     over = true;
@@ -85,7 +82,7 @@ struct helper_crew::roster {
 
   void abandon_overdue(std::unique_lock<std::mutex>& lock) {
     std::vector<job> overdue;
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = steady_now();
     for (auto at = running.begin(); at != running.end();) {
       job& one = at->second;
       // A job without its report is just finishing.
@@ -106,7 +103,7 @@ struct helper_crew::roster {
 };
 
 helper_crew::helper_crew(nanoseconds grace) : roster_{std::make_shared<roster>()}, grace_{grace} {
-  roster_->watchdog = std::thread{[crew = roster_] { crew->watch(); }};
+  roster_->watchdog = worker{[crew = roster_] { crew->watch(); }};
 }
 
 void helper_crew::stop() {
@@ -129,10 +126,10 @@ void helper_crew::run(std::string name, nanoseconds deadline, work task, done on
   const std::uint64_t key = roster_->next_key++;
   job& entry = roster_->running[key];
   entry.name = std::move(name);
-  entry.deadline = later(std::chrono::steady_clock::now(), deadline);
+  entry.deadline = later(steady_now(), deadline);
   entry.on_done = std::move(on_done);
   try {
-    entry.thread = std::thread{[crew = roster_, key, task = std::move(task)]() mutable {
+    entry.thread = worker{[crew = roster_, key, task = std::move(task)]() mutable {
       error result;
       try {
         task();

@@ -49,17 +49,17 @@ public:
   void run() {
     if (enter_) enter_();
     device_->api().enter_thread(device_->id());
-    auto last_work = std::chrono::steady_clock::now();
+    auto last_work = steady_now();
     auto next_check = last_work;
     bool loaded = true;
     for (;;) {
       if (run_jobs()) {
-        last_work = std::chrono::steady_clock::now();
+        last_work = steady_now();
         loaded = true;
         continue;
       }
       if (stopping_.load()) break;
-      const auto now = std::chrono::steady_clock::now();
+      const auto now = steady_now();
       if (loaded && now >= next_check) {
         loaded = run_checks();
         next_check = now + check_interval_;
@@ -80,10 +80,10 @@ public:
 
   /// Whether run() has ended, waiting for it at most this long.
   [[nodiscard]] bool wait_ended(nanoseconds at_most) {
-    const auto until = later(std::chrono::steady_clock::now(), at_most);
+    const auto until = later(steady_now(), at_most);
     for (;;) {
       if (ended_.load()) return true;
-      const auto left = until - std::chrono::steady_clock::now();
+      const auto left = until - steady_now();
       if (left <= nanoseconds{0}) return false;
       end_.park([this] { return ended_.load(); }, left);
     }
@@ -140,7 +140,7 @@ launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseco
 launcher::~launcher() {
   hand_->stop();
   // The last holder of a launcher may be a job on its own thread.
-  const bool on_own_thread = thread_.get_id() == std::this_thread::get_id();
+  const bool on_own_thread = thread_.is_current();
   if (!on_own_thread && hand_->wait_ended(stop_deadline_)) {
     thread_.join();
     return;

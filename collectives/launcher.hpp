@@ -6,10 +6,10 @@
 #include <troupe/completion/inbox.hpp>
 #include <troupe/completion/wake_signal.hpp>
 #include <troupe/device/device.hpp>
+#include <troupe/device/worker.hpp>
 
 #include <functional>
 #include <memory>
-#include <thread>
 
 namespace troupe {
 
@@ -79,7 +79,7 @@ private:
 
   nanoseconds stop_deadline_;
   std::shared_ptr<hand> hand_; ///< Shared with the thread, which may outlive the launcher when it is stuck.
-  std::thread thread_;
+  worker thread_;
 };
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
+#include <troupe/completion/latch.hpp>
 
-#include <future>
 #include <utility>
 
 namespace troupe {
@@ -82,13 +82,8 @@ void rank_pipeline::begin() {
 
 void rank_pipeline::settle() {
   where()->api().enter_thread(where()->id());
-  const auto launched = std::make_shared<std::promise<std::shared_ptr<stream>>>();
-  const auto look = [self = shared_from_this(), launched] {
-    const std::lock_guard lock{self->guard_};
-    launched->set_value(self->stream_);
-  };
-  if (!post(look)) look();
-  if (const auto line = launched->get_future().get()) line->ref().synchronize();
+  const auto line = ask_launcher([this] { return stream_; });
+  if (line) line->ref().synchronize();
   if (failed()) throw exception{mark_->why()};
 }
 
@@ -146,13 +141,25 @@ void rank_pipeline::close() {
 }
 
 std::shared_ptr<stream> rank_pipeline::take_stream() {
-  const auto taken = std::make_shared<std::promise<std::shared_ptr<stream>>>();
-  const auto take = [self = shared_from_this(), taken] {
-    const std::lock_guard lock{self->guard_};
-    taken->set_value(std::exchange(self->stream_, nullptr));
+  return ask_launcher([this] { return std::exchange(stream_, nullptr); });
+}
+
+std::shared_ptr<stream> rank_pipeline::ask_launcher(std::function<std::shared_ptr<stream>()> question) {
+  struct reply {
+    latch given;
+    std::shared_ptr<stream> line;
   };
-  if (!post(take)) take();
-  return taken->get_future().get();
+  const auto answer = std::make_shared<reply>();
+  const auto ask = [self = shared_from_this(), question = std::move(question), answer] {
+    {
+      const std::lock_guard lock{self->guard_};
+      answer->line = question();
+    }
+    answer->given.open();
+  };
+  if (!post(ask)) ask();
+  answer->given.wait();
+  return std::move(answer->line);
 }
 
 void rank_pipeline::end_staging() {

@@ -186,6 +186,8 @@ private:
   bool post(std::function<void()> work);
   /// Takes the stream from the launcher, behind any launch or check that is under way. Empty if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
+  /// What \p question about the stream says on the launcher's thread, with guard_ held.
+  [[nodiscard]] std::shared_ptr<stream> ask_launcher(std::function<std::shared_ptr<stream>()> question);
   /// Once the stream has been taken: from here on nothing of its own touches a request's buffers (BUF-1).
   void end_staging();
   void release_buffers();

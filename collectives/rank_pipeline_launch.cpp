@@ -3,6 +3,7 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/sequencing/fusion_plan.hpp>
 #include <troupe/completion/recycling.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -155,6 +156,8 @@ void rank_pipeline::launch(pipeline_call& one) {
       staging_->launch(one.what(), *peers_, *stream_, one.staged());
     else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    else if (const auto* parts = std::get_if<group>(&one.what()); parts && is_planted(planted_bug::split_group))
+      for (const operation& part : parts->parts) peers_->launch(part, *stream_);
     else
       peers_->launch(one.what(), *stream_);
     shared_event behind;

@@ -32,6 +32,8 @@ public:
   /// The room is free again when the last of them is gone. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] std::vector<buffer> allocate(std::size_t size_bytes);
 
+  /// Of the local rank at place \p local, for the communicator of a new epoch.
+  [[nodiscard]] registered_region& region(std::size_t local) const { return *regions_[local]; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
   [[nodiscard]] std::size_t free_bytes() const;
   /// As registered_region's.

@@ -1,4 +1,5 @@
 #include <troupe/completion/answer.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <utility>
 
@@ -36,6 +37,7 @@ void answer::deliver(outcome result) noexcept {
   const auto sink = std::exchange(sink_, nullptr);
   if (!sink) return;
   paid_.give_back();
+  if (is_planted(planted_bug::doubled_answer) && failure_of(result) != nullptr) sink->deliver(result);
   sink->deliver(std::move(result));
 }
 

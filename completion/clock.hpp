@@ -1,18 +1,11 @@
 /// Where deadlines read the time, so that tests and simulations can turn the hands themselves.
 #pragma once
 
+#include <troupe/device/fibers.hpp>
+
 #include <atomic>
-#include <chrono>
 
 namespace troupe {
-
-using time_point = std::chrono::steady_clock::time_point;
-using nanoseconds = std::chrono::nanoseconds;
-
-/// \p span after \p from, or the end of time: "for ever" is a deadline like any other.
-[[nodiscard]] constexpr time_point later(time_point from, nanoseconds span) noexcept {
-  return span > nanoseconds{0} && from > time_point::max() - span ? time_point::max() : from + span;
-}
 
 /// A source of time. Threads: safe from any.
 class clock {
@@ -25,10 +18,10 @@ public:
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 };
 
-/// Real time.
+/// Real time, or that of the calling thread's fibers.
 class monotonic_clock final : public clock {
 public:
-  [[nodiscard]] time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
+  [[nodiscard]] time_point now() const noexcept override { return steady_now(); }
 };
 
 /// Time that moves only when told to.

@@ -1,7 +1,9 @@
 #include <troupe/completion/poller.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <random>
 #include <utility>
 
 namespace troupe {
@@ -26,7 +28,7 @@ poller::~poller() {
 }
 
 void poller::start() {
-  if (!thread_.joinable()) thread_ = std::thread{[this] { run(); }};
+  if (!thread_.joinable()) thread_ = worker{[this] { run(); }};
 }
 
 void poller::stop() {
@@ -60,6 +62,8 @@ bool poller::step() {
 bool poller::step(const polled_list& all) {
   const time_point now = time_->now();
   bool answered = false;
+  if (is_planted(planted_bug::unseeded_choice) && std::random_device{}() % 2 == 0)
+    for (auto one = all.rbegin(); one != all.rend(); ++one) answered = (*one)->poll(now) || answered;
   for (const auto& one : all) answered = one->poll(now) || answered;
   if (answered)
     for (const auto& one : all) one->tidy();

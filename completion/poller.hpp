@@ -4,13 +4,13 @@
 #include <troupe/completion/clock.hpp>
 #include <troupe/completion/polled.hpp>
 #include <troupe/completion/wake_signal.hpp>
+#include <troupe/device/worker.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace troupe {
@@ -55,7 +55,7 @@ private:
   /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
   std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();
   std::atomic<std::uint64_t> replaced_{0}; ///< How often.
-  std::thread thread_;
+  worker thread_;
 };
 
 } // namespace troupe

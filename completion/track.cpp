@@ -1,4 +1,5 @@
 #include <troupe/completion/track.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <string>
@@ -19,10 +20,10 @@ track::track(rank self, std::unique_ptr<completion_source> source, std::shared_p
   : self_{self}, source_{std::move(source)}, mark_{std::move(mark)}, limits_{limits}, hooks_{std::move(hooks)} {}
 
 bool track::wait_idle(nanoseconds at_most) {
-  const auto until = later(std::chrono::steady_clock::now(), at_most);
+  const auto until = later(steady_now(), at_most);
   for (;;) {
     if (load() == 0) return true;
-    const auto left = until - std::chrono::steady_clock::now();
+    const auto left = until - steady_now();
     if (left <= nanoseconds{0}) return false;
     idle_.park([this] { return load() == 0; }, left);
   }
@@ -95,6 +96,12 @@ void track::fail_pending() {
   const error why = mark_->why();
   for (auto& one : pending_) {
     if (one->withdraw()) {
+      if (is_planted(planted_bug::lost_answer)) {
+        static auto* const forgotten = new std::vector<std::shared_ptr<in_flight>>;
+        forgotten->push_back(std::exchange(one, nullptr));
+        forget(1);
+        continue;
+      }
       error certain = why;
       certain.effect = effect::rejected;
       one->fail(std::move(certain));
@@ -105,7 +112,12 @@ void track::fail_pending() {
     if (one->at() == in_flight::stage::refused)
       one->fail(one->refusal());
     else
-      one->fail(with_unknown_outcome(why));
+      one->fail(is_planted(planted_bug::false_rejection) ? why : with_unknown_outcome(why));
+    if (is_planted(planted_bug::early_release)) {
+      one = nullptr;
+      forget(1);
+      continue;
+    }
     quarantine_.push_back(std::move(one));
   }
   pending_.clear();

@@ -5,12 +5,12 @@ namespace troupe {
 void wake_signal::wake() noexcept {
   const std::lock_guard lock{guard_};
   parked_.store(false);
-  wake_.notify_one();
+  wake_.notify_all();
 }
 
 void wake_signal::sleep(nanoseconds at_most) {
   std::unique_lock lock{guard_};
-  wake_.wait_until(lock, later(std::chrono::steady_clock::now(), at_most), [this] { return !parked_.load(); });
+  wake_.wait_for(lock, at_most, [this] { return !parked_.load(); });
 }
 
 } // namespace troupe

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/completion/clock.hpp>
+#include <troupe/device/condition.hpp>
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 
 namespace troupe {
@@ -41,7 +41,7 @@ private:
 
   alignas(64) std::atomic<bool> parked_{false}; ///< Shared by all who notify, and written only around a sleep.
   std::mutex guard_;
-  std::condition_variable wake_;
+  condition wake_;
 };
 
 /// Tells the core that this is a spin loop.

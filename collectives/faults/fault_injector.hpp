@@ -16,9 +16,9 @@ struct fault_place {
       0; ///< The how many-th of the backend, from 0; those that are split off count as their parent.
 };
 
-/// Asked before each call of a communicator. What a function throws is what the call throws; one that blocks is a call
-/// that hangs, until the owner of the injector ends it.
-/// Threads: those of the communicator's functions; several at a time.
+/// Asked before each call of a communicator, and told of an abort's end. What a function throws is what the call
+/// throws; one that blocks is a call that hangs, until the owner of the injector ends it. Threads: those of the
+/// communicator's functions; several at a time.
 class fault_injector {
 public:
   fault_injector() = default;
@@ -35,6 +35,7 @@ public:
   }
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
   virtual void before_abort([[maybe_unused]] const fault_place& who) {}
+  virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
 };
 

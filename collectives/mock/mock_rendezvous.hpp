@@ -4,9 +4,9 @@
 
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/mock/mock_call.hpp>
+#include <troupe/device/condition.hpp>
 #include <troupe/device/mock/mock_engine.hpp>
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -117,7 +117,7 @@ private:
 
   const unique_id id_;
   mutable std::mutex guard_;
-  std::condition_variable joined_changed_;
+  condition joined_changed_;
   std::vector<member> members_;
   bool formed_ = false;
   std::map<std::uint64_t, meeting> meetings_;

@@ -120,13 +120,13 @@ void capture_meeting::wait(lock_type& lock, const member& mine, const interrupti
     return std::ranges::all_of(members_, [](const member& one) { return one.at == stage::ended; });
   };
   while (!failure_ && !may_go()) {
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = steady_now();
     if (now >= deadline_)
       fail_locked(lateness());
     else if (error why = interrupted ? interrupted() : error{})
       fail_locked(std::move(why));
     else
-      changed_.wait_until(lock, std::min<time_point>(deadline_, now + between_looks));
+      changed_.sleep(lock, std::min<time_point>(deadline_, now + between_looks));
   }
   if (failure_) throw exception{failure_};
 }

@@ -4,8 +4,8 @@
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/signature.hpp>
 #include <troupe/completion/clock.hpp>
+#include <troupe/device/condition.hpp>
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -72,7 +72,7 @@ private:
   const time_point deadline_;
   const comparison also_;
   mutable std::mutex guard_;
-  std::condition_variable changed_;
+  condition changed_;
   std::vector<member> members_;
   std::map<transfer_key, half> alone_; ///< Transfers of which one half has come.
   error failure_;

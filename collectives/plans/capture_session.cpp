@@ -123,12 +123,12 @@ void capture_session::wait() {
       throw exception{std::move(why)};
     }
     if (!why) {
-      if (std::chrono::steady_clock::now() >= deadline_)
+      if (steady_now() >= deadline_)
         meeting_.expire();
       else if (error fault = interruption())
         meeting_.fail(std::move(fault));
     }
-    changed_.wait_for(lock, between_looks);
+    changed_.sleep(lock, steady_now() + between_looks);
   }
 }
 

@@ -5,8 +5,8 @@
 #include <troupe/collectives/plans/captured_plan.hpp>
 #include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/world_stamp.hpp>
+#include <troupe/device/condition.hpp>
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -49,7 +49,7 @@ private:
   capture_meeting meeting_;
 
   mutable std::mutex guard_;
-  std::condition_variable changed_;
+  condition changed_;
   std::vector<rank> inside_;
   std::size_t left_ = 0;
   captured_plan::content content_;

@@ -235,13 +235,13 @@ void ordered_world::add_registered(std::shared_ptr<registered_pool> pool) {
   above_->turns_.run([world = shared_from_this(), pool = std::move(pool)] { world->registered_.push_back(pool); });
 }
 
-std::shared_future<void> ordered_world::hold() {
-  const auto held = std::make_shared<std::promise<void>>();
+std::shared_ptr<latch> ordered_world::hold() {
+  const auto held = std::make_shared<latch>();
   above_->turns_.run([world = shared_from_this(), held] {
     for (const auto& one : world->ranks_) one->hold();
-    held->set_value();
+    held->open();
   });
-  return held->get_future().share();
+  return held;
 }
 
 void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
@@ -251,8 +251,8 @@ void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
   });
 }
 
-std::shared_future<void> ordered_world::close(error why) {
-  const auto closed = std::make_shared<std::promise<void>>();
+std::shared_ptr<latch> ordered_world::close(error why) {
+  const auto closed = std::make_shared<latch>();
   above_->turns_.run([world = shared_from_this(), why = std::move(why), closed] {
     arbiter& above = *world->above_;
     world->closed_ = why;
@@ -262,9 +262,9 @@ std::shared_future<void> ordered_world::close(error why) {
     world->queue_.flush_all();
     above.worlds_.erase(world->number_);
     world->registered_.clear();
-    closed->set_value();
+    closed->open();
   });
-  return closed->get_future().share();
+  return closed;
 }
 
 } // namespace troupe

@@ -6,13 +6,13 @@
 #include <troupe/collectives/sequencing/release_queue.hpp>
 #include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/sequencing/turns.hpp>
+#include <troupe/completion/latch.hpp>
 #include <troupe/completion/polled.hpp>
 #include <troupe/completion/poller.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -104,15 +104,15 @@ public:
 
   /// Requests on memory of \p pool must name the same place on every rank.
   void add_registered(std::shared_ptr<registered_pool> pool);
-  /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The future is
-  /// ready when that is so.
-  [[nodiscard]] std::shared_future<void> hold();
+  /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The latch
+  /// opens when that is so.
+  [[nodiscard]] std::shared_ptr<latch> hold();
   /// \p work runs on every rank's launcher, at one place among the operations of all worlds: what has been released
   /// goes before it. It must not throw.
   void sequence(std::function<void(rank_pipeline&)> work);
-  /// Refuses what waits for peers, and whatever comes later, with \p why; what has been released is sent on. The future
-  /// is ready when that is so.
-  std::shared_future<void> close(error why);
+  /// Refuses what waits for peers, and whatever comes later, with \p why; what has been released is sent on. The latch
+  /// opens when that is so.
+  std::shared_ptr<latch> close(error why);
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }

@@ -1,4 +1,5 @@
 #include <troupe/collectives/sequencing/sequencer_state.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 
@@ -13,7 +14,7 @@ void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) n
 }
 
 void sequencer::state::expire(time_point now, sequencing_effects& effects) {
-  if (waiting_ == 0 || now < due_) return;
+  if (waiting_ == 0 || now < due_ || is_planted(planted_bug::missed_deadline)) return;
   expired_.clear();
   straggling_.clear();
   due_ = time_point::max();

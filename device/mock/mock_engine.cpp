@@ -24,7 +24,7 @@ void mock_waker::wake() noexcept {
     const std::lock_guard lock{guard_};
     rung_ = true;
   }
-  rung_changed_.notify_one();
+  rung_changed_.notify_all();
 }
 
 void mock_waker::expect() noexcept {
@@ -69,8 +69,8 @@ mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
     throw exception{errc::invalid_argument, "a mock cannot have " + std::to_string(device_count) + " devices"};
   devices_.resize(static_cast<std::size_t>(device_count));
   if (mode_ == engine_mode::threaded)
-    thread_ = std::thread{[this] {
-      name_this_thread("troupe/mock");
+    thread_ = worker{[this] {
+      if (fibers::current() == nullptr) name_this_thread("troupe/mock");
       run();
     }};
 }

@@ -2,11 +2,12 @@
 /// a test or the simulator decides when (DET-1).
 #pragma once
 
+#include <troupe/device/condition.hpp>
 #include <troupe/device/driver.hpp>
+#include <troupe/device/worker.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -54,7 +55,7 @@ private:
   void park(std::optional<std::chrono::microseconds> at_most);
 
   std::mutex guard_;
-  std::condition_variable rung_changed_;
+  condition rung_changed_;
   bool rung_ = false;
 };
 
@@ -137,13 +138,13 @@ private:
   std::atomic<std::thread::id> runner_{};
 
   mutable std::mutex guard_; ///< Guards what follows; never held while a task runs or dies.
-  std::condition_variable finished_changed_;
+  condition finished_changed_;
   std::vector<device_state> devices_;
   std::optional<error> poison_;
   std::unordered_map<std::uint64_t, std::shared_ptr<queue>> streams_;
   std::map<std::uint64_t, std::shared_ptr<queue>> busy_; ///< Those with tasks, in order of creation.
   bool stopping_ = false;
-  std::thread thread_;
+  worker thread_;
 };
 
 } // namespace troupe

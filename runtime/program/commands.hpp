@@ -17,6 +17,7 @@ void add_doctor(CLI::App& program, action& chosen);
 void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_conform(CLI::App& program, action& chosen);
+void add_simulate(CLI::App& program, action& chosen);
 void add_stress(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

@@ -18,6 +18,7 @@ int run(int argc, char** argv) {
   troupe::program::add_config(program, chosen);
   troupe::program::add_bench(program, chosen);
   troupe::program::add_conform(program, chosen);
+  troupe::program::add_simulate(program, chosen);
   troupe::program::add_stress(program, chosen);
   try {
     program.parse(argc, argv);

@@ -25,7 +25,7 @@ struct arbiter_rig : ordering_rig {
       worlds.push_back(above->open_world(set, [this](auto report) { late.push_back(std::move(report)); }));
   }
   ~arbiter_rig() {
-    for (const auto& one : worlds) one->close({.code = errc::stopping, .text = "the test is over"}).wait();
+    for (const auto& one : worlds) one->close({.code = errc::stopping, .text = "the test is over"})->wait();
     settle();
   }
 
@@ -159,7 +159,7 @@ TEST_CASE("the poller's look tells who is missing, and how far each rank has com
 
 TEST_CASE("a held world takes requests and launches none, the same on every rank", "[collectives][sequencing]") {
   arbiter_rig one{2, 2};
-  one.worlds[0]->hold().wait();
+  one.worlds[0]->hold()->wait();
   const auto held = one.ask_all(0, 4);
   const auto other = one.ask_all(1, 5); // another world goes on
   one.settle();
@@ -181,7 +181,7 @@ TEST_CASE("a world that is closed refuses what waits for peers, and sends on wha
     for (int i = 0; i < 4; ++i) released.push_back(one.ask_all(0, 4));
     waits = one.ask(0, one.sum(0, 4));
     CHECK(one.above->load() == 3);
-    one.worlds[0]->close({.code = errc::stopping, .text = "closed"}).wait();
+    one.worlds[0]->close({.code = errc::stopping, .text = "closed"})->wait();
     CHECK(one.above->load() == 0);
     late = one.ask(1, one.sum(1, 4));
     for (const auto* log : {&waits, &late}) {

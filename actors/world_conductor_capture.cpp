@@ -1,6 +1,6 @@
 // Captured plans: asked for, captured in the order of requests, and again in a new epoch.
 // (docs/design/0020-captured-plans.md)
-#include <troupe/actors/world_actor.hpp>
+#include <troupe/actors/world_conductor.hpp>
 #include <troupe/collectives/plans/capture_session.hpp>
 
 #include <memory>
@@ -17,7 +17,7 @@ constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
 
 } // namespace
 
-void world_actor::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
+void world_conductor::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
   if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
   capture_function function = asked.function
                                   ? std::move(asked.function)
@@ -31,7 +31,7 @@ void world_actor::capture(capture_request asked, std::shared_ptr<capture_answer>
   });
 }
 
-error world_actor::objection_to(const capture_request& asked) const {
+error world_conductor::objection_to(const capture_request& asked) const {
   if (error objection = state_.maintenance_objection(asked.epoch)) return objection;
   if (!order_)
     return {.code = errc::unsupported,
@@ -59,24 +59,23 @@ error world_actor::objection_to(const capture_request& asked) const {
   return {};
 }
 
-void world_actor::capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell) {
+void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell) {
   const nanoseconds patience =
       plan->options().deadline == world_default_deadline ? plan_.deadlines.form : plan->options().deadline;
   const epoch now = state_.current_epoch();
-  const auto session = std::make_shared<capture_session>(
-      plan, order_->ranks(), world_stamp{number_, now}, later(std::chrono::steady_clock::now(), patience), registered_);
-  const auto over = [session, now, tell = std::move(tell),
-                     self = compat::weak_handle<world_inner_handle>{this}](error failure) {
+  const auto session = std::make_shared<capture_session>(plan, order_->ranks(), world_stamp{number_, now},
+                                                         later(steady_now(), patience), registered_);
+  const auto over = [session, now, tell = std::move(tell), mail = mail_](error failure) {
     if (!failure) return tell({});
     // Whoever is still in it holds its rank's launcher, and nothing more can be launched there.
     for (const rank one : session->give_up())
-      self.post(rank_report{rank_report::kind::faulted,
-                            one,
-                            now,
-                            {.code = errc::deadline_exceeded,
-                             .text = "the capture of a plan has not come back from the client's function, or "
-                                     "from a launch",
-                             .rank = one}});
+      mail->post(rank_report{rank_report::kind::faulted,
+                             one,
+                             now,
+                             {.code = errc::deadline_exceeded,
+                              .text = "the capture of a plan has not come back from the client's function, or "
+                                      "from a launch",
+                              .rank = one}});
     if (failure.code == errc::deadline_exceeded) failure = session->failure(); // it knows where each rank was
     failure.effect = effect::rejected;
     tell(failure);
@@ -90,7 +89,7 @@ void world_actor::capture_now(const std::shared_ptr<captured_plan>& plan, std::f
   order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
 }
 
-void world_actor::recapture_plans() {
+void world_conductor::recapture_plans() {
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
   // Before anything else is asked in this epoch, so that no replay comes before it. What fails is said to who replays.
   for (const auto& one : captured_)

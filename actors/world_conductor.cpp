@@ -1,0 +1,290 @@
+#include <troupe/actors/world_conductor.hpp>
+#include <troupe/collectives/solo_communicator.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::vector<rank> ranks_of(const world_plan& plan) {
+  std::vector<rank> ranks;
+  for (const local_rank& one : plan.locals) ranks.push_back(one.self);
+  return ranks;
+}
+
+std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
+  std::vector<seat> seats;
+  for (const local_rank& one : plan.locals)
+    seats.push_back({.self = one.self,
+                     .world_size = plan.world_size,
+                     .where = *one.where,
+                     .able = plan.services.able.get(),
+                     .stamp = {.world = number}});
+  return seats;
+}
+
+std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
+  std::vector<std::shared_ptr<device>> devices;
+  for (const local_rank& one : plan.locals) devices.push_back(one.where);
+  return devices;
+}
+
+std::uint64_t next_world_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+template <class... Handlers>
+struct overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+overloaded(Handlers...) -> overloaded<Handlers...>;
+
+} // namespace
+
+world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<collective_state>> states,
+                                 std::shared_ptr<world_mailbox> mail, world_shell& shell)
+  : plan_{std::move(plan)},
+    number_{next_world_number()},
+    state_{plan_.world_size, ranks_of(plan_), plan_.recovery, plan_.services.time},
+    entrance_{seats_of(plan_, number_),  devices_of(plan_), plan_.services.able,
+              plan_.deadlines.operation, plan_.pending,     {state_.admission()}},
+    states_{std::move(states)},
+    mail_{std::move(mail)},
+    shell_{shell} {}
+
+void world_conductor::begin() {
+  carry_out(state_.begin());
+}
+
+void world_conductor::on(world_note note) {
+  std::visit(overloaded{
+                 [this](rank_report& one) {
+                   switch (one.what) {
+                     case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure));
+                     case rank_report::kind::faulted:
+                       return carry_out(state_.on_fault(one.epoch, std::move(one.failure)));
+                     case rank_report::kind::closed: return carry_out(state_.on_closed(one.epoch));
+                     case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
+                     case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
+                     case rank_report::kind::maintained: return carry_out(state_.on_maintained(one.epoch, one.failure));
+                   }
+                 },
+                 [this](const rebuild_due& due) { carry_out(state_.on_rebuild_due(due.failed)); },
+                 [this](straggling_report& late) {
+                   world_event now = state_.event();
+                   now.straggling = std::move(late.report);
+                   announce(now);
+                 },
+             },
+             note);
+}
+
+void world_conductor::on_rank_ended(rank self, const std::string& reason) {
+  const std::string what = "the collective actor of rank " + to_string(self) + " has ended";
+  state_.forbid_rebuilds(what);
+  carry_out(
+      state_.on_fault(state_.current_epoch(), {.code = errc::abandoned, .text = what + ": " + reason, .rank = self}));
+}
+
+void world_conductor::stop() {
+  carry_out(state_.on_stop());
+}
+
+void world_conductor::kill(const error& why) {
+  drop_maintenance(why);
+  for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
+  for (const auto& one : pipelines_) {
+    one->fail(why);
+    plan_.helpers->run(
+        "the abort of rank " + to_string(one->self()), plan_.deadlines.abort, [one] { one->abort(); },
+        [](const error&) {});
+  }
+  close_order(why);
+  plan_.pending->close(why);
+  error refusal = why;
+  refusal.effect = effect::rejected;
+  entrance_.publish({.admission = {.refusal = std::move(refusal)}});
+  world_event last = state_.event();
+  last.phase = world_phase::stopped;
+  last.reason = why;
+  announce(last);
+}
+
+void world_conductor::let_go() {
+  plan_.services.poller->detach(*plan_.pending);
+  pipelines_.clear();
+  registered_.clear();
+  order_ = nullptr;
+}
+
+void world_conductor::carry_out(const world_effects& effects) {
+  for (const auto& effect : effects)
+    std::visit(overloaded{
+                   [this](world_effect::form) { form(); },
+                   [this](world_effect::adopt) { adopt(); },
+                   [this](const world_effect::announce& what) {
+                     publish(); // first: whoever hears that the world is ready may ask at once
+                     announce(what.event);
+                   },
+                   [this](const world_effect::close_gates& what) { close_gates(what.reason); },
+                   [this](const world_effect::fail& what) {
+                     for (const auto& one : pipelines_) one->fail(what.reason);
+                     close_order(what.reason);
+                   },
+                   [this](world_effect::abort) {
+                     on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
+                                   [](rank_pipeline& one) { one.abort(); });
+                   },
+                   [this](world_effect::retire) { retire(); },
+                   [this](world_effect::abort_retired) {
+                     if (is_planted(planted_bug::blocking_turn))
+                       for (const auto& one : retired_) one->abort();
+                     on_each(std::exchange(retired_, {}), "the abort", plan_.deadlines.abort,
+                             rank_report::kind::released, [](rank_pipeline& one) { one.abort(); });
+                   },
+                   [this](const world_effect::rebuild_after& wish) {
+                     mail_->post_after(wish.delay, rebuild_due{state_.current_epoch()});
+                   },
+                   [this](world_effect::drain) { drain(); },
+                   [this](world_effect::release) {
+                     on_every_rank("the release", plan_.deadlines.release, rank_report::kind::released,
+                                   [](rank_pipeline& one) { one.close(); });
+                   },
+                   [this](world_effect::hold) { hold(); },
+                   [this](world_effect::maintain) { do_maintenance(); },
+                   [this](world_effect::maintained) {
+                     const maintenance over = std::move(maintenance_.front());
+                     maintenance_.pop_front();
+                     over.done({});
+                   },
+                   [this](const world_effect::drop_maintenance& what) { drop_maintenance(what.reason); },
+                   [this](world_effect::resume) {
+                     for (const auto& one : pipelines_) one->resume();
+                   },
+                   [this](world_effect::leave) { shell_.leave(); },
+               },
+               effect);
+}
+
+void world_conductor::form() {
+  const epoch now = state_.current_epoch();
+  try {
+    auto ends = plan_.formed.empty() ? make_ends() : plan_.formed;
+    for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
+      const local_rank& one = plan_.locals[i];
+      pipelines_.push_back(rank_pipeline::create(
+          plan_.services, std::move(ends[i]), one.hand, now, [mail = mail_, at = one.self, now](error why) {
+            mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
+          }));
+      pipelines_.back()->belongs_to(number_);
+    }
+  } catch (...) {
+    return carry_out(state_.on_formed(now, current_error()));
+  }
+  on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming());
+  plan_.formed.clear(); // of the first epoch alone
+}
+
+world_conductor::step world_conductor::forming() const {
+  if (!plan_.formed.empty()) return [](rank_pipeline& one) { one.init_formed(); };
+  return [registered = registered_, locals = ranks_of(plan_)](rank_pipeline& one) {
+    one.init();
+    const auto local = std::ranges::find(locals, one.self()) - locals.begin();
+    for (const auto& pool : registered) one.peers().register_region(pool->region(static_cast<std::size_t>(local)));
+  };
+}
+
+std::vector<std::shared_ptr<communicator>> world_conductor::make_ends() const {
+  std::vector<std::shared_ptr<communicator>> ends;
+  const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
+  for (const local_rank& one : plan_.locals)
+    if (plan_.world_size > 1)
+      ends.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
+    else
+      ends.push_back(std::make_shared<solo_communicator>(one.where));
+  return ends;
+}
+
+void world_conductor::adopt() {
+  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
+    order_ = plan_.above->open_world(pipelines_,
+                                     [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); });
+    for (const auto& pool : registered_) order_->add_registered(pool);
+    recapture_plans();
+  }
+  plan_.pending->reopen();
+  if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
+  const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
+}
+
+void world_conductor::close_order(const error& reason) {
+  if (order_) closed_ = order_->close(reason);
+}
+
+void world_conductor::close_gates(const error& reason) {
+  publish();
+  plan_.pending->close(reason);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i]->close(reason);
+    mail_->post(rank_report{rank_report::kind::closed, plan_.locals[i].self, state_.current_epoch(), {}});
+  }
+}
+
+void world_conductor::drain() {
+  close_order(
+      {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"});
+  on_every_rank(
+      "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
+      [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
+        if (closed) closed->wait(); // what was released is on its way by then
+        if (!one.drain(limit))
+          throw exception{errc::deadline_exceeded, "work was still in flight when the world's time to drain was over"};
+      });
+}
+
+void world_conductor::announce(const world_event& event) {
+  plan_.board->publish(event);
+  shell_.announce(event);
+}
+
+void world_conductor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
+                                    const step& work) {
+  speak_for_unmade(report);
+  on_each(pipelines_, doing, deadline, report, work);
+}
+
+void world_conductor::on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
+                              const step& work) {
+  for (const auto& one : all)
+    plan_.helpers->run(
+        std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
+        [mail = mail_, report, self = one->self(), now = one->formed_in()](error failure) {
+          if (failure && !failure.rank) failure.rank = self;
+          mail->post(rank_report{report, self, now, std::move(failure)});
+        });
+}
+
+void world_conductor::speak_for_unmade(rank_report::kind report) {
+  for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
+    mail_->post(rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
+}
+
+void world_conductor::retire() {
+  speak_for_unmade(rank_report::kind::released);
+  for (auto& one : std::exchange(pipelines_, {})) retired_.push_back(std::move(one));
+  order_ = nullptr;
+}
+
+void world_conductor::publish() {
+  entrance_.publish({.admission = state_.admission(), .order = order_, .registered = registered_});
+}
+
+} // namespace troupe

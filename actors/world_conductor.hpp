@@ -1,0 +1,109 @@
+/// Carries out what a world decides: forms its ranks, opens and closes their gates, keeps its order, aborts and
+/// releases. Without CAF, so that the simulator runs the same.
+#pragma once
+
+#include <troupe/actors/collective_state.hpp>
+#include <troupe/actors/maintenance.hpp>
+#include <troupe/actors/requests.hpp>
+#include <troupe/actors/world_entrance.hpp>
+#include <troupe/actors/world_notes.hpp>
+#include <troupe/actors/world_plan.hpp>
+#include <troupe/actors/world_registration.hpp>
+#include <troupe/actors/world_shell.hpp>
+#include <troupe/actors/world_state.hpp>
+#include <troupe/completion/latch.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Shell around world_state: carries out its effects. Everything that may block runs in helpers (BLK-1).
+/// Threads: entrance() is for any; all else is called in turns, one at a time.
+class world_conductor {
+public:
+  /// \p states are what the local ranks' actors decide by, in the order of \p plan's locals. \p shell outlives it.
+  world_conductor(world_plan plan, std::vector<std::shared_ptr<collective_state>> states,
+                  std::shared_ptr<world_mailbox> mail, world_shell& shell);
+
+  void begin();
+  void on(world_note note);
+  /// The actor of the local rank \p self is no more.
+  void on_rank_ended(rank self, const std::string& reason);
+  void stop();
+  /// Nobody gives it turns any more: what would have been done in order is done at once.
+  void kill(const error& why);
+  /// Lets go of everything, after leave() or kill().
+  void let_go();
+
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply);
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
+  void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
+  /// \p work gets its turn when nothing is in flight. Only where objection_to_maintenance() is errc::none.
+  void maintain(maintenance work);
+  [[nodiscard]] error objection_to_maintenance(epoch meant_for) const {
+    return state_.maintenance_objection(meant_for);
+  }
+  [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
+
+  [[nodiscard]] world_entrance& entrance() noexcept { return entrance_; }
+  [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] world_event event() const { return state_.event(); }
+
+private:
+  using pipelines = std::vector<std::shared_ptr<rank_pipeline>>;
+  using step = std::function<void(rank_pipeline&)>;
+
+  void carry_out(const world_effects& effects);
+  void form();
+  [[nodiscard]] step forming() const;
+  [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_ends() const;
+  void adopt();
+  void close_order(const error& reason);
+  void close_gates(const error& reason);
+  void drain();
+  void announce(const world_event& event);
+  /// Tells the entrance what holds now.
+  void publish();
+  void retire();
+  /// Runs \p work on every local rank's pipeline in helpers, and posts each end.
+  void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
+  void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
+               const step& work);
+  /// Posts \p report of the local ranks whose pipelines could not even be made: they have nothing to do.
+  void speak_for_unmade(rank_report::kind report);
+
+  void hold();
+  void do_maintenance();
+  void drop_maintenance(const error& reason);
+  void enroll(const std::shared_ptr<world_registration>& made);
+
+  [[nodiscard]] error objection_to(const capture_request& asked) const;
+  /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not.
+  void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
+  void recapture_plans();
+
+  world_plan plan_;
+  const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
+  world_state state_;
+  world_entrance entrance_;
+  std::vector<std::shared_ptr<collective_state>> states_;
+  std::shared_ptr<world_mailbox> mail_;
+  world_shell& shell_;
+
+  pipelines pipelines_;
+  pipelines retired_; ///< Of failed epochs, and not told to abort.
+  std::deque<maintenance> maintenance_;
+  std::vector<std::shared_ptr<registered_pool>> registered_;
+  std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.
+  std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.
+  std::shared_ptr<latch> held_;                        ///< Opens when every pipeline holds what comes.
+  std::shared_ptr<latch> closed_;                      ///< Opens when nothing more comes out of order_.
+  bool has_served_ = false;                            ///< It has been ready once.
+};
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+/// What a world is told by its own parts.
+#pragma once
+
+#include <troupe/collectives/sequencing/absence_report.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+namespace troupe {
+
+/// From helpers and pipelines: what happened to one rank of one epoch (EPO-1).
+struct rank_report {
+  enum class kind : std::uint8_t { formed, faulted, closed, drained, released, maintained };
+  kind what = kind::formed;
+  troupe::rank rank;
+  troupe::epoch epoch;
+  error failure; ///< errc::none when it went well.
+};
+
+/// From itself: the delay before its next epoch is over.
+struct rebuild_due {
+  troupe::epoch failed;
+};
+
+/// From the arbiter: an operation's peers are late.
+struct straggling_report {
+  std::shared_ptr<const absence_report> report;
+};
+
+using world_note = std::variant<rank_report, rebuild_due, straggling_report>;
+
+} // namespace troupe

@@ -1,0 +1,143 @@
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/simulation/scenario.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Beyond this, operations whose memory grows with the square of the ranks are left out.
+constexpr int most_ranks_of_all_to_all = 64;
+
+rank draw_rank(dice& chance, int ranks) {
+  return rank{static_cast<int>(chance.below(static_cast<std::size_t>(ranks)))};
+}
+
+planned_request draw_request(dice& chance, const scenario& of, std::size_t number) {
+  constexpr std::array small{operation_kind::all_reduce, operation_kind::broadcast, operation_kind::reduce,
+                             operation_kind::barrier};
+  constexpr std::array any{operation_kind::all_reduce, operation_kind::all_reduce, operation_kind::broadcast,
+                           operation_kind::reduce,     operation_kind::all_gather, operation_kind::reduce_scatter,
+                           operation_kind::all_to_all, operation_kind::group,      operation_kind::barrier};
+  planned_request one{.number = number, .at = chance.within(of.length)};
+  if (!chance.one_in(3)) one.lane = chance.below(of.lanes);
+  one.jitter = chance.one_in(4) ? 20ms : 500us;
+  one.what = of.ranks > most_ranks_of_all_to_all ? small[chance.below(small.size())] : any[chance.below(any.size())];
+  one.count = 2 + chance.below(6);
+  one.root = draw_rank(chance, of.ranks);
+  one.deadline = chance.one_in(6) ? 5ms + chance.within(40ms) : 400ms;
+  if (!one.lane) return one;
+  if (chance.one_in(20)) one.silent = draw_rank(chance, of.ranks);
+  if (chance.one_in(25) && one.what != operation_kind::barrier) one.disagreeing = draw_rank(chance, of.ranks);
+  if (chance.one_in(15)) one.cancelling = draw_rank(chance, of.ranks);
+  return one;
+}
+
+planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
+  planned_fault one{.number = number,
+                    .kind = kinds[chance.below(kinds.size())],
+                    .at = chance.within(of.length),
+                    .where = draw_rank(chance, of.ranks),
+                    .span = 1ms + chance.within(chance.one_in(3) ? 2s : 90ms)};
+  // Formings are few: those that are to fail wait for the first after half of the run, or hit the first of all.
+  if ((one.kind == fault_kind::failed_init || one.kind == fault_kind::stuck_init) && chance.one_in(4)) one.at = 0ns;
+  return one;
+}
+
+} // namespace
+
+std::string_view to_string(fault_kind kind) noexcept {
+  switch (kind) {
+    case fault_kind::withheld: return "withheld";
+    case fault_kind::refused: return "refused";
+    case fault_kind::stuck_launch: return "stuck-launch";
+    case fault_kind::slow_rank: return "slow-rank";
+    case fault_kind::asynchronous: return "asynchronous";
+    case fault_kind::device: return "device";
+    case fault_kind::sticky: return "sticky";
+    case fault_kind::failed_init: return "failed-init";
+    case fault_kind::stuck_init: return "stuck-init";
+    case fault_kind::slow_abort: return "slow-abort";
+    case fault_kind::ended_actor: return "ended-actor";
+    case fault_kind::ended_client: return "ended-client";
+    case fault_kind::jump: return "jump";
+  }
+  return {};
+}
+
+std::string_view to_string(operation_kind kind) noexcept {
+  switch (kind) {
+    case operation_kind::all_reduce: return "all_reduce";
+    case operation_kind::broadcast: return "broadcast";
+    case operation_kind::reduce: return "reduce";
+    case operation_kind::all_gather: return "all_gather";
+    case operation_kind::reduce_scatter: return "reduce_scatter";
+    case operation_kind::all_to_all: return "all_to_all";
+    case operation_kind::group: return "group";
+    case operation_kind::barrier: return "barrier";
+  }
+  return {};
+}
+
+std::vector<fault_kind> parse_fault_kinds(std::string_view names) {
+  if (names == "all") return {all_fault_kinds.begin(), all_fault_kinds.end()};
+  if (names == "none") return {};
+  std::vector<fault_kind> kinds;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    const auto* const found = std::ranges::find(all_fault_kinds, name, [](fault_kind one) { return to_string(one); });
+    if (found == all_fault_kinds.end()) {
+      std::string text = "'" + std::string{name} + "' is no kind of fault: choose of all, none";
+      for (const fault_kind one : all_fault_kinds) text += ", " + std::string{to_string(one)};
+      throw exception{errc::invalid_argument, std::move(text)};
+    }
+    kinds.push_back(*found);
+  }
+  return kinds;
+}
+
+scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
+  dice chance{mix(seed, 1)};
+  constexpr std::array strategies{completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
+  constexpr std::array fusions{fusion::off, fusion::reproducible, fusion::free};
+  scenario made{.seed = seed,
+                .ranks = ranks,
+                .lanes = 1 + chance.below(3),
+                .strategy = strategies[chance.below(strategies.size())],
+                .fused = fusions[chance.below(fusions.size())],
+                .length = 100ms + chance.within(400ms),
+                .stops_busy = chance.one_in(4)};
+  made.recovery = {.policy = chance.one_in(6) ? recovery_policy::fail_fast : recovery_policy::keep_size,
+                   .rebuilds = 1 + chance.below(4),
+                   .window = 10s,
+                   .backoff = chance.within(20ms)};
+  const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
+  for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
+  if (!kinds.empty())
+    for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
+      made.faults.push_back(draw_fault(chance, made, kinds, i));
+  std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+  return made;
+}
+
+std::uint64_t dice::next() noexcept { // splitmix64
+  state_ += 0x9E3779B97F4A7C15U;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31U);
+}
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) noexcept {
+  dice first{a};
+  dice second{first.next() ^ b};
+  dice third{second.next() ^ c};
+  return third.next();
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,47 @@
+#include <troupe/runtime/simulation/shortening.hpp>
+#include <troupe/runtime/simulation/simulation.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+namespace {
+
+/// A schedule that is not the shortest is better than none.
+constexpr int most_plays = 400;
+
+/// Takes out runs of \p list, long ones first, as long as \p fails says that it still does. Returns whether any went.
+template <class Item, class Fails>
+bool thin_out(std::vector<Item>& list, const Fails& fails) {
+  bool any = false;
+  for (std::size_t run = std::max<std::size_t>(list.size() / 2, 1); run > 0; run /= 2)
+    for (std::size_t at = 0; at < list.size();) {
+      const auto first = list.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto last = first + static_cast<std::ptrdiff_t>(std::min(run, list.size() - at));
+      std::vector<Item> without{list.begin(), first};
+      without.insert(without.end(), last, list.end());
+      std::swap(list, without);
+      if (fails()) {
+        any = true;
+      } else {
+        std::swap(list, without);
+        at += run;
+      }
+    }
+  return any;
+}
+
+} // namespace
+
+scenario shorten(scenario failing) {
+  int plays = 0;
+  const auto fails = [&] { return ++plays <= most_plays && !simulate(failing).found.is_good(); };
+  while (plays < most_plays && (thin_out(failing.faults, fails) || thin_out(failing.requests, fails))) {
+  }
+  return failing;
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,80 @@
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/simulation/simulated_faults.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+error injected_error(errc code, rank self) {
+  return {.code = code, .text = "the simulation says so", .rank = self};
+}
+
+} // namespace
+
+simulated_faults::simulated_faults(const scenario& of, simulation_ledger& ledger, trace& log)
+  : of_{of}, ledger_{ledger}, log_{log}, chance_{mix(of.seed, 2)} {}
+
+void simulated_faults::count(const planned_fault& one) {
+  ++injected_[one.kind];
+  log_.note("fault f" + std::to_string(one.number) + " (" + std::string{to_string(one.kind)} + ", rank " +
+            to_string(one.where) + ")");
+}
+
+const planned_fault* simulated_faults::take(const fault_place& who, std::initializer_list<fault_kind> kinds) {
+  for (const planned_fault& one : of_.faults) {
+    if (one.where != who.rank || steady_now() - began_ < one.at || used_.contains(one.number)) continue;
+    if (std::ranges::find(kinds, one.kind) == kinds.end()) continue;
+    used_.insert(one.number);
+    count(one);
+    return &one;
+  }
+  return nullptr;
+}
+
+void simulated_faults::delay(nanoseconds longest) {
+  if (chance_.one_in(4)) fibers::current()->sleep(chance_.within(longest));
+}
+
+void simulated_faults::before_init(const fault_place& who) {
+  delay(5ms);
+  const planned_fault* const fault = take(who, {fault_kind::failed_init, fault_kind::stuck_init});
+  if (fault == nullptr) return;
+  if (fault->kind == fault_kind::failed_init) throw exception{injected_error(errc::communicator_failed, who.rank)};
+  fibers::current()->sleep(fault->span);
+}
+
+bool simulated_faults::before_launch(const fault_place& who, std::span<const operation* const> all) {
+  const planned_fault* const fault =
+      take(who, {fault_kind::withheld, fault_kind::refused, fault_kind::stuck_launch, fault_kind::slow_rank});
+  // It stays away: launching what comes after would be a rank that has left something out, which nothing can tell.
+  if (fault != nullptr && fault->kind == fault_kind::withheld) gone_.insert({who.formation, who.rank});
+  const bool withheld = gone_.contains({who.formation, who.rank});
+  ledger_.launched(who.formation, who.rank, all, withheld);
+  delay(300us);
+  if (fault == nullptr) return !withheld;
+  if (fault->kind == fault_kind::refused) throw exception{injected_error(errc::communicator_failed, who.rank)};
+  if (fault->kind == fault_kind::stuck_launch) fibers::current()->sleep(fault->span);
+  if (fault->kind == fault_kind::slow_rank) fibers::current()->sleep(std::min<nanoseconds>(fault->span, 20ms));
+  return !withheld;
+}
+
+void simulated_faults::before_check(const fault_place& who) {
+  if (take(who, {fault_kind::asynchronous}) != nullptr)
+    throw exception{injected_error(errc::communicator_failed, who.rank)};
+}
+
+void simulated_faults::before_abort(const fault_place& who) {
+  delay(10ms);
+  if (const planned_fault* const fault = take(who, {fault_kind::slow_abort})) fibers::current()->sleep(fault->span);
+}
+
+void simulated_faults::after_abort(const fault_place& who) {
+  ledger_.aborted(who.formation, who.rank);
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,47 @@
+/// Makes the planned faults of a simulated run happen.
+#pragma once
+
+#include <troupe/collectives/faults/fault_injector.hpp>
+#include <troupe/runtime/simulation/scenario.hpp>
+#include <troupe/runtime/simulation/simulated_trace.hpp>
+#include <troupe/runtime/simulation/simulation_ledger.hpp>
+
+#include <cstddef>
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace troupe::simulation {
+
+/// Those that lie in the communicators; the run itself sees to the others. Threads: the run's.
+class simulated_faults final : public fault_injector {
+public:
+  simulated_faults(const scenario& of, simulation_ledger& ledger, trace& log);
+
+  /// \p one has happened.
+  void count(const planned_fault& one);
+  [[nodiscard]] const std::map<fault_kind, std::size_t>& injected() const noexcept { return injected_; }
+
+  void before_init(const fault_place& who) override;
+  [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override;
+  void before_check(const fault_place& who) override;
+  void before_abort(const fault_place& who) override;
+  void after_abort(const fault_place& who) override;
+
+private:
+  /// The next planned fault of one of \p kinds that hits \p who now; it will not again.
+  [[nodiscard]] const planned_fault* take(const fault_place& who, std::initializer_list<fault_kind> kinds);
+  void delay(nanoseconds longest);
+
+  const scenario& of_;
+  simulation_ledger& ledger_;
+  trace& log_;
+  dice chance_;
+  time_point began_ = steady_now();
+  std::set<std::size_t> used_;
+  std::set<std::pair<std::uint64_t, rank>> gone_; ///< From a formation: it launches nothing there any more.
+  std::map<fault_kind, std::size_t> injected_;
+};
+
+} // namespace troupe::simulation

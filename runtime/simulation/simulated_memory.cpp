@@ -1,0 +1,194 @@
+#include <troupe/runtime/simulation/simulated_memory.hpp>
+
+#include <span>
+#include <variant>
+
+namespace troupe::simulation {
+
+namespace {
+
+constexpr std::uint64_t mark = 0xEEEEEEEEEEEEEEEEU;
+constexpr std::size_t element_bytes = sizeof(std::uint64_t);
+
+/// The mock's device memory is the host's.
+std::span<std::uint64_t> elements(std::byte* first, std::size_t count) {
+  return {reinterpret_cast<std::uint64_t*>(first), count};
+}
+
+template <class Operation>
+constexpr bool has_operands = requires(const Operation& one) {
+  one.send;
+  one.recv;
+};
+
+} // namespace
+
+class simulated_memory::watched_block final : public memory_block {
+public:
+  watched_block(std::shared_ptr<device> where, std::byte* first, std::size_t count, release_hook hook,
+                std::size_t request, rank self)
+    : memory_block{std::move(where), memory_kind::device, first, count * element_bytes},
+      hook_{std::move(hook)},
+      request_{request},
+      self_{self} {}
+  ~watched_block() override {
+    if (hook_) hook_(request_, self_);
+  }
+  void note_use(stream_ref) override {} // the storage outlives every run's work
+
+private:
+  release_hook hook_;
+  std::size_t request_;
+  rank self_;
+};
+
+simulated_memory::simulated_memory(const scenario& of, const std::vector<std::shared_ptr<device>>& devices)
+  : of_{of}, devices_{devices}, places_(devices.size()), requests_(devices.size()) {
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    const rank self{static_cast<int>(r)};
+    std::size_t total = 0;
+    for (const planned_request& one : of.requests) {
+      const shape needed = shape_of(one, self);
+      total += needed.sent + needed.received;
+    }
+    storage_.push_back(memory_pool::create(devices[r])->allocate(total * element_bytes));
+    std::byte* next = storage_.back().data();
+    const auto take = [&](std::size_t count) {
+      std::byte* const first = next;
+      next += count * element_bytes;
+      return count == 0 ? nullptr : first;
+    };
+    for (const planned_request& one : of.requests) {
+      place& mine = places_[r][one.number];
+      mine.size = shape_of(one, self);
+      mine.sent = take(mine.size.sent);
+      mine.received = take(mine.size.received);
+      for (std::size_t i = 0; i < mine.size.sent; ++i)
+        elements(mine.sent, mine.size.sent)[i] = value(one.number, self, i);
+      for (auto& element : elements(mine.received, mine.size.received)) element = mark;
+      if (mine.sent != nullptr) requests_[r][mine.sent] = one.number;
+      if (mine.received != nullptr) requests_[r][mine.received] = one.number;
+    }
+  }
+}
+
+simulated_memory::shape simulated_memory::shape_of(const planned_request& what, rank self) const {
+  const auto n = static_cast<std::size_t>(of_.ranks);
+  const bool root = self == what.root;
+  switch (what.what) {
+    case operation_kind::group:
+    case operation_kind::all_reduce: return {what.count, what.count};
+    case operation_kind::broadcast: return {root ? what.count : 0, what.count};
+    case operation_kind::reduce: return {what.count, root ? what.count : 0};
+    case operation_kind::all_gather: return {what.count, n * what.count};
+    case operation_kind::reduce_scatter: return {n * what.count, what.count};
+    case operation_kind::all_to_all: return {n * what.count, n * what.count};
+    case operation_kind::barrier: return {};
+  }
+  return {};
+}
+
+std::uint64_t simulated_memory::value(std::size_t request, rank of, std::size_t at) const noexcept {
+  return mix(of_.seed, request, static_cast<std::uint64_t>(of.value()) * 1'000'003U + at);
+}
+
+std::uint64_t simulated_memory::expected(const planned_request& what, rank self, std::size_t at) const noexcept {
+  const auto sum = [&](std::size_t element) {
+    std::uint64_t total = 0;
+    for (int r = 0; r < of_.ranks; ++r) total += value(what.number, rank{r}, element);
+    return total;
+  };
+  const auto mine = static_cast<std::size_t>(self.value()) * what.count;
+  const rank maker{static_cast<int>(at / what.count)};
+  switch (what.what) {
+    case operation_kind::group:
+    case operation_kind::all_reduce:
+    case operation_kind::reduce: return sum(at);
+    case operation_kind::broadcast: return value(what.number, what.root, at);
+    case operation_kind::all_gather: return value(what.number, maker, at % what.count);
+    case operation_kind::reduce_scatter: return sum(mine + at);
+    case operation_kind::all_to_all: return value(what.number, maker, mine + at % what.count);
+    case operation_kind::barrier: break;
+  }
+  return 0;
+}
+
+buffer simulated_memory::hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const {
+  if (first == nullptr || count == 0) return {};
+  return buffer{std::make_shared<watched_block>(devices_[static_cast<std::size_t>(self.value())], first, count, hook_,
+                                                what.number, self)};
+}
+
+operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
+  if (what.what == operation_kind::barrier) return barrier{};
+  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  const std::size_t count = what.count - (less ? 1 : 0);
+  constexpr dtype type = dtype::u64;
+  buffer sent = hand_out(what, self, mine.sent, mine.size.sent);
+  buffer received = hand_out(what, self, mine.received, mine.size.received);
+  const auto fill = [&]<class Operation>(Operation one) {
+    one.send = std::move(sent);
+    one.recv = std::move(received);
+    one.count = count;
+    one.type = type;
+    return one;
+  };
+  switch (what.what) {
+    case operation_kind::all_reduce: return fill(all_reduce{});
+    case operation_kind::broadcast: {
+      broadcast one = fill(broadcast{});
+      one.root = what.root;
+      return one;
+    }
+    case operation_kind::reduce: {
+      reduce one = fill(reduce{});
+      one.root = what.root;
+      return one;
+    }
+    case operation_kind::all_gather: return fill(all_gather{});
+    case operation_kind::reduce_scatter: return fill(reduce_scatter{});
+    case operation_kind::all_to_all: return fill(all_to_all{});
+    case operation_kind::group: {
+      group two;
+      two.parts.emplace_back(all_reduce{.send = sent, .recv = received, .count = 1, .type = type});
+      two.parts.emplace_back(all_reduce{.send = sent.slice(element_bytes, sent.size_bytes() - element_bytes),
+                                        .recv = received.slice(element_bytes, received.size_bytes() - element_bytes),
+                                        .count = count - 1,
+                                        .type = type});
+      return two;
+    }
+    case operation_kind::barrier: break;
+  }
+  return barrier{};
+}
+
+std::optional<std::size_t> simulated_memory::request_of(const operation& part, rank self) const {
+  const auto& known = requests_[static_cast<std::size_t>(self.value())];
+  return std::visit(
+      [&]<class Operation>(const Operation& one) -> std::optional<std::size_t> {
+        if constexpr (std::is_same_v<Operation, group>) {
+          if (!one.parts.empty()) return request_of(one.parts.front(), self);
+        } else if constexpr (has_operands<Operation>) {
+          const auto found = known.find(one.send.memory ? one.send.memory.data() : one.recv.memory.data());
+          if (found != known.end()) return found->second;
+        }
+        return std::nullopt;
+      },
+      part);
+}
+
+simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {
+  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  if (mine.size.received == 0) return finding::nothing;
+  const auto result = elements(mine.received, mine.size.received);
+  bool untouched = true;
+  bool right = true;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    untouched = untouched && result[i] == mark;
+    right = right && result[i] == expected(what, self, i);
+  }
+  if (right) return finding::right;
+  return untouched ? finding::untouched : finding::wrong;
+}
+
+} // namespace troupe::simulation

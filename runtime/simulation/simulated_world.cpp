@@ -1,0 +1,148 @@
+#include <troupe/collectives/faults/faulty_backend.hpp>
+#include <troupe/collectives/mock/mock_backend.hpp>
+#include <troupe/runtime/simulation/simulated_world.hpp>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Nobody spins, since that would never let time pass.
+constexpr wait_profile patience{.spin = 0ns, .nap = 500us};
+
+} // namespace
+
+simulated_machine::simulated_machine(const scenario& of)
+  : api{std::make_shared<mock_driver>(mock_options{.device_count = of.ranks})},
+    helpers{std::make_shared<helper_crew>(1s)} {
+  const auto time = std::make_shared<monotonic_clock>();
+  for (int i = 0; i < of.ranks; ++i) devices.push_back(device::open(api, device_id{i}));
+  services = {.time = time,
+              .poller = std::make_shared<poller>(time, patience),
+              .slots = std::make_shared<slot_table>(devices.front(), 64 * devices.size()),
+              .strategy = of.strategy,
+              .limits = {.launch = of.limits.launch, .hang = of.limits.hang}};
+  above =
+      std::make_shared<arbiter>(services.time, services.poller, sequencer_limits{}, fusion_limits{.mode = of.fused});
+  services.poller->attach(above);
+  services.poller->start();
+  for (const auto& one : devices)
+    launchers.push_back(std::make_shared<launcher>(one, patience, services.limits.check_interval));
+}
+
+simulated_machine::~simulated_machine() {
+  launchers.clear();
+  services.poller->stop();
+  helpers->stop();
+}
+
+class simulated_world::mailbox final : public world_mailbox, public std::enable_shared_from_this<mailbox> {
+public:
+  using turn = std::function<void(world_conductor&)>;
+
+  explicit mailbox(std::uint64_t seed) : chance_{mix(seed, 3)} {}
+
+  void post(world_note what) override {
+    put([what = std::move(what)](world_conductor& to) { to.on(what); });
+  }
+  void post_after(nanoseconds delay, world_note what) override {
+    worker{[self = shared_from_this(), delay, what = std::move(what)] {
+      fibers::current()->sleep(delay);
+      self->post(what);
+    }}.detach();
+  }
+  void put(turn next) {
+    const std::lock_guard lock{guard_};
+    if (closed_) return;
+    waiting_.push_back(std::move(next));
+    changed_.notify_all();
+  }
+  /// Nothing more comes.
+  void close() {
+    const std::lock_guard lock{guard_};
+    closed_ = true;
+    waiting_.clear();
+    changed_.notify_all();
+  }
+
+  void serve(world_conductor& to) {
+    for (;;) {
+      turn next;
+      {
+        std::unique_lock lock{guard_};
+        changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
+        if (closed_) return;
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      if (chance_.one_in(3)) fibers::current()->sleep(chance_.within(chance_.one_in(10) ? 10ms : 200us));
+      const fibers::must_not_wait in_turn; // BLK-1
+      next(to);
+    }
+  }
+
+private:
+  dice chance_;
+  std::mutex guard_;
+  condition changed_;
+  std::deque<turn> waiting_;
+  bool closed_ = false;
+};
+
+simulated_world::simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
+                                 trace& log)
+  : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
+  const auto sound = make_mock_backend();
+  world_plan plan{.world_size = of.ranks,
+                  .backend = make_faulty_backend(sound, std::move(faults)),
+                  .helpers = on.helpers,
+                  .board = board_,
+                  .services = on.services,
+                  .above = on.above,
+                  .deadlines = {.form = of.limits.form,
+                                .operation = 400ms,
+                                .drain = of.limits.drain,
+                                .release = of.limits.release,
+                                .abort = of.limits.abort},
+                  .recovery = of.recovery,
+                  .pending = std::make_shared<pending_work>(pending_limits{}, on.services.poller)};
+  plan.services.able = std::make_shared<const capabilities>(sound->examine(on.devices));
+  for (int i = 0; i < of.ranks; ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    plan.locals.push_back({rank{i}, on.devices[place], on.launchers[place]});
+    states_.push_back(std::make_shared<collective_state>(rank{i}));
+  }
+  world_shell& shell = *this;
+  conductor_ = std::make_unique<world_conductor>(std::move(plan), states_, mail_, shell);
+  turns_ = worker{[this] {
+    conductor_->begin();
+    mail_->serve(*conductor_);
+  }};
+}
+
+simulated_world::~simulated_world() {
+  mail_->close();
+  turns_.join();
+  conductor_->let_go();
+}
+
+void simulated_world::stop() {
+  mail_->put([](world_conductor& to) { to.stop(); });
+}
+
+void simulated_world::end_rank(rank self) {
+  rank_state(self).end("the simulation says so");
+  mail_->put([self](world_conductor& to) { to.on_rank_ended(self, "the simulation says so"); });
+}
+
+void simulated_world::announce(const world_event& event) {
+  if (log_.is_kept()) log_.note("world " + describe(event));
+}
+
+} // namespace troupe::simulation

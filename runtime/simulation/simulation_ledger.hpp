@@ -1,0 +1,93 @@
+/// Who was answered what in a simulated run, what each rank launched, and what of that must not be.
+#pragma once
+
+#include <troupe/completion/answer.hpp>
+#include <troupe/runtime/simulation/scenario.hpp>
+#include <troupe/runtime/simulation/simulated_memory.hpp>
+#include <troupe/runtime/simulation/simulated_trace.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// What must not be, counted.
+struct verdict {
+  std::size_t lost = 0;    ///< Requests without an answer when everything had ended (ONE-1).
+  std::size_t doubled = 0; ///< With two (ONE-1).
+  std::size_t wrong = 0;   ///< Results, orders, epochs, effects, buffers that are not as promised (the other labels).
+  std::size_t stuck = 0;   ///< Requests and worlds that did not end in time (TIM-1).
+
+  [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck == 0; }
+  verdict& operator+=(const verdict& other) noexcept;
+};
+
+/// Threads: the run's.
+class simulation_ledger {
+public:
+  simulation_ledger(const scenario& of, const simulated_memory& memory, trace& log);
+
+  /// The answer to \p what, asked in \p asked_in of the rank \p self, or of all.
+  [[nodiscard]] answer expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
+  [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
+  [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
+
+  /// \p self launches \p all together in its \p formation th communicator, or seems to: nothing is to be made of what
+  /// it is told of \p hollow launches.
+  void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
+  /// The abort of \p self's \p formation th communicator has returned.
+  void aborted(std::uint64_t formation, rank self) { aborted_.insert({formation, self}); }
+  /// Nobody holds \p self's memory of \p request any more.
+  void released(std::size_t request, rank self);
+  /// Something took too long, or for ever (TIM-1).
+  void stuck(const std::string& what) { find(verdict_.stuck, what); }
+  /// Something is not as promised.
+  void wrong(const std::string& what) { find(verdict_.wrong, what); }
+
+  /// Once everything has ended.
+  [[nodiscard]] verdict judge();
+  [[nodiscard]] const std::vector<std::string>& findings() const noexcept { return findings_; }
+
+private:
+  struct entry {
+    const planned_request* what = nullptr;
+    std::optional<rank> self{};
+    epoch asked_in{};
+    time_point at{};
+    std::size_t answers = 0;
+    std::optional<outcome> first{};
+    time_point answered_at{};
+  };
+  class sink;
+  using batch = std::vector<std::optional<std::size_t>>;
+
+  void answered(std::size_t index, outcome result);
+  void find(std::size_t& count, std::string what);
+  void judge_outcome(const entry& one);
+  void judge_memory(const entry& one, rank self);
+  void judge_place(const entry& one, rank self);
+  void judge_orders();
+  [[nodiscard]] std::string name_of(const entry& one) const;
+
+  const scenario& of_;
+  const simulated_memory& memory_;
+  trace& log_;
+  std::vector<entry> entries_;
+  std::size_t unanswered_ = 0;
+  std::map<std::uint64_t, std::vector<std::vector<batch>>> launches_;  ///< By formation, then by rank.
+  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< By request and rank.
+  std::set<std::pair<std::size_t, rank>> hollow_;
+  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formations.
+  std::map<std::size_t, const planned_request*> requests_;
+  verdict verdict_;
+  std::vector<std::string> findings_;
+};
+
+} // namespace troupe::simulation

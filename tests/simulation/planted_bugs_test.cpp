@@ -1,0 +1,98 @@
+/// Bugs that are planted in troupe itself, one for each promise: the simulator must find each. (DET-1)
+#include <troupe/device/planted_bug.hpp>
+#include <troupe/runtime/simulation/shortening.hpp>
+#include <troupe/runtime/simulation/simulation.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace simulation;
+
+constexpr std::uint64_t most_seeds = 1000;
+
+const std::vector<fault_kind> all{all_fault_kinds.begin(), all_fault_kinds.end()};
+
+/// While one lives, a bug is in the program.
+class planting {
+public:
+  explicit planting(planted_bug one) { the_planted_bug = one; }
+  planting(const planting&) = delete;
+  planting& operator=(const planting&) = delete;
+  ~planting() { the_planted_bug = planted_bug::none; }
+};
+
+/// The first scenario in which anything is wrong.
+std::optional<scenario> find_failing() {
+  for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
+    scenario one = draw_scenario(seed, 4, all);
+    if (!simulate(one).found.is_good()) return one;
+  }
+  return std::nullopt;
+}
+
+struct expectation {
+  planted_bug bug;
+  std::string_view found_as; ///< Part of what is said of it.
+};
+
+} // namespace
+
+TEST_CASE("without a planted bug nothing is found", "[simulation]") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const simulation_result result = simulate(draw_scenario(seed, 4, all));
+    INFO("seed " << seed << ": " << (result.findings.empty() ? "" : result.findings.front()));
+    REQUIRE(result.found.is_good());
+  }
+}
+
+TEST_CASE("each planted bug is found within a thousand seeds, by its name, and its schedule is made short "
+          "(ONE-1, ONE-2, ORD-1, ORD-2, GRP-1, BLK-1, BUF-1, EPO-1, TIM-1, FLT-1)",
+          "[simulation]") {
+  const auto expected = GENERATE(expectation{planted_bug::lost_answer, "not answered in time"},
+                                 expectation{planted_bug::doubled_answer, "was answered 2 times"},
+                                 expectation{planted_bug::false_rejection, "(ONE-2)"},
+                                 expectation{planted_bug::reordered_rank, "(ORD-1)"},
+                                 expectation{planted_bug::unchecked_request, "(ORD-2)"},
+                                 expectation{planted_bug::split_group, "(GRP-1)"},
+                                 expectation{planted_bug::blocking_turn, "(BLK-1)"},
+                                 expectation{planted_bug::early_release, "(BUF-1)"},
+                                 expectation{planted_bug::stale_request, "(EPO-1)"},
+                                 expectation{planted_bug::missed_deadline, "not answered in time"},
+                                 expectation{planted_bug::endless_rebuilds, "(FLT-1)"});
+  INFO("bug " << static_cast<int>(expected.bug));
+  const planting bug{expected.bug};
+  const auto failing = find_failing();
+  REQUIRE(failing);
+  const auto findings = simulate(*failing).findings;
+  INFO("seed " << failing->seed << ": " << findings.front());
+  CHECK(std::ranges::any_of(findings,
+                            [&](const std::string& one) { return one.find(expected.found_as) != std::string::npos; }));
+  const scenario few = shorten(*failing);
+  CHECK_FALSE(simulate(few).found.is_good());
+  CHECK(few.requests.size() <= failing->requests.size());
+  CHECK(few.requests.size() <= 6);
+  CHECK(few.faults.size() <= 3);
+}
+
+TEST_CASE("a choice that does not come from the seed shows in the trace (DET-1)", "[simulation]") {
+  const planting bug{planted_bug::unseeded_choice};
+  bool found = false;
+  for (std::uint64_t seed = 1; seed <= most_seeds && !found; ++seed) {
+    const scenario one = draw_scenario(seed, 4, all);
+    found = simulate(one, true).trace != simulate(one, true).trace;
+  }
+  CHECK(found);
+}
+
+} // namespace troupe::tests
