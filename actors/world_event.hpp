@@ -24,6 +24,7 @@ enum class world_phase : std::uint8_t {
 [[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
 
 struct absence_report;
+struct fault_report;
 
 /// Sent to subscribers at every change of phase, in order, and when an operation's peers are late.
 struct world_event {
@@ -34,6 +35,9 @@ struct world_event {
   error reason;                  ///< Why it failed or is rebuilt; errc::none otherwise.
   /// An operation that some ranks have asked for and others not, for longer than limits.straggling.
   std::shared_ptr<const absence_report> straggling{};
+  /// Where every rank of this process stood: of `reason`, or of a request whose deadline has passed in flight, which is
+  /// no change of phase.
+  std::shared_ptr<const fault_report> report{};
 };
 
 /// One line for people.

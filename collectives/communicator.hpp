@@ -28,6 +28,12 @@ struct split_seat {
   int world_size = 1;
 };
 
+/// What a communicator's library has to tell about a failure, for people.
+struct library_words {
+  std::string last_error{}; ///< Of the library's last error; NCCL keeps one for the process, which may be an older one.
+  std::string ask{};        ///< A command that asks the library how its communicators are, of all processes.
+};
+
 /// One rank's end of a communicator.
 ///
 /// Life: constructed (cheap) → init() → launch()… → destroy() or abort().
@@ -78,6 +84,10 @@ public:
   /// Makes \p region, which allocate_region() of this one gave, known to all ranks; all do so together, with one size,
   /// while nothing is in flight. Blocks. It stays registered until abort() or destroy().
   virtual void register_region(registered_region& region);
+
+  /// Empty where the library says nothing.
+  /// Threads: any, at any time, also while another call is stuck and after abort(). Never blocks.
+  [[nodiscard]] virtual library_words last_words() const { return {}; }
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }

@@ -64,6 +64,7 @@ public:
   void wait_also_for(const pipeline_call& other);
 
   [[nodiscard]] bool inputs_ready() const override;
+  void started() noexcept override { progress_.running.set(sketch_); }
   void succeeded() noexcept override { progress_.finished.set(sketch_); }
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 

@@ -1,4 +1,5 @@
 #include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/sequencing/compact_signature.hpp>
 #include <troupe/collectives/signature.hpp>
 
 #include <bit>
@@ -33,6 +34,17 @@ int peer_of(const T& what) noexcept {
   return 0;
 }
 
+operation_reach reach_of(const operation& what) noexcept {
+  switch (matching_of(what)) {
+    case matching::routes: return operation_reach::peers;
+    case matching::nobody: return operation_reach::itself;
+    case matching::all_ranks: break;
+  }
+  return operation_reach::all_ranks;
+}
+
+constexpr std::uint32_t reach_shift = 24; // of the nature, behind kind, type and reduction
+
 std::uint64_t two(std::uint32_t low, std::uint32_t high) noexcept {
   return low | std::uint64_t{high} << 32U;
 }
@@ -45,6 +57,7 @@ operation_sketch::operation_sketch(const operation& what, request_origin from) n
   std::visit(
       [&](const auto& one) {
         std::uint32_t nature = static_cast<std::uint32_t>(what.index());
+        nature |= static_cast<std::uint32_t>(reach_of(what)) << reach_shift;
         int tag = 0;
         if constexpr (requires { one.type; }) nature |= static_cast<std::uint32_t>(one.type) << 8U;
         if constexpr (requires { one.op; }) nature |= static_cast<std::uint32_t>(one.op) << 16U;
@@ -55,6 +68,11 @@ operation_sketch::operation_sketch(const operation& what, request_origin from) n
       what);
 }
 
+std::uint64_t operation_sketch::collectives() const noexcept {
+  const auto reach = static_cast<std::uint32_t>(words_[0]) >> reach_shift;
+  return reach == static_cast<std::uint32_t>(operation_reach::all_ranks) ? 1 : 0;
+}
+
 operation_mark operation_sketch::unpack() const {
   const auto nature = static_cast<std::uint32_t>(words_[0]);
   signature what{.kind = nature & 0xFFU,
@@ -63,7 +81,10 @@ operation_mark operation_sketch::unpack() const {
                  .count = words_[1],
                  .root = rank{static_cast<int>(static_cast<std::uint32_t>(words_[2]))},
                  .tag = static_cast<int>(words_[2] >> 32U)};
-  operation_mark made{.lane = std::bit_cast<lane>(static_cast<std::uint32_t>(words_[0] >> 32U)), .position = words_[3]};
+  operation_mark made{.lane = std::bit_cast<lane>(static_cast<std::uint32_t>(words_[0] >> 32U)),
+                      .position = words_[3],
+                      .reach = static_cast<operation_reach>(nature >> reach_shift)};
+  if (what.is_point_to_point()) made.peer = what.root;
   const std::string name{name_of_kind(what.kind)};
   const std::string count = std::to_string(what.count);
   if (name == "group")
@@ -78,22 +99,38 @@ operation_mark operation_sketch::unpack() const {
   return made;
 }
 
-void latest_sketch::set(const operation_sketch& one) noexcept {
+void latest_sketch::set(const operation_sketch& one, std::uint64_t collectives) noexcept {
   // Release on every word: whoever reads one of this writing sees that the version was odd before it.
   const std::uint64_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < words_.size(); ++i) words_[i].store(one.packed()[i], std::memory_order_release);
+  collectives_.store(collectives_.load(std::memory_order_relaxed) + collectives, std::memory_order_release);
   version_.store(version + 2, std::memory_order_release);
 }
 
-std::optional<operation_mark> latest_sketch::get() const {
+std::optional<operation_mark> latest_sketch::get(std::uint64_t& collectives) const {
   for (;;) {
     const std::uint64_t before = version_.load(std::memory_order_acquire);
     if (before == 0) return std::nullopt;
     operation_sketch::words seen{};
     for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = words_[i].load(std::memory_order_acquire);
-    if (before % 2 == 0 && version_.load(std::memory_order_relaxed) == before) return operation_sketch{seen}.unpack();
+    const std::uint64_t counted = collectives_.load(std::memory_order_acquire);
+    if (before % 2 == 0 && version_.load(std::memory_order_relaxed) == before) {
+      collectives = counted;
+      return operation_sketch{seen}.unpack();
+    }
   }
+}
+
+pipeline_progress progress_record::read(std::optional<time_point> running_since) const {
+  pipeline_progress seen;
+  // Backwards: what has finished has been launched by the time that is asked for, and so on.
+  seen.finished = finished.get(seen.collectives.finished);
+  seen.started = running_since ? running.get() : seen.finished;
+  seen.running_since = running_since;
+  seen.launched = launched.get(seen.collectives.launched);
+  seen.submitted = submitted.get(seen.collectives.submitted);
+  return seen;
 }
 
 } // namespace troupe

@@ -29,6 +29,10 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
                         [weak = made->weak_from_this()](error why) {
                           if (const auto alive = weak.lock()) alive->report(std::move(why));
                         },
+                    .on_late =
+                        [weak = made->weak_from_this()](error why) {
+                          if (const auto alive = weak.lock(); alive && alive->late_) alive->late_(std::move(why));
+                        },
                     .holds = made->progress_};
   made->track_ =
       std::make_shared<track>(made->self(), make_completion_source(shared.strategy, made->where(), shared.slots),
@@ -97,6 +101,13 @@ bool rank_pipeline::fail(error why) {
   const bool first = mark_->set(std::move(why));
   services_.poller->notify();
   return first;
+}
+
+pipeline_progress rank_pipeline::progress() const {
+  const auto launching = launching_since_.load(std::memory_order_acquire);
+  pipeline_progress seen = progress_->read(track_->running_since());
+  if (launching != 0) seen.launching_since = time_point{nanoseconds{launching}};
+  return seen;
 }
 
 bool rank_pipeline::drain(nanoseconds at_most) {

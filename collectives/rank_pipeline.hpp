@@ -103,8 +103,13 @@ public:
   /// \p hook is called on the launcher's thread after each launch. Before the first request.
   void on_launched(std::function<void()> hook) { after_launch_ = std::move(hook); }
 
-  /// How far this rank has come.
-  [[nodiscard]] pipeline_progress progress() const { return progress_->read(); }
+  /// How far this rank has come. Never waits for the launcher or the device.
+  [[nodiscard]] pipeline_progress progress() const;
+  /// What its communicator's library said last.
+  [[nodiscard]] library_words last_words() const { return peers_->last_words(); }
+  /// \p hook is called on the poller when a request's deadline has passed before its outcome, with its answer; not
+  /// again before something has finished. Before the first request.
+  void on_late(std::function<void(error)> hook) { late_ = std::move(hook); }
 
   /// From now on requests are accepted but not launched, until resume(): their deadlines run. Not counted.
   void hold();
@@ -168,6 +173,7 @@ private:
   void begin();
   void enqueue(std::shared_ptr<pipeline_job> work);
   void send(std::shared_ptr<pipeline_job> work);
+  void begin_launch(time_point now) noexcept;
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
@@ -210,6 +216,7 @@ private:
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
   std::function<void()> after_launch_;
+  std::function<void(error)> late_;
   std::atomic<std::uint64_t> unnamed_{0}; ///< Requests without origin.
   // The launcher's own.
   std::uint64_t launches_ = 0;
@@ -228,6 +235,7 @@ private:
   // Each on a cache line of its own: each has a writer of its own.
   alignas(64) std::atomic<std::size_t> submitted_{0};
   alignas(64) std::atomic<std::size_t> launched_{0};
+  std::atomic<nanoseconds::rep> launching_since_{0}; ///< 0 while no launch is under way. The launcher's, too.
 };
 
 } // namespace troupe

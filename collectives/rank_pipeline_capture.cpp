@@ -15,7 +15,10 @@ public:
   void refuse_launch(const error&) noexcept override {} // the pipeline has come to its end: who waits for it sees that
 
 private:
-  void launch(rank_pipeline& by) noexcept override { work_(by); }
+  void launch(rank_pipeline& by) noexcept override {
+    by.begin_launch(by.services_.time->now());
+    work_(by);
+  }
 
   std::function<void(rank_pipeline&)> work_;
 };

@@ -16,6 +16,12 @@ namespace {
 /// (docs/design/0024-shared-marks.md).
 constexpr std::size_t most_unmarked = 8;
 
+std::uint64_t collectives_in(const pipeline_calls& several) noexcept {
+  std::uint64_t count = 0;
+  for (const auto& one : several) count += one->sketch().collectives();
+  return count;
+}
+
 } // namespace
 
 /// Several that are launched by one call.
@@ -104,7 +110,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
   track_->expect(work->all().size());
   {
     const std::lock_guard lock{submit_guard_};
-    progress_->submitted.set(work->all().back()->sketch());
+    progress_->submitted.set(work->all().back()->sketch(), collectives_in(work->all()));
     enqueue(work);
     for (const auto& one : work->all()) track_->push(one);
   }
@@ -126,7 +132,12 @@ void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
   hand->post(std::move(work));
 }
 
+void rank_pipeline::begin_launch(time_point now) noexcept {
+  launching_since_.store(now.time_since_epoch().count(), std::memory_order_release);
+}
+
 void rank_pipeline::end_launch() {
+  launching_since_.store(0, std::memory_order_release);
   launched_.store(launched_.load(std::memory_order_relaxed) + 1);
   if (after_launch_) after_launch_();
 }
@@ -147,7 +158,10 @@ void rank_pipeline::resume() {
 }
 
 void rank_pipeline::launch(pipeline_call& one) {
-  if (mark_->failed() || !stream_ || !one.begin_launch(services_.time->now())) return;
+  if (mark_->failed() || !stream_) return;
+  const time_point began = services_.time->now();
+  if (!one.begin_launch(began)) return;
+  begin_launch(began);
   try {
     for (const event* ready : one.ready()) stream_->ref().wait(*ready);
     if (const auto* again = std::get_if<replay>(&one.what())) {
@@ -185,6 +199,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
     return;
   }
+  begin_launch(began);
   try {
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
     together_.clear();
@@ -194,7 +209,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
     shared_event behind; // one for all: all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
     const launch_place at = mark_launch(false);
-    progress_->launched.set(several.back()->sketch());
+    progress_->launched.set(several.back()->sketch(), collectives_in(several));
     if (behind)
       for (const auto& one : several)
         if (is_heard(one)) tell_of(*one, behind, at.launch);

@@ -38,6 +38,8 @@ public:
 
   /// Whether the work it waits for on the device has been reached, so that it counts as started there.
   [[nodiscard]] virtual bool inputs_ready() const = 0;
+  /// Called on the poller when it has been seen to run: most are over before anybody looks.
+  virtual void started() noexcept {}
   /// Called on the poller before the reply, also where a deadline has been answered already.
   virtual void succeeded() noexcept {}
 

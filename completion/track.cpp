@@ -29,6 +29,11 @@ bool track::wait_idle(nanoseconds at_most) {
   }
 }
 
+std::optional<time_point> track::running_since() const noexcept {
+  const auto since = running_since_.load(std::memory_order_acquire);
+  return since == 0 ? std::nullopt : std::optional{time_point{nanoseconds{since}}};
+}
+
 void track::forget(std::size_t count) noexcept {
   if (count > 0 && load_.fetch_sub(count) == count) idle_.notify();
 }
@@ -88,7 +93,11 @@ void track::tidy() noexcept {
 void track::settled(time_point now) noexcept {
   if (pending_.front()) over_.push_back(std::move(pending_.front()));
   pending_.pop_front();
-  head_started_.reset();
+  if (head_started_) { // of few: most are over before they are looked at
+    head_started_.reset();
+    running_since_.store(0, std::memory_order_release);
+  }
+  late_told_ = false;
   next_probe_ = now + limits_.quiet;
 }
 
@@ -131,10 +140,12 @@ void track::check_deadlines(time_point now) {
   for (const auto& one : pending_) {
     if (one->answered() || now < one->deadline()) continue;
     // Not withdrawn even if still queued: peers may have launched theirs, and leaving it out would break ORD-1.
-    one->fail(error{.code = errc::deadline_exceeded,
+    const error why{.code = errc::deadline_exceeded,
                     .effect = effect::unknown_outcome,
                     .text = "no outcome before the request's deadline; it stays in its place in the stream",
-                    .rank = self_});
+                    .rank = self_};
+    one->fail(why);
+    if (hooks_.on_late && !std::exchange(late_told_, true)) hooks_.on_late(why);
   }
 }
 
@@ -152,7 +163,7 @@ void track::check_health(time_point now) {
 
 std::optional<error> track::verdict_on_head(time_point now) {
   if (pending_.empty()) return std::nullopt;
-  const in_flight& head = *pending_.front();
+  in_flight& head = *pending_.front();
   const auto at = head.at();
   if (at == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
     return error{.code = errc::deadline_exceeded,
@@ -161,7 +172,10 @@ std::optional<error> track::verdict_on_head(time_point now) {
   if (at != in_flight::stage::launched) return std::nullopt;
   // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
   if (!head_started_) {
-    if (head.inputs_ready()) head_started_ = now;
+    if (!head.inputs_ready()) return std::nullopt;
+    head_started_ = now;
+    head.started();
+    running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
     return std::nullopt;
   }
   if (now - *head_started_ <= limits_.hang) return std::nullopt;

@@ -35,6 +35,8 @@ struct track_hooks {
   std::function<error()> probe;
   /// Called once, with the first fault. It decides what happens; the track goes on until its mark is set.
   std::function<void(error)> on_fault;
+  /// Called with the answer of a request whose deadline has passed; not again before something has finished.
+  std::function<void(error)> on_late{};
   /// What operations refer to until they are over: lives as long as the track.
   std::shared_ptr<const void> holds{};
 };
@@ -53,6 +55,9 @@ public:
   /// Operations without outcome, and failed ones whose buffers are still held.
   [[nodiscard]] std::size_t load() const noexcept override { return load_.load(); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }
+  /// Since when the head of the stream has been seen to run, at a look at its health; after a fault: at the fault. None
+  /// where nothing runs, or what runs has not been looked at yet.
+  [[nodiscard]] std::optional<time_point> running_since() const noexcept;
   /// Waits until the load is 0. False when \p at_most has passed first. One thread at a time.
   [[nodiscard]] bool wait_idle(nanoseconds at_most);
   /// After an abort has returned: the buffers of failed operations may go.
@@ -83,6 +88,7 @@ private:
   alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so looked at only where it matters.
   std::atomic<bool> release_{false};
   wake_signal idle_;
+  std::atomic<nanoseconds::rep> running_since_{0}; ///< head_started_ for other threads; 0 is none.
 
   // Touched by the poller alone.
   std::deque<std::shared_ptr<in_flight>, recycling_allocator<std::shared_ptr<in_flight>>> pending_;
@@ -93,6 +99,7 @@ private:
   time_point next_probe_{};
   std::optional<time_point> head_started_;
   bool fault_raised_ = false;
+  bool late_told_ = false;
 };
 
 } // namespace troupe

@@ -85,6 +85,8 @@ struct configuration {
   /// For tests and demonstrations: what makes communicators go wrong. No setting.
   std::shared_ptr<fault_injector> faults{};
   track_limits limits;
+  /// Where reports of faults are written as files; none: into the log. Made if it is not there.
+  std::optional<std::filesystem::path> report_folder;
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 
   /// The defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the environment's

@@ -7,6 +7,7 @@
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/thread_plan.hpp>
 #include <troupe/runtime/world_core.hpp>
+#include <troupe/runtime/world_log.hpp>
 
 #include <algorithm>
 #include <map>
@@ -218,9 +219,7 @@ world runtime::form_world(const world_options& options) {
   shared->pending = plan.pending;
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
-  plan.board->listen([](const world_event& event) {
-    event.reason ? log_warning(troupe::describe(event)) : log_info(troupe::describe(event));
-  });
+  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers));
   auto spawned = spawn_world(p.system, std::move(plan));
   shared->actor = world_handle{spawned.world};
   shared->collectives = std::move(spawned.collectives);

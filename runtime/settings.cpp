@@ -161,6 +161,8 @@ std::vector<setting> make_table() {
       at<duration, &c::recovery, &r::window>(recovery, "recovery.window", "in which rebuilds are counted"),
       at<duration, &c::recovery, &r::backoff>(recovery, "recovery.backoff",
                                               "before the second rebuild in the window, doubled before each later one"),
+      at<path, &c::report_folder>(recovery, "report.folder",
+                                  "for a file of each report of a fault; empty: such reports go into the log"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
       at<number<std::size_t, 0>, &c::pending, &p::operations>(

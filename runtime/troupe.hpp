@@ -17,6 +17,7 @@
 // collectives: what can be asked for.
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/dtype.hpp>
+#include <troupe/collectives/fault_report.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/part_outcomes.hpp>
 #include <troupe/collectives/plans/captured_plan.hpp>

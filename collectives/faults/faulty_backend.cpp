@@ -51,6 +51,7 @@ public:
     return real_->allocate_region(size_bytes);
   }
   void register_region(registered_region& region) override { real_->register_region(region); }
+  [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
 
 private:
   std::shared_ptr<communicator> real_;

@@ -1,5 +1,7 @@
 #include <troupe/collectives/nccl/nccl_call.hpp>
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -27,16 +29,21 @@ errc meaning_of(ncclResult_t result) noexcept {
   }
 }
 
+std::string last_error_of(const nccl_functions& nccl) {
+  constexpr std::size_t most = 1024;
+  const char* const last = nccl.get_last_error != nullptr ? nccl.get_last_error(nullptr) : nullptr;
+  std::string words{last != nullptr ? std::string(last, ::strnlen(last, most)) : std::string{}};
+  while (!words.empty() && words.back() == '\n') words.pop_back();
+  return words;
+}
+
 void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who,
                effect touched) {
   if (result == ncclSuccess) [[likely]]
     return;
   const errc code = meaning_of(result);
   std::string words = nccl.get_error_string(result);
-  // NCCL keeps one last message for the whole process; the argument only has to be there.
-  const char* last = nccl.get_last_error != nullptr ? nccl.get_last_error(nullptr) : nullptr;
-  if (last != nullptr && *last != '\0') words += std::string{"; "} + last;
-  while (!words.empty() && words.back() == '\n') words.pop_back();
+  if (const std::string last = last_error_of(nccl); !last.empty()) words += "; " + last;
   throw exception{error{.code = code,
                         // NCCL checks arguments before it does anything.
                         .effect = code == errc::invalid_argument ? effect::rejected : touched,

@@ -205,6 +205,10 @@ void nccl_communicator::register_region(registered_region& region) {
   if (window != nullptr) windows_.push_back(window);
 }
 
+library_words nccl_communicator::last_words() const {
+  return {.last_error = last_error_of(nccl_), .ask = library_->ras_command()};
+}
+
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
   const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));

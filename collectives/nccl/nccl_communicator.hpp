@@ -52,6 +52,7 @@ public:
   void split_none() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region& region) override;
+  [[nodiscard]] library_words last_words() const override;
 
 private:
   enum class phase : std::uint8_t { fresh, forming, ready, unusable, closing, ended };

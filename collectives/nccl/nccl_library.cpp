@@ -1,10 +1,12 @@
 #include <troupe/collectives/nccl/nccl_functions.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
+#include <troupe/collectives/nccl/nccl_ras.hpp>
 #include <troupe/device/error.hpp>
 
 #include <dlfcn.h>
 
 #include <array>
+#include <cstdlib>
 
 namespace troupe {
 
@@ -85,7 +87,13 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
                                        version_text(oldest_version) +
                                        " is the oldest that troupe works with: " + remedy};
   auto functions = std::make_shared<const nccl_functions>(nccl_functions::find(handle));
-  return std::make_shared<const nccl_library>(handle, path, number, std::move(functions));
+  // Now, before there are other threads that a change of the environment could meet; NCCL reads it at its first
+  // forming.
+  const char* const enabled = std::getenv("NCCL_RAS_ENABLE"); // NOLINT(concurrency-mt-unsafe)
+  const char* const address = std::getenv("NCCL_RAS_ADDR");   // NOLINT(concurrency-mt-unsafe)
+  return std::make_shared<const nccl_library>(
+      handle, path, number, std::move(functions),
+      nccl_ras_command(enabled != nullptr ? enabled : "", address != nullptr ? address : ""));
 }
 
 bool nccl_library::is_loaded(const std::optional<std::filesystem::path>& explicit_path) {

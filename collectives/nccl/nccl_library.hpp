@@ -28,8 +28,12 @@ public:
   [[nodiscard]] static bool is_loaded(const std::optional<std::filesystem::path>& explicit_path = {});
 
   nccl_library(void* handle, std::filesystem::path path, int version_number,
-               std::shared_ptr<const nccl_functions> functions)
-    : handle_{handle}, path_{std::move(path)}, version_number_{version_number}, functions_{std::move(functions)} {}
+               std::shared_ptr<const nccl_functions> functions, std::string ras_command = {})
+    : handle_{handle},
+      path_{std::move(path)},
+      version_number_{version_number},
+      functions_{std::move(functions)},
+      ras_command_{std::move(ras_command)} {}
 
   /// NCCL's own code, e.g. 22809.
   [[nodiscard]] int version_number() const noexcept { return version_number_; }
@@ -40,6 +44,8 @@ public:
   /// Whether the library has a function called \p symbol, e.g. "ncclCommShrink".
   [[nodiscard]] bool has(std::string_view symbol) const;
 
+  /// What asks this process's NCCL how its communicators are (nccl_ras.hpp).
+  [[nodiscard]] const std::string& ras_command() const noexcept { return ras_command_; }
   [[nodiscard]] const nccl_functions& functions() const noexcept { return *functions_; }
 
   /// \p number as NCCL's code for a version.
@@ -50,6 +56,7 @@ private:
   std::filesystem::path path_;
   int version_number_;
   std::shared_ptr<const nccl_functions> functions_;
+  std::string ras_command_;
 };
 
 } // namespace troupe

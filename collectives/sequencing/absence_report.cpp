@@ -10,23 +10,11 @@ namespace {
 
 constexpr std::size_t most_named = 8; // of a thousand ranks, the first few tell enough
 
-/// "rank 2", "ranks 2, 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
-std::string name_ranks(const std::vector<rank>& all) {
-  std::string text = all.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < all.size() && i < most_named; ++i) text += (i == 0 ? "" : ", ") + to_string(all[i]);
-  if (all.size() > most_named) text += " and " + std::to_string(all.size() - most_named) + " more";
-  return text;
-}
-
-std::string name_mark(const operation_mark& one) {
-  return one.what + " (lane " + one.lane.name() + ", request " + std::to_string(one.position) + ")";
-}
-
 std::string name_standing(const absence_report::standing& one) {
   std::string text = "rank " + to_string(one.rank);
-  text += one.last_asked ? " last asked for " + name_mark(*one.last_asked) : " has asked for nothing yet";
-  if (one.last_launched) text += ", launched " + name_mark(*one.last_launched);
-  if (one.last_finished) text += ", finished " + name_mark(*one.last_finished);
+  text += one.last_asked ? " last asked for " + describe(*one.last_asked) : " has asked for nothing yet";
+  if (one.last_launched) text += ", launched " + describe(*one.last_launched);
+  if (one.last_finished) text += ", finished " + describe(*one.last_finished);
   return text;
 }
 
@@ -37,6 +25,17 @@ std::vector<rank> absence_report::missing() const {
   for (const standing& one : ranks)
     if (one.participates && !one.asked) all.push_back(one.rank);
   return all;
+}
+
+std::string name_ranks(const std::vector<rank>& all) {
+  std::string text = all.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < all.size() && i < most_named; ++i) text += (i == 0 ? "" : ", ") + to_string(all[i]);
+  if (all.size() > most_named) text += " and " + std::to_string(all.size() - most_named) + " more";
+  return text;
+}
+
+std::string describe(const operation_mark& one) {
+  return one.what + " (lane " + one.lane.name() + ", request " + std::to_string(one.position) + ")";
 }
 
 std::string describe(nanoseconds span) {

@@ -284,6 +284,22 @@ TEST_CASE("abort ends an operation that a peer never joined", "[collectives][ncc
   CHECK(unreturned_count() == unreturned);
 }
 
+TEST_CASE("NCCL's last error is there at any time, also while an operation hangs and after an abort",
+          "[collectives][nccl][gpu][report]") {
+  const auto ranks = two_connected_ranks(8);
+  const buffer memory = ranks[0].pool->allocate(32);
+  ranks[0].launch(sum_in_place(memory, 8)); // and nobody joins
+  const error refused = error_of([&] {
+    ranks[0].launch(broadcast{.send = memory, .recv = memory, .count = 8, .type = dtype::f32, .root = rank{7}});
+  });
+  CHECK(refused.code == errc::invalid_argument);
+  const auto words = ranks[0].comm->last_words();
+  CHECK_THAT(words.last_error, ContainsSubstring("root"));
+  CHECK_THAT(words.ask, ContainsSubstring("ncclras"));
+  abort_all(ranks);
+  CHECK_FALSE(ranks[0].comm->last_words().last_error.empty()); // the abort may have left one of its own
+}
+
 TEST_CASE("abort ends a launch that is stuck while it connects", "[collectives][nccl][gpu]") {
   const auto ranks = two_ranks();
   form(ranks);

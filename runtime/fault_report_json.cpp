@@ -1,0 +1,138 @@
+#include <troupe/runtime/fault_report_json.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// "2026-01-31T23:59:59.123456Z", or without what separates.
+std::string utc_of(std::chrono::system_clock::time_point at, bool separated) {
+  const auto since = std::chrono::floor<std::chrono::microseconds>(at.time_since_epoch());
+  const auto whole = std::chrono::floor<std::chrono::seconds>(since);
+  const std::time_t seconds = static_cast<std::time_t>(whole.count());
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 24> date{};
+  std::strftime(date.data(), date.size(), separated ? "%Y-%m-%dT%H:%M:%S" : "%Y%m%dT%H%M%S", &parts);
+  std::array<char, 16> rest{};
+  std::snprintf(rest.data(), rest.size(), ".%06dZ", static_cast<int>((since - whole).count()));
+  return std::string{date.data()} + rest.data();
+}
+
+json text_or_null(const std::string& text) {
+  return text.empty() ? json(nullptr) : json(text);
+}
+
+template <class Number>
+json number_or_null(const std::optional<Number>& number) {
+  return number ? json(number->value()) : json(nullptr);
+}
+
+json of(const std::optional<operation_mark>& one) {
+  if (!one) return nullptr;
+  return {{"what", one->what}, {"lane", one->lane.name()}, {"request", one->position}};
+}
+
+json seconds_until(time_point taken, const std::optional<time_point>& since) {
+  if (!since) return nullptr;
+  return std::chrono::duration<double>(taken - *since).count();
+}
+
+json of(const error& why) {
+  if (!why) return nullptr;
+  json made{{"code", to_string(why.code)},
+            {"effect", why.effect == effect::rejected ? "rejected" : "unknown_outcome"},
+            {"text", why.text},
+            {"call", nullptr},
+            {"rank", number_or_null(why.rank)},
+            {"ticket", number_or_null(why.ticket)},
+            {"epoch", number_or_null(why.epoch)}};
+  if (!why.call.empty()) made["call"] = {{"name", why.call}, {"code", why.native_code}, {"text", why.native_text}};
+  return made;
+}
+
+json of(const fault_report::standing& one, time_point taken) {
+  const pipeline_progress& at = one.progress;
+  return {{"rank", one.rank.value()},
+          {"device", one.device.value()},
+          {"asked", of(at.submitted)},
+          {"launched", of(at.launched)},
+          {"started", of(at.started)},
+          {"finished", of(at.finished)},
+          {"collectives",
+           {{"asked", at.collectives.submitted},
+            {"launched", at.collectives.launched},
+            {"finished", at.collectives.finished}}},
+          {"in_flight", one.in_flight},
+          {"launching_for_s", seconds_until(taken, at.launching_since)},
+          {"running_for_s", seconds_until(taken, at.running_since)},
+          {"fault", of(one.fault)},
+          {"library_error", text_or_null(one.last_error)}};
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw exception{errc::invalid_argument, "the report of a fault cannot be written to " + path.string() + ": " + why +
+                                              ": let report.folder name a folder that may be written to"};
+}
+
+} // namespace
+
+report_stamp report_stamp::now() {
+  return {.pid = static_cast<int>(::getpid()), .at = std::chrono::system_clock::now()};
+}
+
+std::string as_json(const fault_report& report, const report_stamp& stamp, int indent) {
+  json suspects = json::array(), ranks = json::array();
+  for (const suspect& one : report.suspects)
+    suspects.push_back({{"rank", one.rank.value()}, {"why", to_string(one.why)}, {"reason", one.reason}});
+  for (const auto& one : report.ranks) ranks.push_back(of(one, report.taken));
+  const json document{{"schema", 1},
+                      {"written", utc_of(stamp.at, true)},
+                      {"pid", stamp.pid},
+                      {"world", report.world},
+                      {"epoch", report.epoch.value()},
+                      {"world_size", report.world_size},
+                      {"fault", of(report.fault)},
+                      {"suspects", suspects},
+                      {"remark", text_or_null(report.remark)},
+                      {"ranks", ranks},
+                      {"ask", report.asking}};
+  // Native texts come from elsewhere: what is no UTF-8 in them is replaced, not refused.
+  return document.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::filesystem::path write_fault_report(const std::filesystem::path& folder, const fault_report& report,
+                                         const report_stamp& stamp) {
+  const std::filesystem::path path =
+      folder / ("world" + std::to_string(report.world) + "-epoch" + to_string(report.epoch) + "-pid" +
+                std::to_string(stamp.pid) + "-" + utc_of(stamp.at, false) + ".json");
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem) refuse(path, problem.message());
+  const std::filesystem::path part = path.string() + ".part";
+  std::ofstream file{part, std::ios::binary | std::ios::trunc};
+  file << as_json(report, stamp, 2) << '\n';
+  file.close();
+  if (!file) {
+    std::filesystem::remove(part, problem);
+    refuse(path, "it could not be opened, or the disk is full");
+  }
+  std::filesystem::rename(part, path, problem);
+  if (problem) refuse(path, problem.message());
+  return path;
+}
+
+} // namespace troupe

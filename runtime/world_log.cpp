@@ -1,0 +1,49 @@
+#include <troupe/runtime/fault_report_json.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/world_log.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// A report's file is small: what takes longer is a disk that does not answer.
+constexpr std::chrono::seconds time_to_write{10};
+
+void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,
+                  helper_crew& helpers) {
+  helpers.run(
+      "writing the report of a fault", time_to_write,
+      [folder, report, stamp = report_stamp::now()] {
+        log_info("the report of a fault is in " + write_fault_report(folder, *report, stamp).string());
+      },
+      [](const error& why) {
+        if (why) log_warning(to_string(why));
+      });
+}
+
+} // namespace
+
+world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
+                                     std::shared_ptr<helper_crew> helpers) {
+  return [folder = std::move(report_folder), helpers = std::move(helpers)](const world_event& event) {
+    try {
+      if (event.reason)
+        log_warning(describe(event));
+      else if (!event.report) // which is of no change of phase
+        log_info(describe(event));
+      if (!event.report) return;
+      log_warning(describe(*event.report));
+      if (folder)
+        write_beside(*folder, event.report, *helpers);
+      else
+        log_info(as_json(*event.report, report_stamp::now()));
+    } catch (...) { // neither a report nor a log is worth a world
+      log_warning(to_string(current_error()));
+    }
+  };
+}
+
+} // namespace troupe

@@ -1,0 +1,19 @@
+/// What the log is told of a world.
+#pragma once
+
+#include <troupe/actors/world_board.hpp>
+#include <troupe/collectives/helper_crew.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+/// Logs every event: as a warning with its reason, else as information. A report is a warning for people, and JSON for
+/// programs: a file in \p report_folder, written by a helper so that no disk holds the world up, or, where there is
+/// none, information in the log. A file that cannot be written is a warning and nothing else.
+[[nodiscard]] world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
+                                                   std::shared_ptr<helper_crew> helpers);
+
+} // namespace troupe
