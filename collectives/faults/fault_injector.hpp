@@ -35,6 +35,8 @@ public:
   }
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
   virtual void before_abort([[maybe_unused]] const fault_place& who) {}
+  /// It has returned.
+  virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
 };
 

@@ -37,6 +37,7 @@ public:
   void abort() override {
     injector_->before_abort(place_);
     real_->abort();
+    injector_->after_abort(place_);
   }
   void destroy() override {
     injector_->before_destroy(place_);
