@@ -28,6 +28,11 @@ public:
   }
 
   played_fault run(const fault_kind& kind) {
+    // Requests are on their way when it happens.
+    if (!traffic_.await([](const seen_reply& one) { return one.code == errc::none; }, patience_.at_most)) {
+      result_.hung = true;
+      return result_;
+    }
     auto happened = kind.raise(scene_);
     const time_point told = monotonic_clock{}.now(); // what a fault of one request alone has ended in
     if (happened.wait_for(patience_.at_most) != std::future_status::ready) {

@@ -24,6 +24,7 @@ configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fau
   if (is_open("recovery.backoff")) settings.recovery.backoff = nanoseconds{0};
   if (is_open("limits.hang")) settings.limits.hang = 100ms;
   if (is_open("deadlines.form")) settings.deadlines.form = 3s;
+  if (is_open("log_level")) settings.log_level = "error"; // a fault that is raised is no news
   settings.faults = std::move(faults);
   check(settings);
   return settings;
