@@ -18,21 +18,32 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t count = 256;
 
+[[nodiscard]] std::vector<operation> sum_of(const std::vector<buffer>& values) {
+  std::vector<operation> parts;
+  for (const buffer& one : values) parts.emplace_back(all_reduce{.send = one, .recv = one, .count = count});
+  return parts;
+}
+
+/// The first launch of an NCCL kernel loads it, for which a rank's peers may wait longer than a hang verdict takes.
+void load_kernels(const configuration& settings) {
+  if (settings.backend == backend_choice::mock) return;
+  runtime rt{settings};
+  world where = rt.form_world();
+  REQUIRE(failure_of(where.ask(sum_of(ranked_values(where, count)))).code == errc::none);
+  where.stop();
+}
+
 /// A world of two that forms again, and what makes it go wrong.
 struct faulty_world {
   explicit faulty_world(configuration settings, nanoseconds hang = 200ms)
     : rt{prepared(std::move(settings), hang, faults)}, where{rt.form_world()}, values{ranked_values(where, count)} {
-    serve(); // an NCCL kernel is loaded by its first launch
+    serve();
   }
   faulty_world(const faulty_world&) = delete;
   faulty_world& operator=(const faulty_world&) = delete;
   ~faulty_world() { faults->release(); }
 
-  [[nodiscard]] std::future<completion> ask() {
-    std::vector<operation> parts;
-    for (const buffer& one : values) parts.emplace_back(all_reduce{.send = one, .recv = one, .count = count});
-    return where.ask(std::move(parts));
-  }
+  [[nodiscard]] std::future<completion> ask() { return where.ask(sum_of(values)); }
 
   /// Fresh values are added up. Those of a request with unknown outcome may be written to until it has been aborted.
   void serve() {
@@ -73,6 +84,7 @@ struct faulty_world {
 
 private:
   static configuration prepared(configuration settings, nanoseconds hang, std::shared_ptr<fault_injector> faults) {
+    load_kernels(settings);
     settings.recovery.policy = recovery_policy::keep_size;
     settings.recovery.backoff = 1ms;
     settings.limits.hang = hang;

@@ -113,11 +113,11 @@ TEST_CASE("every member of a configuration but its position and its faults is a 
   constexpr std::size_t nested =
       9; // sequencing, pending, fusion, host_staging, deadlines, recovery, limits, nccl, nccl_environment
   constexpr std::size_t position = 1, faults = 1;
-  CHECK(all_settings().size() == member_count<configuration>() - position - faults - nested + member_count<world_deadlines>() +
-                                     member_count<track_limits>() + member_count<nccl_options>() +
-                                     member_count<nccl_environment>() + member_count<staging_limits>() +
-                                     member_count<fusion_limits>() + member_count<sequencer_limits>() +
-                                     member_count<pending_limits>() + member_count<recovery_terms>());
+  CHECK(all_settings().size() ==
+        member_count<configuration>() - position - faults - nested + member_count<world_deadlines>() +
+            member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
+            member_count<staging_limits>() + member_count<fusion_limits>() + member_count<sequencer_limits>() +
+            member_count<pending_limits>() + member_count<recovery_terms>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
