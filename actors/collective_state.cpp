@@ -34,7 +34,8 @@ void collective_state::close(error reason) {
 
 void collective_state::accept(rank_request asked, answer reply, std::uint64_t client) noexcept {
   try {
-    const terms& now = terms_.get();
+    const auto reading = terms_.read();
+    const terms& now = *reading;
     error objection = objection_to(asked, now);
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
@@ -62,11 +63,13 @@ error collective_state::charge(const rank_request& asked, const terms& now, answ
 }
 
 void collective_state::cancel(const cancel_request& wish) {
-  if (const auto& order = terms_.get().order) order->cancel(self_, wish.lane, wish.position);
+  const auto now = terms_.read();
+  if (now->order) now->order->cancel(self_, wish.lane, wish.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
-  if (const auto& order = terms_.get().order) order->withdraw(self_, client, why);
+  const auto now = terms_.read();
+  if (now->order) now->order->withdraw(self_, client, why);
 }
 
 error collective_state::objection_to(const rank_request& asked, const terms& now) {

@@ -1,7 +1,11 @@
 /// A value that is replaced now and then and read all the time, without waiting for anybody.
 #pragma once
 
+#include <troupe/actors/reading.hpp>
+
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -9,12 +13,28 @@
 
 namespace troupe {
 
-/// Earlier values live on until the end, since somebody may be reading them: it is for what changes a few times.
+/// Earlier values go when nobody reads them any more: looked at when the next one comes, and at the end.
 /// Threads: safe from any.
 template <class Value>
 class published {
 public:
+  /// A value that stays as long as this does, on the thread that has made it; the last made goes first.
+  class reading {
+  public:
+    explicit reading(const published& from) : value_{place_.hold(from.latest_)} {}
+    [[nodiscard]] const Value& operator*() const noexcept { return *value_; }
+    [[nodiscard]] const Value* operator->() const noexcept { return value_; }
+
+  private:
+    reading_place place_;
+    const Value* value_;
+  };
+
   explicit published(Value first) { set(std::move(first)); }
+  published(const published&) = delete;
+  published& operator=(const published&) = delete;
+  /// Nobody reads it any more.
+  ~published() = default;
 
   void set(Value next) {
     change([&](Value& latest) { latest = std::move(next); });
@@ -22,17 +42,24 @@ public:
   /// Publishes what \p make does to a copy of the latest value.
   template <class Make>
   void change(Make make) {
+    values gone; // their ends may take long: outside the lock
     const std::lock_guard lock{guard_};
     auto next = all_.empty() ? std::make_unique<Value>() : std::make_unique<Value>(*all_.back());
     make(*next);
     all_.push_back(std::move(next));
-    latest_.store(all_.back().get(), std::memory_order_release);
+    latest_.store(all_.back().get());
+    const auto first_gone = std::stable_partition(all_.begin(), all_.end() - 1,
+                                                  [](const auto& one) { return reading_place::is_read(one.get()); });
+    std::move(first_gone, all_.end() - 1, std::back_inserter(gone));
+    all_.erase(first_gone, all_.end() - 1);
   }
-  [[nodiscard]] const Value& get() const noexcept { return *latest_.load(std::memory_order_acquire); }
+  [[nodiscard]] reading read() const { return reading{*this}; }
 
 private:
+  using values = std::vector<std::unique_ptr<const Value>>;
+
   std::mutex guard_; ///< Of those who change it.
-  std::vector<std::unique_ptr<const Value>> all_;
+  values all_;       ///< The latest is the last.
   std::atomic<const Value*> latest_{nullptr};
 };
 

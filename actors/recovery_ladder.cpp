@@ -54,6 +54,14 @@ std::string_view to_string(recovery_rung rung) noexcept {
   return {};
 }
 
+recovery_rung parse_first_rung(std::string_view name) {
+  for (const recovery_rung one : {recovery_rung::form_beside, recovery_rung::abort_first})
+    if (name == to_string(one)) return one;
+  throw exception{errc::invalid_argument, "'" + std::string{name} +
+                                              "' is nothing that a recovery begins with: choose one of form_beside, "
+                                              "abort_first"};
+}
+
 nanoseconds total_backoff(const recovery_terms& terms) noexcept {
   nanoseconds sum{0};
   for (std::size_t before = 0; before < terms.rebuilds && sum < terms.window; ++before)
@@ -64,6 +72,8 @@ nanoseconds total_backoff(const recovery_terms& terms) noexcept {
 void check(const recovery_terms& terms) {
   const auto refuse = [](std::string text) { throw exception{errc::invalid_argument, std::move(text)}; };
   if (to_string(terms.policy).empty()) refuse("recovery.policy is none of fail_fast, keep_size");
+  if (terms.first_rung != recovery_rung::form_beside && terms.first_rung != recovery_rung::abort_first)
+    refuse("recovery.first_rung is none of form_beside, abort_first");
   if (terms.rebuilds == 0)
     refuse("recovery.rebuilds is 0: set recovery.policy to fail_fast for a world that ends with its first fault");
   if (terms.window <= nanoseconds{0}) refuse("recovery.window must be longer than 0");
@@ -87,7 +97,7 @@ recovery_step recovery_ladder::on_fault(const error& why, time_point now, bool w
     return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
   const std::size_t before = rebuilds_.size();
   rebuilds_.push_back(now);
-  return {.rung = while_rebuilding ? recovery_rung::abort_first : recovery_rung::form_beside,
+  return {.rung = while_rebuilding ? recovery_rung::abort_first : terms_.first_rung,
           .delay = backoff_before(terms_, before)};
 }
 

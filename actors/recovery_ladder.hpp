@@ -21,21 +21,6 @@ enum class recovery_policy : std::uint8_t {
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] recovery_policy parse_recovery_policy(std::string_view name);
 
-struct recovery_terms {
-  recovery_policy policy = recovery_policy::fail_fast;
-  /// Rebuilds within `window`; the world fails closed at the fault after them.
-  std::size_t rebuilds = 3;
-  nanoseconds window{std::chrono::minutes{10}};
-  /// Before the second rebuild in the window, twice as much before each later one; the first is made at once.
-  nanoseconds backoff{std::chrono::milliseconds{100}};
-};
-
-/// What the rebuilds of one window wait for in all.
-[[nodiscard]] nanoseconds total_backoff(const recovery_terms& terms) noexcept;
-/// Errors: invalid_argument, with the arithmetic, for terms under which the budget would never be used up, or never be
-/// there.
-void check(const recovery_terms& terms);
-
 /// The rungs, cheapest first.
 enum class recovery_rung : std::uint8_t {
   form_beside, ///< New communicators are formed while the failed ones still hang; those are aborted afterwards.
@@ -43,6 +28,25 @@ enum class recovery_rung : std::uint8_t {
   give_up,     ///< The world fails closed.
 };
 [[nodiscard]] std::string_view to_string(recovery_rung rung) noexcept;
+/// form_beside or abort_first: what a recovery may begin with. Errors: invalid_argument, naming the choices.
+[[nodiscard]] recovery_rung parse_first_rung(std::string_view name);
+
+struct recovery_terms {
+  recovery_policy policy = recovery_policy::fail_fast;
+  /// Rebuilds within `window`; the world fails closed at the fault after them.
+  std::size_t rebuilds = 3;
+  nanoseconds window{std::chrono::minutes{10}};
+  /// Before the second rebuild in the window, twice as much before each later one; the first is made at once.
+  nanoseconds backoff{std::chrono::milliseconds{100}};
+  /// form_beside or abort_first; what fails while it forms is aborted first in any case.
+  recovery_rung first_rung = recovery_rung::form_beside;
+};
+
+/// What the rebuilds of one window wait for in all.
+[[nodiscard]] nanoseconds total_backoff(const recovery_terms& terms) noexcept;
+/// Errors: invalid_argument, with the arithmetic, for terms under which the budget would never be used up, or never be
+/// there.
+void check(const recovery_terms& terms);
 
 struct recovery_step {
   recovery_rung rung = recovery_rung::give_up;

@@ -65,7 +65,10 @@ void world_conductor::begin() {
 void world_conductor::on(world_note note) {
   std::visit(overloaded{
                  [this](rank_report& one) {
+                   if (one.what == rank_report::kind::late) return tell_of_late(one);
+                   if (one.failure) take_report(one.epoch, one.failure);
                    switch (one.what) {
+                     case rank_report::kind::late: break;
                      case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure));
                      case rank_report::kind::faulted:
                        return carry_out(state_.on_fault(one.epoch, std::move(one.failure)));
@@ -88,8 +91,9 @@ void world_conductor::on(world_note note) {
 void world_conductor::on_rank_ended(rank self, const std::string& reason) {
   const std::string what = "the collective actor of rank " + to_string(self) + " has ended";
   state_.forbid_rebuilds(what);
-  carry_out(
-      state_.on_fault(state_.current_epoch(), {.code = errc::abandoned, .text = what + ": " + reason, .rank = self}));
+  error why{.code = errc::abandoned, .text = what + ": " + reason, .rank = self};
+  take_report(state_.current_epoch(), why);
+  carry_out(state_.on_fault(state_.current_epoch(), std::move(why)));
 }
 
 void world_conductor::stop() {
@@ -183,6 +187,9 @@ void world_conductor::form() {
             mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
       pipelines_.back()->belongs_to(number_);
+      pipelines_.back()->on_late([mail = mail_, at = one.self, now](error why) {
+        mail->post(rank_report{rank_report::kind::late, at, now, std::move(why)});
+      });
     }
   } catch (...) {
     return carry_out(state_.on_formed(now, current_error()));
@@ -250,7 +257,22 @@ void world_conductor::drain() {
       });
 }
 
-void world_conductor::announce(const world_event& event) {
+void world_conductor::take_report(epoch of, const error& why) {
+  if (of != state_.current_epoch() || reported_ >= of) return;
+  reported_ = of;
+  report_ = take_fault_report({why, number_, of, plan_.world_size}, pipelines_, plan_.services.time->now());
+}
+
+void world_conductor::tell_of_late(const rank_report& one) {
+  if (one.epoch != state_.current_epoch()) return;
+  world_event now = state_.event();
+  now.report =
+      take_fault_report({one.failure, number_, one.epoch, plan_.world_size}, pipelines_, plan_.services.time->now());
+  announce(std::move(now));
+}
+
+void world_conductor::announce(world_event event) {
+  if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.board->publish(event);
   shell_.announce(event);
 }

@@ -11,6 +11,7 @@
 #include <troupe/actors/world_registration.hpp>
 #include <troupe/actors/world_shell.hpp>
 #include <troupe/actors/world_state.hpp>
+#include <troupe/collectives/fault_report.hpp>
 #include <troupe/completion/latch.hpp>
 
 #include <cstdint>
@@ -66,7 +67,11 @@ private:
   void close_order(const error& reason);
   void close_gates(const error& reason);
   void drain();
-  void announce(const world_event& event);
+  void announce(world_event event);
+  /// Of the first failure of an epoch: taken before the ranks are failed for it.
+  void take_report(epoch of, const error& why);
+  /// A request's deadline has passed; nothing has failed, so far.
+  void tell_of_late(const rank_report& one);
   /// Tells the entrance what holds now.
   void publish();
   void retire();
@@ -103,6 +108,8 @@ private:
   std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.
   std::shared_ptr<latch> held_;                        ///< Opens when every pipeline holds what comes.
   std::shared_ptr<latch> closed_;                      ///< Opens when nothing more comes out of order_.
+  std::shared_ptr<const fault_report> report_;         ///< To go with the next event that has a reason.
+  epoch reported_{0};                                  ///< The latest epoch that a report was taken of.
   bool has_served_ = false;                            ///< It has been ready once.
 };
 

@@ -18,7 +18,8 @@ world_entrance::world_entrance(std::vector<seat> seats, std::vector<std::shared_
 
 void world_entrance::accept(world_request asked, answer reply) noexcept {
   try {
-    const terms& now = terms_.get();
+    const auto reading = terms_.read();
+    const terms& now = *reading;
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
     if (error objection = admit(asked, now, reply)) {
       objection.ticket = name;

@@ -40,7 +40,7 @@ public:
   /// Why not, or counts it among what is pending.
   [[nodiscard]] error admit(const world_request& asked, const terms& now, answer& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
-    return objection_to(parts, terms_.get());
+    return objection_to(parts, *terms_.read());
   }
 
 private:

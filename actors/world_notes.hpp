@@ -13,7 +13,15 @@ namespace troupe {
 
 /// From helpers and pipelines: what happened to one rank of one epoch (EPO-1).
 struct rank_report {
-  enum class kind : std::uint8_t { formed, faulted, closed, drained, released, maintained };
+  enum class kind : std::uint8_t {
+    formed,
+    faulted,
+    late, ///< A request has no outcome at its deadline: nothing has failed.
+    closed,
+    drained,
+    released,
+    maintained
+  };
   kind what = kind::formed;
   troupe::rank rank;
   troupe::epoch epoch;

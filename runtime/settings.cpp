@@ -163,6 +163,9 @@ std::vector<setting> make_table() {
                                               "before the second rebuild in the window, doubled before each later one"),
       at<path, &c::report_folder>(recovery, "report.folder",
                                   "for a file of each report of a fault; empty: such reports go into the log"),
+      at<named<parse_first_rung>, &c::recovery, &r::first_rung>(
+          recovery, "recovery.first_rung",
+          "of a recovery: form_beside (what failed is aborted afterwards) or abort_first"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
       at<number<std::size_t, 0>, &c::pending, &p::operations>(

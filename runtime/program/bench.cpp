@@ -19,6 +19,7 @@ void add_bench(CLI::App& program, action& chosen) {
   add_idle_bench(*bench, chosen);
   add_corun_bench(*bench, chosen);
   add_plan_bench(*bench, chosen);
+  add_recovery_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

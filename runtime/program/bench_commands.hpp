@@ -17,5 +17,6 @@ void add_rate_bench(CLI::App& bench, action& chosen);
 void add_idle_bench(CLI::App& bench, action& chosen);
 void add_corun_bench(CLI::App& bench, action& chosen);
 void add_plan_bench(CLI::App& bench, action& chosen);
+void add_recovery_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

@@ -2,6 +2,8 @@
 
 #include "commands.hpp"
 #include "demo_clients.hpp"
+#include "demo_fault.hpp"
+#include "fault_kinds.hpp"
 #include "runtime_options.hpp"
 
 #include <troupe/runtime/runtime.hpp>
@@ -12,6 +14,7 @@
 #include <cstdio>
 #include <latch>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,6 +28,7 @@ struct demo_options {
   std::size_t requests = 10'000;
   std::size_t batch = 16;
   std::size_t count = 1'024;
+  std::string fault{};
 };
 
 /// Runs the tasks at the same time: those at even positions by actors, those at odd ones by threads.
@@ -46,6 +50,7 @@ void set_seed(client_task& task, std::uint64_t seed) {
 }
 
 int run(const demo_options& options) {
+  if (!options.fault.empty()) return run_fault_demo(options.fault, options.runtime.gathered());
   const auto began = std::chrono::steady_clock::now();
   runtime rt{options.runtime.settings()};
   world where = rt.form_world();
@@ -101,6 +106,8 @@ void add_demo(CLI::App& program, action& chosen) {
   command->add_option("--count", options->count, "largest number of elements")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--fault", options->fault,
+                      "instead, raise a fault of this kind and show the recovery: " + fault_kind_names());
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

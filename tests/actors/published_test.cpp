@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,19 +13,46 @@ namespace troupe::tests {
 
 TEST_CASE("a reader sees the latest value whole, and what it holds stays as it was", "[actors]") {
   published<std::pair<int, int>> value{{1, 1}};
-  const auto& first = value.get();
+  const auto first = value.read();
   std::vector<std::jthread> writers;
   for (int w = 0; w < 2; ++w)
     writers.emplace_back([&value] {
       for (int i = 0; i < 200; ++i) value.change([](auto& pair) { pair = {pair.first + 1, pair.second + 1}; });
     });
   bool whole = true;
-  while (value.get().first < 401) whole = whole && value.get().first <= 401 && value.get().first > 0;
-  for (int i = 0; i < 1000; ++i) whole = whole && value.get().first == value.get().second;
+  for (int latest = 0; latest < 401;) {
+    const auto now = value.read();
+    latest = now->first;
+    whole = whole && now->first == now->second && now->first > 0 && now->first <= 401;
+  }
   CHECK(whole);
-  CHECK(first == std::pair{1, 1});
+  CHECK(*first == std::pair{1, 1});
   value.set({7, 8});
-  CHECK(value.get() == std::pair{7, 8});
+  CHECK(*value.read() == std::pair{7, 8});
+}
+
+TEST_CASE("what is published goes when the next has come and nobody reads it", "[actors]") {
+  const auto held = std::make_shared<int>(1);
+  published<std::shared_ptr<int>> value{held};
+  CHECK(held.use_count() == 2);
+  {
+    const auto reading = value.read();
+    value.set(nullptr);
+    CHECK(*reading == held);
+    CHECK(held.use_count() == 2);
+  }
+  value.set(nullptr);
+  CHECK(held.use_count() == 1);
+}
+
+TEST_CASE("readers may read deeper than there are places", "[actors]") {
+  published<int> value{3};
+  std::vector<std::unique_ptr<published<int>::reading>> readings;
+  for (int i = 0; i < 40; ++i) readings.push_back(std::make_unique<published<int>::reading>(value));
+  value.set(4);
+  for (const auto& one : readings) CHECK(**one == 3);
+  while (!readings.empty()) readings.pop_back();
+  CHECK(*value.read() == 4);
 }
 
 TEST_CASE("a client is new once, and again after it was removed", "[actors]") {

@@ -45,6 +45,14 @@ TEST_CASE("what fails while it is rebuilt is aborted before the next try", "[act
   CHECK(ladder.on_fault(some_fault, start, true).rung == recovery_rung::abort_first);
 }
 
+TEST_CASE("a recovery begins with the rung that was chosen", "[actors]") {
+  recovery_terms terms = three_in_a_minute();
+  terms.first_rung = recovery_rung::abort_first;
+  recovery_ladder ladder{terms};
+  CHECK(ladder.on_fault(some_fault, start, false).rung == recovery_rung::abort_first);
+  CHECK(ladder.on_fault(some_fault, start, true).rung == recovery_rung::abort_first);
+}
+
 TEST_CASE("a poisoned process and what cannot come back are not rebuilt, and it is said why", "[actors]") {
   recovery_ladder ladder{three_in_a_minute()};
   error sticky = some_fault;
@@ -77,6 +85,12 @@ TEST_CASE("terms that contradict each other are refused with the arithmetic", "[
   SECTION("one wait that is most of the window") {
     terms.backoff = 31s;
     CHECK_THROWS_WITH(check(terms), ContainsSubstring("more than half of recovery.window (60000 ms)"));
+  }
+  SECTION("a rung that none begins with") {
+    terms.first_rung = recovery_rung::give_up;
+    CHECK_THROWS_WITH(check(terms), ContainsSubstring("recovery.first_rung is none of form_beside, abort_first"));
+    CHECK(parse_first_rung("abort_first") == recovery_rung::abort_first);
+    CHECK_THROWS_WITH(parse_first_rung("give_up"), ContainsSubstring("choose one of form_beside, abort_first"));
   }
   SECTION("a name that there is not") {
     CHECK(parse_recovery_policy("keep_size") == recovery_policy::keep_size);

@@ -54,7 +54,8 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "split,shrink",
                            "reproducible",
                            "caller",
-                           "keep_size"}) {
+                           "keep_size",
+                           "abort_first"}) {
     configuration changed;
     try {
       one.set(changed, text);

@@ -1,0 +1,302 @@
+/// `troupe bench recovery`: faults in a world under steady traffic; what is answered, how long it takes, what is left.
+
+#include "bench_commands.hpp"
+#include "bench_options.hpp"
+#include "bench_rig.hpp"
+#include "fault_play.hpp"
+#include "fault_settings.hpp"
+#include "json_file.hpp"
+#include "process_footprint.hpp"
+#include "progress_line.hpp"
+#include "recovery_figures.hpp"
+#include "text_table.hpp"
+
+#include <troupe/runtime/duration.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct rung_choice {
+  const char* name;
+  recovery_rung rung;
+};
+constexpr std::array rungs{rung_choice{"beside", recovery_rung::form_beside},
+                           rung_choice{"abort-first", recovery_rung::abort_first}};
+
+struct recovery_options {
+  bench_options common{};
+  std::vector<std::string> faults{"withheld", "refused", "async", "init", "init-hang", "slow-abort", "memory"};
+  std::string rung = "all";
+  std::size_t cycles = 10;
+  std::size_t warm_ups = 1;
+  std::size_t clients = 1;
+  std::string watch = "2s";
+  std::string slow_abort = "300ms";
+  std::string patience = "30s";
+};
+
+/// What the last line says.
+struct recovery_totals {
+  std::size_t faults = 0, recovered = 0, hung = 0;
+  traffic_counts traffic;
+
+  [[nodiscard]] bool clean() const noexcept {
+    return faults > 0 && recovered == faults && hung + traffic.unanswered + traffic.doubled + traffic.wrong == 0;
+  }
+};
+
+struct drift_column {
+  const char* name;
+  const char* title;
+  const char* unit;
+  std::size_t process_footprint::*value;
+  double divisor;
+};
+constexpr double mebibyte = 1024.0 * 1024.0;
+constexpr std::array drift_columns{
+    drift_column{"device_bytes", "devices", "(MiB)", &process_footprint::device_bytes, mebibyte},
+    drift_column{"file_descriptors", "files", "", &process_footprint::file_descriptors, 1},
+    drift_column{"threads", "threads", "", &process_footprint::threads, 1},
+    drift_column{"shared_memory", "/dev/shm", "", &process_footprint::shared_memory, 1},
+    drift_column{"heap_bytes", "heap", "(MiB)", &process_footprint::heap_bytes, mebibyte},
+    drift_column{"resident_bytes", "resident", "(MiB)", &process_footprint::resident_bytes, mebibyte}};
+
+class recovery_bench {
+public:
+  explicit recovery_bench(const recovery_options& options)
+    : options_{options},
+      asked_{options.common.runtime.gathered()},
+      patience_{.watch = parse_duration(options.watch), .at_most = parse_duration(options.patience)},
+      slow_abort_{parse_duration(options.slow_abort)} {
+    for (const std::string& name : options.faults) kinds_.push_back(&find_fault_kind(name));
+    for (const rung_choice& one : rungs)
+      if (options.rung == "all" || options.rung == one.name) rungs_.push_back(one);
+    if (rungs_.empty())
+      throw exception{errc::invalid_argument,
+                      "--rung " + options.rung + " is none of beside, abort-first, all: choose one of them"};
+  }
+
+  [[nodiscard]] bool run(const json_file& document) {
+    std::FILE* const out = document.text_output();
+    load_kernels(asked_);
+    const std::size_t each = kinds_.size() * (options_.warm_ups + options_.cycles);
+    progress_line progress{stderr, static_cast<double>(each * rungs_.size())};
+    for (const rung_choice& one : rungs_) play_all(one, out, progress);
+    progress.clear();
+    const text_table table{out, recovery_figures::columns()};
+    table.print_heading();
+    for (const recovery_figures& one : figures_) {
+      one.print(table);
+      report_["rows"].push_back(one.report());
+    }
+    print_drift(out);
+    for (const std::string& one : notes_) std::fprintf(out, "# %s\n", one.c_str());
+    print_totals(out);
+    document.write(report_);
+    return totals_.clean();
+  }
+
+private:
+  /// Ends what may hang, whatever else happens.
+  struct releaser {
+    armed_faults& faults;
+    explicit releaser(armed_faults& what) : faults{what} {}
+    releaser(const releaser&) = delete;
+    releaser& operator=(const releaser&) = delete;
+    ~releaser() { faults.release(); }
+  };
+
+  void play_all(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+    const auto faults = std::make_shared<armed_faults>();
+    configuration settings = fault_settings(asked_, faults);
+    settings.recovery.first_rung = rung.rung;
+    bench_rig rig{settings, false};
+    require_peers(rig.where);
+    if (report_.is_null()) begin(rig, out, progress);
+    const std::size_t first_row = figures_.size();
+    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
+    event_history log{rig.where};
+    fault_traffic traffic{rig.where, {.clients = options_.clients, .patience = patience_.at_most}};
+    const releaser at_end{*faults};
+    process_footprint early;
+    std::size_t turn = 0;
+    bool serves = true;
+    for (std::size_t cycle = 0; serves && cycle < options_.warm_ups + options_.cycles; ++cycle) {
+      if (cycle == options_.warm_ups) early = measure_footprint(rig.where);
+      for (std::size_t i = 0; serves && i < kinds_.size(); ++i) {
+        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name()} + ", cycle " +
+                      std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
+        const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(rig.where.size()))};
+        const played_fault seen =
+            play_fault(*kinds_[i], {rig.where, *faults, whom, slow_abort_}, traffic, log, patience_);
+        enter(seen, *kinds_[i], rung);
+        if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
+        serves = seen.recovered;
+        progress.done(1);
+      }
+    }
+    if (serves) add_drift(rung, early, measure_footprint(rig.where));
+    faults->release();
+    traffic.stop();
+    rig.where.stop();
+    add(traffic.counts());
+  }
+
+  void enter(const played_fault& seen, const fault_kind& kind, const rung_choice& rung) {
+    ++totals_.faults;
+    totals_.recovered += seen.recovered ? 1 : 0;
+    totals_.hung += seen.hung ? 1 : 0;
+    failed_while_watched_ += seen.failed_while_watched;
+    const std::string at = std::string{kind.name()} + ", " + rung.name + ": ";
+    if (!seen.recovered)
+      notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
+                       (seen.reason ? "; " + to_string(seen.reason) : ""));
+    if (seen.unkept > 0) notes_.push_back(at + std::to_string(seen.unkept) + " replies were too many to be looked at");
+  }
+
+  void add(const traffic_counts& more) {
+    traffic_counts& sum = totals_.traffic;
+    sum.asked += more.asked;
+    sum.succeeded += more.succeeded;
+    sum.failed += more.failed;
+    sum.rejected += more.rejected;
+    sum.unanswered += more.unanswered;
+    sum.doubled += more.doubled;
+    sum.verified += more.verified;
+    sum.wrong += more.wrong;
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    const configuration& used = rig.rt.settings();
+    auto heading = world_heading(rig.rt, rig.where);
+    heading.push_back(std::to_string(options_.clients) +
+                      " clients, each with one all_reduce of 256 f32 after the other "
+                      "and its result copied out and verified; " +
+                      std::to_string(options_.cycles) + " cycles over all kinds, after " +
+                      std::to_string(options_.warm_ups) + " that are not in the times");
+    heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
+                      format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
+                      "; requests are watched for " + options_.watch + " after the world is ready");
+    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name()} + ": " + std::string{one->what()});
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("recovery", heading, rig.rt, rig.where);
+    report_["options"] = {{"cycles", options_.cycles},
+                          {"warm_ups", options_.warm_ups},
+                          {"clients", options_.clients},
+                          {"watch", options_.watch},
+                          {"slow_abort", options_.slow_abort}};
+    report_["unit"] = "ms";
+    report_["rows"] = json::array();
+    report_["drift"] = json::array();
+  }
+
+  void add_drift(const rung_choice& rung, const process_footprint& early, const process_footprint& late) {
+    json row{{"rung", rung.name}};
+    for (const drift_column& one : drift_columns)
+      row[one.name] = {{"begin", early.*one.value}, {"end", late.*one.value}};
+    report_["drift"].push_back(std::move(row));
+    drifts_.push_back({rung.name, early, late});
+  }
+
+  void print_drift(std::FILE* out) const {
+    std::fputs("#\n# held by this process, and its devices' memory, before the first fault that is timed and after the "
+               "last\n",
+               out);
+    std::vector<table_column> columns{{"rung", "", 11}, {"", "", 7}};
+    for (const drift_column& one : drift_columns) columns.push_back({one.title, one.unit, 9});
+    const text_table table{out, std::move(columns)};
+    table.print_heading();
+    for (const drift& each : drifts_) {
+      std::vector<std::string> before{each.rung, "before"}, after{each.rung, "after"};
+      for (const drift_column& one : drift_columns) {
+        const int digits = one.divisor > 1 ? 2 : 0;
+        before.push_back(fixed(static_cast<double>(each.early.*one.value) / one.divisor, digits));
+        after.push_back(fixed(static_cast<double>(each.late.*one.value) / one.divisor, digits));
+      }
+      table.print_row(before);
+      table.print_row(after);
+    }
+  }
+
+  void print_totals(std::FILE* out) {
+    const traffic_counts& sum = totals_.traffic;
+    std::fprintf(out,
+                 "# asked %zu, succeeded %zu, failed %zu (rejected %zu), results verified %zu; failed while watched "
+                 "%zu\n",
+                 sum.asked, sum.succeeded, sum.failed, sum.rejected, sum.verified, failed_while_watched_);
+    std::fprintf(out, "faults %zu, recovered %zu, unanswered %zu, doubled %zu, wrong %zu, hung %zu\n", totals_.faults,
+                 totals_.recovered, sum.unanswered, sum.doubled, sum.wrong, totals_.hung);
+    report_["requests"] = {{"asked", sum.asked},       {"succeeded", sum.succeeded},
+                           {"failed", sum.failed},     {"rejected", sum.rejected},
+                           {"verified", sum.verified}, {"failed_while_watched", failed_while_watched_}};
+    report_["totals"] = {{"faults", totals_.faults},     {"recovered", totals_.recovered},
+                         {"unanswered", sum.unanswered}, {"doubled", sum.doubled},
+                         {"wrong", sum.wrong},           {"hung", totals_.hung}};
+  }
+
+  struct drift {
+    std::string rung;
+    process_footprint early, late;
+  };
+
+  const recovery_options& options_;
+  gathered_settings asked_;
+  fault_patience patience_;
+  nanoseconds slow_abort_;
+  std::vector<const fault_kind*> kinds_;
+  std::vector<rung_choice> rungs_;
+  std::vector<recovery_figures> figures_;
+  std::vector<drift> drifts_;
+  std::vector<std::string> notes_;
+  recovery_totals totals_;
+  std::size_t failed_while_watched_ = 0;
+  json report_;
+};
+
+int run(const recovery_options& options) {
+  const json_file document{options.common.json_path};
+  recovery_bench bench{options};
+  return bench.run(document) ? 0 : 1;
+}
+
+} // namespace
+
+void add_recovery_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<recovery_options>();
+  CLI::App* command = bench.add_subcommand("recovery", "faults in a world under traffic, and how it comes back");
+  options->common.runtime.add_to(*command);
+  options->common.add_report_to(*command);
+  command->add_option("--faults", options->faults, "several with commas, of " + fault_kind_names())
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--rung", options->rung, "what a recovery begins with: beside, abort-first, or all in turn")
+      ->capture_default_str();
+  command->add_option("--cycles", options->cycles, "faults of each kind that are timed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before these")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->add_option("--clients", options->clients, "threads that ask the world")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
+      ->capture_default_str();
+  command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")->capture_default_str();
+  command->add_option("--patience", options->patience, "for each step of a recovery; one that takes longer hangs")
+      ->capture_default_str();
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

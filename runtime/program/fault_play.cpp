@@ -1,0 +1,142 @@
+#include "fault_play.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace troupe::program {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+double in_milliseconds(nanoseconds span) {
+  return std::chrono::duration<double, std::milli>(span).count();
+}
+
+bool has_ended(const world_event& event) {
+  return event.phase == world_phase::failed || event.phase == world_phase::stopped;
+}
+
+class play {
+public:
+  play(const fault_scene& scene, fault_traffic& traffic, event_history& log, const fault_patience& patience)
+    : scene_{scene}, traffic_{traffic}, log_{log}, patience_{patience}, before_{scene.where.epoch()} {
+    log_.clear();
+    traffic_.begin();
+    static_cast<void>(scene_.faults.take_ended_aborts());
+  }
+
+  played_fault run(const fault_kind& kind) {
+    // Requests are on their way when it happens.
+    if (!traffic_.await([](const seen_reply& one) { return one.code == errc::none; }, patience_.at_most)) {
+      result_.hung = true;
+      return result_;
+    }
+    auto happened = kind.raise(scene_);
+    const time_point told = monotonic_clock{}.now(); // what a fault of one request alone has ended in
+    if (happened.wait_for(patience_.at_most) != std::future_status::ready) {
+      result_.hung = true;
+      return result_;
+    }
+    result_.raised = happened.get();
+    if (kind.ends_epoch())
+      await_recovery();
+    else
+      result_.detected = told;
+    if (!result_.hung && !has_ended(scene_.where.status())) see_service(kind.ends_epoch());
+    see_aborts();
+    gather(kind.ends_epoch());
+    return result_;
+  }
+
+private:
+  void await_recovery() {
+    const auto over = log_.await(
+        [this](const world_event& one) {
+          return has_ended(one) || (one.phase == world_phase::ready && one.epoch > before_);
+        },
+        patience_.at_most);
+    result_.hung = !over;
+  }
+
+  void see_service(bool in_later_epoch) {
+    const auto good = traffic_.await(
+        [&](const seen_reply& one) {
+          return one.code == errc::none && (in_later_epoch ? one.epoch > before_ : one.asked > *result_.detected);
+        },
+        patience_.at_most);
+    result_.hung = !good;
+    if (!good) return;
+    result_.first_good = good->replied;
+    for (const logged_event& one : log_.all())
+      if (one.event.phase == world_phase::ready && one.event.epoch > before_ && one.event.epoch <= good->epoch)
+        result_.ready = one.at;
+    const time_point from = result_.ready.value_or(*result_.detected);
+    std::this_thread::sleep_until(from + patience_.watch);
+    for (const seen_reply& one : traffic_.replies())
+      if (one.asked >= from && one.asked < from + patience_.watch) {
+        if (one.code == errc::none)
+          result_.watched_ms.push_back(in_milliseconds(one.replied - one.asked));
+        else
+          ++result_.failed_while_watched;
+      }
+    result_.recovered = scene_.where.status().phase == world_phase::ready;
+  }
+
+  /// Each epoch that is over had a communicator for each rank.
+  void see_aborts() {
+    const bool ended = has_ended(scene_.where.status());
+    const std::size_t epochs = scene_.where.epoch().value() - before_.value() + (ended ? 1 : 0);
+    const std::size_t wanted = epochs * scene_.where.local_ranks().size();
+    const time_point until = later(monotonic_clock{}.now(), patience_.at_most);
+    std::size_t seen = 0;
+    for (;;) {
+      for (const ended_abort& one : scene_.faults.take_ended_aborts()) {
+        result_.aborted = one.at;
+        ++seen;
+      }
+      if (seen >= wanted) break;
+      if (monotonic_clock{}.now() >= until) {
+        result_.hung = true;
+        break;
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    scene_.faults.release(); // what was armed and not met is not left for the next one
+  }
+
+  void gather(bool from_world) {
+    result_.unkept = traffic_.unkept();
+    for (logged_event& one : log_.all())
+      if (one.at >= *result_.raised) result_.events.push_back(std::move(one));
+    if (!from_world) return;
+    const auto hear = [this](time_point at) {
+      if (at >= *result_.raised && (!result_.detected || at < *result_.detected)) result_.detected = at;
+    };
+    for (const logged_event& one : result_.events)
+      if (one.event.phase == world_phase::rebuilding || one.event.phase == world_phase::failed) {
+        hear(one.at);
+        if (!result_.reason) result_.reason = one.event.reason;
+      }
+    for (const seen_reply& one : traffic_.replies())
+      if (one.code != errc::none) hear(one.replied);
+    if (const auto first = traffic_.first_failure(); first && !result_.reason) result_.reason = *first;
+  }
+
+  const fault_scene& scene_;
+  fault_traffic& traffic_;
+  event_history& log_;
+  const fault_patience& patience_;
+  const epoch before_;
+  played_fault result_;
+};
+
+} // namespace
+
+played_fault play_fault(const fault_kind& kind, const fault_scene& scene, fault_traffic& traffic, event_history& log,
+                        const fault_patience& patience) {
+  return play{scene, traffic, log, patience}.run(kind);
+}
+
+} // namespace troupe::program
