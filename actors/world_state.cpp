@@ -198,7 +198,9 @@ error world_state::phase_objection() const {
   switch (phase_) {
     case world_phase::ready: break;
     case world_phase::forming:
-      return {.code = errc::world_failed, .text = "the world is still forming: wait until it is ready"};
+      if (!has_served_)
+        return {.code = errc::world_failed, .text = "the world is still forming: wait until it is ready"};
+      [[fallthrough]];
     case world_phase::rebuilding:
       return {.code = errc::rebuilding,
               .text = "the world is being formed anew: wait until it is ready in its next epoch; the reason was " +

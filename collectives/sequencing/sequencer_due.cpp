@@ -6,6 +6,7 @@
 namespace troupe {
 
 void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) noexcept {
+  if (is_planted(planted_bug::missed_deadline)) return;
   time_point first = asked.deadline;
   if (limits_.straggling > nanoseconds{0}) first = std::min(first, later(asked.asked, limits_.straggling));
   if (first >= at.due) return;
@@ -14,7 +15,7 @@ void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) n
 }
 
 void sequencer::state::expire(time_point now, sequencing_effects& effects) {
-  if (waiting_ == 0 || now < due_ || is_planted(planted_bug::missed_deadline)) return;
+  if (waiting_ == 0 || now < due_) return;
   expired_.clear();
   straggling_.clear();
   due_ = time_point::max();

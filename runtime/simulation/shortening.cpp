@@ -11,7 +11,7 @@ namespace troupe::simulation {
 namespace {
 
 /// A schedule that is not the shortest is better than none.
-constexpr int most_plays = 400;
+constexpr int most_plays = 200;
 
 /// Takes out runs of \p list, long ones first, as long as \p fails says that it still does. Returns whether any went.
 template <class Item, class Fails>

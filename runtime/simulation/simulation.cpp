@@ -141,6 +141,13 @@ private:
   std::vector<worker> cast_;
 };
 
+nanoseconds jumped(const scenario& of) {
+  nanoseconds all{0};
+  for (const planned_fault& one : of.faults)
+    if (one.kind == fault_kind::jump) all += one.span;
+  return all;
+}
+
 /// By when whatever was asked must have been answered, and a world that is told to stop have ended: everything that can
 /// take long, one behind the other, for each rebuild.
 nanoseconds longest(const scenario& of) {
@@ -178,7 +185,8 @@ simulation_result simulate(const scenario& what, bool with_trace) {
       play cast{what, *machine, where, memory, ledger, *faults};
       threads.run([&] { return cast.all_asked(); }, steady_now() + what.length + longest(what));
       if (!what.stops_busy) {
-        threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + longest(what));
+        // Whatever else happens, deadlines end every wait.
+        threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + jumped(what) + 1s);
         if (const std::size_t late = ledger.unanswered(); late > 0)
           ledger.stuck(std::to_string(late) + " requests were not answered in time");
       }

@@ -41,7 +41,7 @@ TEST_CASE("the same seed gives the same trace, byte for byte, and another seed a
     const scenario one = draw_scenario(seed, 4, all);
     const std::string trace = simulate(one, true).trace;
     REQUIRE(trace == simulate(one, true).trace);
-    REQUIRE(trace.find("is ready (epoch 1") != std::string::npos);
+    REQUIRE(trace.find("is forming (epoch 1") != std::string::npos);
     traces.insert(trace);
   }
   CHECK(traces.size() == 20);
