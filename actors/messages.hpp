@@ -41,6 +41,7 @@ struct posted_split;
 struct posted_world_request;
 struct rank_report;
 struct rebuild_due;
+class rank_directory;
 struct registration_reply;
 struct registration_request;
 struct split_reply;
@@ -194,7 +195,7 @@ struct sub_world {
   rank_group group;
   std::vector<rank> local_ranks{}; ///< In the new world, ascending.
   world_handle world{};
-  std::vector<collective_handle> collectives{}; ///< In the order of local_ranks.
+  std::shared_ptr<rank_directory> ranks{}; ///< Their actors, in the order of local_ranks.
   std::shared_ptr<world_board> board{};
   std::shared_ptr<pending_work> pending{};
 };

@@ -31,7 +31,7 @@ void offspring::raise(caf::actor_system& system, const world_inner_handle& self,
     one.board->listen([self, name](const world_event& event) { compat::post(self, offspring_report{name, event}); });
     auto spawned = spawn_world(system, std::move(*next++));
     one.world = world_handle{spawned.world}; // assigned, CAF 1.x would compare the wrong types
-    one.collectives = std::move(spawned.collectives);
+    one.ranks = std::move(spawned.ranks);
     living_.push_back({name, one.world, all});
   }
 }

@@ -91,7 +91,6 @@ void check(const recovery_terms& terms) {
 recovery_step recovery_ladder::on_fault(const error& why, time_point now, bool while_rebuilding) {
   if (terms_.policy == recovery_policy::fail_fast) return give_up(why, {});
   if (why.code == errc::process_poisoned) return give_up(why, "; the process must be replaced");
-  if (!forbidden_.empty()) return give_up(why, "; not rebuilt, because " + forbidden_);
   while (!rebuilds_.empty() && now - rebuilds_.front() > terms_.window) rebuilds_.pop_front();
   if (rebuilds_.size() >= terms_.rebuilds && !is_planted(planted_bug::endless_rebuilds))
     return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
@@ -99,10 +98,6 @@ recovery_step recovery_ladder::on_fault(const error& why, time_point now, bool w
   rebuilds_.push_back(now);
   return {.rung = while_rebuilding ? recovery_rung::abort_first : terms_.first_rung,
           .delay = backoff_before(terms_, before)};
-}
-
-void recovery_ladder::forbid(std::string_view reason) {
-  forbidden_ = reason;
 }
 
 } // namespace troupe

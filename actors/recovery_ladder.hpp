@@ -61,13 +61,10 @@ public:
 
   /// The world has a fault at \p now. \p while_rebuilding: it had not come back from the one before.
   [[nodiscard]] recovery_step on_fault(const error& why, time_point now, bool while_rebuilding);
-  /// From now on a fault ends the world, because of \p reason.
-  void forbid(std::string_view reason);
 
 private:
   recovery_terms terms_;
   std::deque<time_point> rebuilds_; ///< Within the window.
-  std::string forbidden_;
 };
 
 } // namespace troupe

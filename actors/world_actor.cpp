@@ -28,11 +28,11 @@ private:
 
 } // namespace
 
-world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives,
+world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::shared_ptr<rank_directory> ranks,
                          std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
     conductor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
-    collectives_{std::move(collectives)} {}
+    ranks_{std::move(ranks)} {}
 
 void world_actor::on_exit() {
   if (!left_) {
@@ -41,12 +41,25 @@ void world_actor::on_exit() {
     dismiss_ranks();
   }
   conductor_.let_go();
-  collectives_.clear();
+  ranks_ = nullptr;
   listeners_.clear();
 }
 
 void world_actor::announce(const world_event& event) {
   for (const auto& one : listeners_) compat::send(this, one, event);
+}
+
+void world_actor::watch_rank(std::size_t place) {
+  watches_.add(this, ranks_->at(place), [this, place](const caf::error& reason) {
+    if (!left_) conductor_.on_rank_ended(place, to_string(reason));
+  });
+}
+
+std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place) {
+  auto state = std::make_shared<collective_state>(conductor_.plan().locals[place].self);
+  ranks_->replace(place, system().spawn<collective_actor>(state));
+  watch_rank(place);
+  return state;
 }
 
 void world_actor::leave() {
@@ -56,7 +69,7 @@ void world_actor::leave() {
 }
 
 void world_actor::dismiss_ranks() {
-  for (const auto& one : collectives_) compat::send(this, one, troupe::leave{});
+  for (std::size_t i = 0; i < ranks_->size(); ++i) compat::send(this, ranks_->at(i), troupe::leave{});
 }
 
 void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
@@ -86,13 +99,13 @@ void world_actor::stop() {
 
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
   std::vector<std::shared_ptr<collective_state>> states;
-  std::vector<collective_handle> collectives;
+  std::vector<collective_handle> actors;
   for (const local_rank& one : plan.locals) {
     states.push_back(std::make_shared<collective_state>(one.self));
-    collectives.push_back(system.spawn<collective_actor>(states.back()));
+    actors.push_back(system.spawn<collective_actor>(states.back()));
   }
-  auto world = system.spawn<world_actor>(std::move(plan), collectives, std::move(states));
-  return {world, std::move(collectives)};
+  const auto ranks = std::make_shared<rank_directory>(std::move(actors));
+  return {system.spawn<world_actor>(std::move(plan), ranks, std::move(states)), ranks};
 }
 
 } // namespace troupe

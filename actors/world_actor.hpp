@@ -3,9 +3,12 @@
 
 #include <troupe/actors/messages.hpp>
 #include <troupe/actors/offspring.hpp>
+#include <troupe/actors/rank_directory.hpp>
 #include <troupe/actors/world_conductor.hpp>
 #include <troupe/actors/world_plan.hpp>
 
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace troupe {
@@ -14,8 +17,8 @@ namespace troupe {
 /// by the thread that brings them.
 class world_actor final : public world_inner_handle::base, private world_shell {
 public:
-  /// \p collectives are the local ranks' actors and \p states what they decide by, in the order of \p plan's locals.
-  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> collectives,
+  /// \p ranks are the local ranks' actors and \p states what they decide by, in the order of \p plan's locals.
+  world_actor(caf::actor_config& settings, world_plan plan, std::shared_ptr<rank_directory> ranks,
               std::vector<std::shared_ptr<collective_state>> states);
 
   using world_inner_handle::base::enqueue;
@@ -25,13 +28,15 @@ public:
 
 private:
   void announce(const world_event& event) override;
+  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
   void leave() override;
+  void watch_rank(std::size_t place);
   void dismiss_ranks();
   void split(split_request asked, std::shared_ptr<split_answer> reply);
   void stop();
 
   world_conductor conductor_;
-  std::vector<collective_handle> collectives_;
+  std::shared_ptr<rank_directory> ranks_;
   std::vector<listener_handle> listeners_;
   offspring offspring_;
   compat::watches watches_;
@@ -42,7 +47,7 @@ private:
 /// Spawns a world and one collective actor per local rank. Its phases appear on \p plan's board.
 struct spawned_world {
   world_inner_handle world;
-  std::vector<collective_handle> collectives;
+  std::shared_ptr<rank_directory> ranks;
 };
 [[nodiscard]] spawned_world spawn_world(caf::actor_system& system, world_plan plan);
 

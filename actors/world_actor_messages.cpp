@@ -18,7 +18,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     conductor_.entrance().accept(std::move(asked->what),
-                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), collectives_.size()));
+                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), ranks_->size()));
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -29,10 +29,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 }
 
 world_actor::behavior_type world_actor::make_behavior() {
-  for (std::size_t i = 0; i < collectives_.size(); ++i)
-    watches_.add(this, collectives_[i], [this, self = conductor_.plan().locals[i].self](const caf::error& reason) {
-      conductor_.on_rank_ended(self, to_string(reason));
-    });
+  for (std::size_t i = 0; i < ranks_->size(); ++i) watch_rank(i);
   conductor_.begin();
   return {
       // These four come here only where CAF itself had to look at them first.
@@ -45,7 +42,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
         conductor_.entrance().accept(std::move(asked.what),
-                                     make_overlapped_answer(take_value_answer<enqueued>(this), collectives_.size()));
+                                     make_overlapped_answer(take_value_answer<enqueued>(this), ranks_->size()));
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {

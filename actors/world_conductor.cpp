@@ -88,10 +88,12 @@ void world_conductor::on(world_note note) {
              note);
 }
 
-void world_conductor::on_rank_ended(rank self, const std::string& reason) {
-  const std::string what = "the collective actor of rank " + to_string(self) + " has ended";
-  state_.forbid_rebuilds(what);
-  error why{.code = errc::abandoned, .text = what + ": " + reason, .rank = self};
+void world_conductor::on_rank_ended(std::size_t place, const std::string& reason) {
+  const rank self = plan_.locals[place].self;
+  error why{.code = errc::abandoned,
+            .text = "the collective actor of rank " + to_string(self) + " has ended: " + reason,
+            .rank = self};
+  ended_.insert(place);
   take_report(state_.current_epoch(), why);
   carry_out(state_.on_fault(state_.current_epoch(), std::move(why)));
 }
@@ -178,6 +180,7 @@ void world_conductor::carry_out(const world_effects& effects) {
 
 void world_conductor::form() {
   const epoch now = state_.current_epoch();
+  for (const std::size_t place : std::exchange(ended_, {})) states_[place] = shell_.replace_rank(place);
   try {
     auto ends = plan_.formed.empty() ? make_ends() : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {

@@ -18,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ public:
 
   void begin();
   void on(world_note note);
-  /// The actor of the local rank \p self is no more.
-  void on_rank_ended(rank self, const std::string& reason);
+  /// The actor of the local rank at \p place is no more.
+  void on_rank_ended(std::size_t place, const std::string& reason);
   void stop();
   /// Nobody gives it turns any more: what would have been done in order is done at once.
   void kill(const error& why);
@@ -100,6 +101,7 @@ private:
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
 
+  std::set<std::size_t> ended_; ///< Places whose actors are replaced in the next epoch.
   pipelines pipelines_;
   pipelines retired_; ///< Of failed epochs, and not told to abort.
   std::deque<maintenance> maintenance_;

@@ -1,9 +1,13 @@
 /// What a world's decisions need of whoever gives them their turns: an actor, or the simulator.
 #pragma once
 
+#include <troupe/actors/collective_state.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/actors/world_notes.hpp>
 #include <troupe/completion/clock.hpp>
+
+#include <cstddef>
+#include <memory>
 
 namespace troupe {
 
@@ -30,6 +34,8 @@ public:
 
   /// To all who listen; the board has it already.
   virtual void announce(const world_event& event) = 0;
+  /// The actor of the local rank at \p place has ended: another takes its place, which decides by what is returned.
+  [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place) = 0;
   /// Everything has been given back: the ranks' actors and the world's end.
   virtual void leave() = 0;
 };

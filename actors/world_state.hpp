@@ -97,8 +97,6 @@ public:
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
   /// The delay is over that rebuild_after asked for in epoch \p failed.
   [[nodiscard]] world_effects on_rebuild_due(epoch failed);
-  /// From now on a fault ends the world, because of \p reason.
-  void forbid_rebuilds(std::string_view reason) { ladder_.forbid(reason); }
   [[nodiscard]] world_effects on_stop();
   /// Work wants its turn for which nothing may be in flight: a split, a registration of memory. One is done at a time,
   /// in the order asked; requests wait meanwhile. Only where maintenance_objection() is errc::none.

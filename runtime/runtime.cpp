@@ -85,7 +85,7 @@ public:
     for (const auto& one : worlds->all()) {
       // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
       one->actor = world_handle{};
-      one->collectives.clear();
+      one->ranks->clear();
       const std::lock_guard lock{one->registered_guard};
       one->registered.reset();
     }
@@ -222,7 +222,7 @@ world runtime::form_world(const world_options& options) {
   plan.board->listen(make_world_log(p.settings.report_folder, p.helpers));
   auto spawned = spawn_world(p.system, std::move(plan));
   shared->actor = world_handle{spawned.world};
-  shared->collectives = std::move(spawned.collectives);
+  shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
 
   const auto settled = [](const world_event& event) { return event.phase != world_phase::forming; };

@@ -223,7 +223,7 @@ world_handle world::actor() const {
 }
 
 const collective_handle& world::collective(rank whom) const {
-  return core_->collectives[index_of(whom)];
+  return core_->ranks->at(index_of(whom));
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
@@ -238,7 +238,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->board = std::move(one.board);
     shared->pending = std::move(one.pending);
     shared->actor = std::move(one.world);
-    shared->collectives = std::move(one.collectives);
+    shared->ranks = std::move(one.ranks);
     shared->world_size = static_cast<int>(found.back().group.members.size());
     for (const rank self : one.local_ranks) {
       const rank in_parent = found.back().group.members[static_cast<std::size_t>(self.value())];

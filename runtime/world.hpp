@@ -127,7 +127,8 @@ public:
   [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan,
                                                nanoseconds deadline = world_default_deadline);
 
-  /// For actors: the world, and one rank's collective actor.
+  /// For actors: the world, and one rank's collective actor, which another one follows where it has ended: look it up
+  /// again after a rebuild.
   [[nodiscard]] world_handle actor() const;
   [[nodiscard]] const collective_handle& collective(rank whom) const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/messages.hpp>
+#include <troupe/actors/rank_directory.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/staging/staging_stock.hpp>
 #include <troupe/device/memory_pool.hpp>
@@ -32,7 +33,7 @@ class world::core {
 public:
   std::shared_ptr<world_board> board;
   world_handle actor;
-  std::vector<collective_handle> collectives; ///< In the order of local_ranks.
+  std::shared_ptr<rank_directory> ranks; ///< In the order of local_ranks.
   int world_size = 0;
   std::vector<rank> local_ranks;
   std::vector<std::shared_ptr<memory_pool>> pools; ///< In the order of local_ranks.

@@ -120,7 +120,6 @@ class killed_fault final : public fault_kind {
 public:
   [[nodiscard]] std::string_view name() const noexcept override { return "killed"; }
   [[nodiscard]] std::string_view what() const noexcept override { return "a rank's collective actor is killed"; }
-  [[nodiscard]] bool is_survived() const noexcept override { return false; }
   [[nodiscard]] std::future<time_point> raise(const fault_scene& scene) const override {
     const time_point now = monotonic_clock{}.now();
     caf::anon_send_exit(scene.where.collective(scene.whom), caf::exit_reason::kill);

@@ -33,8 +33,6 @@ public:
   [[nodiscard]] virtual std::string_view what() const noexcept = 0;
   /// Whether the world loses its communicators; else it stays ready.
   [[nodiscard]] virtual bool ends_epoch() const noexcept { return true; }
-  /// Whether a world is expected to come back.
-  [[nodiscard]] virtual bool is_survived() const noexcept { return true; }
   /// The world must be asked for collectives meanwhile: most faults wait for the next launch. The future tells when it
   /// happened. Errors: internal, where what was to fail did not.
   [[nodiscard]] virtual std::future<time_point> raise(const fault_scene& scene) const = 0;

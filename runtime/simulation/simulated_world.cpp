@@ -138,7 +138,14 @@ void simulated_world::stop() {
 
 void simulated_world::end_rank(rank self) {
   rank_state(self).end("the simulation says so");
-  mail_->put([self](world_conductor& to) { to.on_rank_ended(self, "the simulation says so"); });
+  const auto place = static_cast<std::size_t>(self.value());
+  mail_->put([place](world_conductor& to) { to.on_rank_ended(place, "the simulation says so"); });
+}
+
+std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t place) {
+  log_.note("another actor for rank " + std::to_string(place));
+  states_[place] = std::make_shared<collective_state>(rank{static_cast<int>(place)});
+  return states_[place];
 }
 
 void simulated_world::announce(const world_event& event) {

@@ -53,6 +53,7 @@ private:
   class mailbox;
 
   void announce(const world_event& event) override;
+  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
   void leave() override { over_ = true; }
 
   trace& log_;

@@ -107,6 +107,38 @@ TROUPE_WORLD_TEST(2, "a peer that never comes is seen as a hang, and the world f
   check_serves(where);
 }
 
+TROUPE_WORLD_TEST(2, "a rank whose actor was killed has another one in the next epoch (ONE-1, FLT-1)", "[runtime]") {
+  runtime rt{keeping_size(settings)};
+  world where = rt.form_world();
+  check_serves(where);
+  const epoch before = where.epoch();
+  const collective_handle old = where.collective(rank{1});
+  caf::anon_send_exit(old, caf::exit_reason::kill);
+  REQUIRE(is_ready_in(where, before.next()));
+  CHECK(where.collective(rank{1}).id() != old.id());
+  check_serves(where);
+  std::vector<std::future<completion>> replies;
+  for (const rank self : where.local_ranks()) replies.push_back(where.ask(self, barrier{}));
+  for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
+}
+
+TROUPE_WORLD_TEST(2, "registered memory is registered again in the next epoch", "[runtime]") {
+  runtime rt{keeping_size(settings)};
+  world where = rt.form_world();
+  where.register_memory(std::size_t{1} << 20U);
+  const auto values = where.allocate_all(count * sizeof(float));
+  fill_ranked(where, values, count);
+  const epoch before = where.epoch();
+  report_fault(where, rank{1}, before);
+  REQUIRE(is_ready_in(where, before.next()));
+  REQUIRE(failure_of(where.ask(sum_of(values))).code == errc::none);
+  const int ranks = where.size();
+  for (const rank self : where.local_ranks())
+    CHECK(read_back(where, self, values[static_cast<std::size_t>(self.value())]) ==
+          std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2)));
+  check_serves(where);
+}
+
 TROUPE_WORLD_TEST(2, "plans are captured again for the new epoch", "[runtime][plans]") {
   runtime rt{keeping_size(settings)};
   world where = rt.form_world();

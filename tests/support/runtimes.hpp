@@ -56,14 +56,20 @@ using namespace std::chrono_literals;
 }
 
 /// One buffer of \p count floats for each rank, all set to rank + 1.
-[[nodiscard]] inline std::vector<buffer> ranked_values(world& where, std::size_t count) {
+/// Every element of rank r's is r + 1.
+inline void fill_ranked(world& where, const std::vector<buffer>& values, std::size_t count) {
   const buffer host = where.allocate_pinned(count * sizeof(float));
-  std::vector<buffer> values;
-  for (const rank self : where.local_ranks()) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const rank self = where.local_ranks()[i];
     std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
-    values.push_back(where.allocate(self, host.size_bytes()));
-    where.copy(self, host, values.back()).get();
+    where.copy(self, host, values[i]).get();
   }
+}
+
+[[nodiscard]] inline std::vector<buffer> ranked_values(world& where, std::size_t count) {
+  std::vector<buffer> values;
+  for (const rank self : where.local_ranks()) values.push_back(where.allocate(self, count * sizeof(float)));
+  fill_ranked(where, values, count);
   return values;
 }
 
