@@ -165,6 +165,14 @@ void simulation_ledger::judge_orders() {
     }
 }
 
+void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
+  const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
+  const std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
+  if (!jumps && last_epoch > 1 + most)
+    wrong("the world has come to epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
+          " rebuilds allowed (FLT-1)");
+}
+
 std::string simulation_ledger::name_of(const entry& one) const {
   std::string name = "r" + std::to_string(one.what->number) + " (" + std::string{to_string(one.what->what)};
   if (one.what->lane) name += ", lane " + std::to_string(*one.what->lane);

@@ -51,6 +51,11 @@ public:
   /// Something is not as promised.
   void wrong(const std::string& what) { find(verdict_.wrong, what); }
 
+  /// \p what came twice (ONE-1).
+  void doubled(const std::string& what) { find(verdict_.doubled, what); }
+  /// No run lasts as long as the window, unless its clock jumps (FLT-1).
+  void judge_rebuilds(std::uint64_t last_epoch);
+
   /// Once everything has ended.
   [[nodiscard]] verdict judge();
   [[nodiscard]] const std::vector<std::string>& findings() const noexcept { return findings_; }
