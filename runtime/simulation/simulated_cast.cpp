@@ -30,8 +30,16 @@ nanoseconds jumped(const scenario& of) {
 } // namespace
 
 simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where,
-                               const simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults)
-  : of_{of}, on_{on}, where_{where}, memory_{memory}, ledger_{ledger}, faults_{faults}, silent_until_(of.lanes) {
+                               const simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults,
+                               manners how)
+  : of_{of},
+    on_{on},
+    where_{where},
+    memory_{memory},
+    ledger_{ledger},
+    faults_{faults},
+    how_{how},
+    silent_until_(of.lanes) {
   for (auto& lane : silent_until_) lane.resize(static_cast<std::size_t>(of.ranks));
   begin([this] { ask_world(); });
   for (std::size_t lane = 0; lane < of.lanes; ++lane)
@@ -70,7 +78,8 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
     const epoch meant_for = epoch_of(one);
     epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
     if (one.silent == self) silent = meant_for;
-    if (silent >= meant_for) continue;
+    const bool too_early = meant_for == epoch{0} && how_ == manners::waits_for_ready;
+    if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
     where_.ask_rank(self, lane,
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
                      .epoch = meant_for,

@@ -9,6 +9,7 @@
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <vector>
@@ -18,8 +19,11 @@ namespace troupe::simulation {
 /// Each is a fiber. Threads: the run's.
 class simulated_cast {
 public:
+  /// Whether ranks are asked, too, when the world is not ready, and must refuse.
+  enum class manners : std::uint8_t { waits_for_ready, asks_any_time };
+
   simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where, const simulated_memory& memory,
-                 simulation_ledger& ledger, simulated_faults& faults);
+                 simulation_ledger& ledger, simulated_faults& faults, manners how = manners::waits_for_ready);
   simulated_cast(const simulated_cast&) = delete;
   simulated_cast& operator=(const simulated_cast&) = delete;
   ~simulated_cast();
@@ -42,6 +46,7 @@ private:
   const simulated_memory& memory_;
   simulation_ledger& ledger_;
   simulated_faults& faults_;
+  manners how_;
   time_point began_ = steady_now();
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< By lane, then by rank.

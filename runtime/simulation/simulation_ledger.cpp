@@ -119,6 +119,8 @@ void simulation_ledger::judge_outcome(const entry& one) {
   for (const planned_fault& fault : of_.faults)
     if (fault.kind == fault_kind::jump) patience += fault.span;
   if (one.answered_at - one.at > patience) stuck(name_of(one) + " was answered long after its deadline");
+  if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > patience - one.what->deadline)
+    stuck(name_of(one) + " was answered long after the world's end");
   if (const auto* const done = std::get_if<completion>(&*one.first); done != nullptr && done->epoch != one.asked_in)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and done in epoch " +
           to_string(done->epoch) + " (EPO-1)");

@@ -9,6 +9,7 @@
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -67,9 +68,7 @@ public:
       log_{log},
       chance_{mix(of.seed, 5)},
       actors_{[] { return steady_now(); }, [this] { changed_.notify_all(); }} {
-    board_->listen([this](const world_event& event) {
-      if (log_.is_kept()) log_.note("world " + describe(event));
-    });
+    board_->listen([this](const world_event& event) { hear(event); });
     for (int i = 0; i < worker_count; ++i) workers_.emplace_back([this] { work(); });
     world_plan plan = make_plan(of, on, board_, std::move(faults));
     held_ = plan.pending;
@@ -120,7 +119,9 @@ public:
   }
 
   void end_rank(rank self) override {
-    if (!ranks_.empty()) kill(at(self));
+    if (ranks_.empty()) return;
+    kill(at(self));
+    if (!rank_ended_) rank_ended_ = steady_now();
   }
 
   void end_world(fault_kind how) override {
@@ -163,6 +164,15 @@ private:
     client_handle actor{};
     std::shared_ptr<client_script> script{};
   };
+
+  void hear(const world_event& event) {
+    if (log_.is_kept()) log_.note("world " + describe(event));
+    if (event.phase == world_phase::stopped) ledger_.world_ended();
+    const auto jump = [](const planned_fault& one) { return one.kind == fault_kind::jump; };
+    if (event.phase == world_phase::ready && rank_ended_ && steady_now() - *rank_ended_ > 30ms &&
+        std::ranges::none_of(of_.faults, jump))
+      ledger_.wrong("the world has come back without a rank's actor (FLT-1)");
+  }
 
   void work() {
     for (;;) {
@@ -238,6 +248,7 @@ private:
   std::map<std::pair<std::size_t, rank>, client> clients_; ///< By lane and rank.
   std::vector<std::shared_ptr<client_script>> scripts_;
   std::weak_ptr<pending_work> held_;
+  std::optional<time_point> rank_ended_; ///< The first.
   bool over_ = false;
   std::vector<worker> workers_;
 };
@@ -269,7 +280,7 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     std::weak_ptr<pending_work> held;
     {
       actor_stage where{what, *machine, faults, ledger, log};
-      simulated_cast cast{what, *machine, where, memory, ledger, *faults};
+      simulated_cast cast{what, *machine, where, memory, ledger, *faults, simulated_cast::manners::asks_any_time};
       play_out(what, cast, where, ledger, log);
       where.leave(threads);
       held = where.held();
