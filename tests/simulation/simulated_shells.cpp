@@ -75,6 +75,8 @@ public:
     auto spawned = spawn_world(actors_.system(), std::move(plan));
     world_ = std::move(spawned.world);
     ranks_ = std::move(spawned.collectives);
+    for (const auto& one : ranks_)
+      caf::actor_cast<caf::abstract_actor*>(one)->attach_functor([this] { ++ended_ranks_; });
     listener_ = actors_.system().spawn<event_listener>(heard_);
     compat::post(world_, subscribe{listener_});
   }
@@ -140,6 +142,9 @@ public:
   void leave(fibers& threads) {
     if (const std::size_t late = ledger_.unanswered(); late > 0)
       ledger_.stuck(std::to_string(late) + " requests were never answered");
+    const auto all = static_cast<std::size_t>(of_.ranks);
+    if (!threads.run([&] { return ended_ranks_ == all; }, steady_now() + longest(of_)))
+      ledger_.stuck(std::to_string(all - ended_ranks_) + " ranks' actors live on after their world's end");
     for (auto& [place, one] : clients_)
       if (one.actor) kill(std::exchange(one.actor, nullptr));
     if (world_client_.actor) kill(std::exchange(world_client_.actor, nullptr));
@@ -249,6 +254,7 @@ private:
   std::vector<std::shared_ptr<client_script>> scripts_;
   std::weak_ptr<pending_work> held_;
   std::optional<time_point> rank_ended_; ///< The first.
+  std::size_t ended_ranks_ = 0;
   bool over_ = false;
   std::vector<worker> workers_;
 };
