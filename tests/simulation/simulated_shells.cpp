@@ -173,10 +173,20 @@ private:
   void hear(const world_event& event) {
     if (log_.is_kept()) log_.note("world " + describe(event));
     if (event.phase == world_phase::stopped) ledger_.world_ended();
+    if (rebuilding_since_ && steady_now() - *rebuilding_since_ > longest_rebuild())
+      ledger_.stuck("the world was rebuilding for too long");
+    rebuilding_since_ = event.phase == world_phase::rebuilding ? std::optional{steady_now()} : std::nullopt;
     const auto jump = [](const planned_fault& one) { return one.kind == fault_kind::jump; };
     if (event.phase == world_phase::ready && rank_ended_ && steady_now() - *rank_ended_ > 30ms &&
         std::ranges::none_of(of_.faults, jump))
       ledger_.wrong("the world has come back without a rank's actor (FLT-1)");
+  }
+
+  /// Until it forms: what failed has been aborted, and the delay is over.
+  [[nodiscard]] nanoseconds longest_rebuild() const {
+    nanoseconds all = of_.limits.form + 2 * of_.limits.abort + 16 * of_.recovery.backoff + 100ms;
+    for (const planned_fault& one : of_.faults) all += one.span;
+    return all;
   }
 
   void work() {
@@ -255,6 +265,7 @@ private:
   std::weak_ptr<pending_work> held_;
   std::optional<time_point> rank_ended_; ///< The first.
   std::size_t ended_ranks_ = 0;
+  std::optional<time_point> rebuilding_since_;
   bool over_ = false;
   std::vector<worker> workers_;
 };
