@@ -108,7 +108,9 @@ public:
 #if TROUPE_CAF_0_17
     caf::delayed_anon_send(to, delay, std::forward<Message>(what));
 #else
-    caf::anon_mail(std::forward<Message>(what)).delay(delay).send(to);
+    // delay() counts from the real time, whatever clock the system has.
+    const auto now = caf::actor_cast<caf::abstract_actor*>(alive)->home_system().clock().now();
+    caf::anon_mail(std::forward<Message>(what)).schedule(now + delay).send(to);
 #endif
   }
 

@@ -35,6 +35,7 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::shar
     ranks_{std::move(ranks)} {}
 
 void world_actor::on_exit() {
+  ending_ = true;
   if (!left_) {
     offspring_.stop_all();
     conductor_.kill({.code = errc::abandoned, .text = "the world actor was killed"});
@@ -46,7 +47,11 @@ void world_actor::on_exit() {
 }
 
 void world_actor::announce(const world_event& event) {
-  for (const auto& one : listeners_) compat::send(this, one, event);
+  for (const auto& one : listeners_)
+    if (ending_)
+      compat::post(one, event);
+    else
+      compat::send(this, one, event);
 }
 
 void world_actor::watch_rank(std::size_t place) {
@@ -69,7 +74,7 @@ void world_actor::leave() {
 }
 
 void world_actor::dismiss_ranks() {
-  for (std::size_t i = 0; i < ranks_->size(); ++i) compat::send(this, ranks_->at(i), troupe::leave{});
+  for (std::size_t i = 0; i < ranks_->size(); ++i) compat::post(ranks_->at(i), troupe::leave{});
 }
 
 void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {

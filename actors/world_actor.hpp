@@ -42,6 +42,8 @@ private:
   compat::watches watches_;
   bool stopping_ = false;
   bool left_ = false;
+  /// Perhaps because nobody holds it any more: a message that named it as sender would hold what is being destroyed.
+  bool ending_ = false;
 };
 
 /// Spawns a world and one collective actor per local rank. Its phases appear on \p plan's board.

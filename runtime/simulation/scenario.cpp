@@ -65,6 +65,8 @@ std::string_view to_string(fault_kind kind) noexcept {
     case fault_kind::ended_actor: return "ended-actor";
     case fault_kind::ended_client: return "ended-client";
     case fault_kind::jump: return "jump";
+    case fault_kind::killed_world: return "killed-world";
+    case fault_kind::dropped_world: return "dropped-world";
   }
   return {};
 }

@@ -31,7 +31,11 @@ enum class fault_kind : std::uint8_t {
   ended_actor,  ///< A rank's actor is killed.
   ended_client, ///< A client dies with requests pending.
   jump,         ///< The machine sleeps: the clock jumps.
+  // Only where there are actors:
+  killed_world,  ///< The world's actor is killed.
+  dropped_world, ///< Nobody keeps a handle to the world.
 };
+/// Those of every simulation.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
                                             fault_kind::slow_rank,  fault_kind::asynchronous, fault_kind::device,
                                             fault_kind::sticky,     fault_kind::failed_init,  fault_kind::stuck_init,

@@ -37,9 +37,13 @@ bool thin_out(std::vector<Item>& list, const Fails& fails) {
 } // namespace
 
 scenario shorten(scenario failing) {
+  return shorten(std::move(failing), [](const scenario& one) { return !simulate(one).found.is_good(); });
+}
+
+scenario shorten(scenario failing, const std::function<bool(const scenario&)>& fails) {
   int plays = 0;
-  const auto fails = [&] { return ++plays <= most_plays && !simulate(failing).found.is_good(); };
-  while (plays < most_plays && (thin_out(failing.faults, fails) || thin_out(failing.requests, fails))) {
+  const auto still = [&] { return ++plays <= most_plays && fails(failing); };
+  while (plays < most_plays && (thin_out(failing.faults, still) || thin_out(failing.requests, still))) {
   }
   return failing;
 }

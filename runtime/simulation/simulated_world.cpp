@@ -95,14 +95,13 @@ private:
   bool closed_ = false;
 };
 
-simulated_world::simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
-                                 trace& log)
-  : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
+world_plan make_plan(const scenario& of, const simulated_machine& on, std::shared_ptr<world_board> board,
+                     std::shared_ptr<fault_injector> faults) {
   const auto sound = make_mock_backend();
   world_plan plan{.world_size = of.ranks,
                   .backend = make_faulty_backend(sound, std::move(faults)),
                   .helpers = on.helpers,
-                  .board = board_,
+                  .board = std::move(board),
                   .services = on.services,
                   .above = on.above,
                   .deadlines = {.form = of.limits.form,
@@ -116,10 +115,16 @@ simulated_world::simulated_world(const scenario& of, simulated_machine& on, std:
   for (int i = 0; i < of.ranks; ++i) {
     const auto place = static_cast<std::size_t>(i);
     plan.locals.push_back({rank{i}, on.devices[place], on.launchers[place]});
-    states_.push_back(std::make_shared<collective_state>(rank{i}));
   }
+  return plan;
+}
+
+simulated_world::simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
+                                 trace& log)
+  : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
+  for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
   world_shell& shell = *this;
-  conductor_ = std::make_unique<world_conductor>(std::move(plan), states_, mail_, shell);
+  conductor_ = std::make_unique<world_conductor>(make_plan(of, on, board_, std::move(faults)), states_, mail_, shell);
   turns_ = worker{[this] {
     conductor_->begin();
     mail_->serve(*conductor_);
@@ -130,6 +135,21 @@ simulated_world::~simulated_world() {
   mail_->close();
   turns_.join();
   conductor_->let_go();
+}
+
+void simulated_world::ask_world(world_request asked, answer reply) {
+  const fibers::must_not_wait at_the_door;
+  conductor_->entrance().accept(std::move(asked), std::move(reply));
+}
+
+void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) {
+  const fibers::must_not_wait at_the_door;
+  rank_state(self).accept(std::move(asked), std::move(reply), client_of(self, lane));
+}
+
+void simulated_world::withdraw(rank self, std::size_t lane) {
+  const fibers::must_not_wait at_the_door;
+  rank_state(self).forget(client_of(self, lane), {.code = errc::abandoned, .text = "the client has ended"});
 }
 
 void simulated_world::stop() {

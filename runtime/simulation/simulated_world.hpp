@@ -8,8 +8,11 @@
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/worker.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
+#include <troupe/runtime/simulation/simulated_stage.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -33,20 +36,25 @@ struct simulated_machine {
   std::vector<std::shared_ptr<launcher>> launchers;
 };
 
+/// A world over all of \p on, whose communicators are the mock's with \p faults, and whose phases appear on \p board.
+[[nodiscard]] world_plan make_plan(const scenario& of, const simulated_machine& on, std::shared_ptr<world_board> board,
+                                   std::shared_ptr<fault_injector> faults);
+
 /// Threads: the run's.
-class simulated_world final : private world_shell {
+class simulated_world final : public simulated_stage, private world_shell {
 public:
   simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
   ~simulated_world() override;
 
-  void stop();
-  /// As if the actor of \p self had been killed.
-  void end_rank(rank self);
-  [[nodiscard]] world_event latest() const { return board_->latest(); }
-  [[nodiscard]] bool is_over() const { return over_; }
-  /// What its clients find at its door, and at a rank's.
-  [[nodiscard]] world_entrance& entrance() noexcept { return conductor_->entrance(); }
-  [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
+  [[nodiscard]] world_event latest() const override { return board_->latest(); }
+  void ask_world(world_request asked, answer reply) override;
+  void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override;
+  void withdraw(rank self, std::size_t lane) override;
+  void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
+  void end_rank(rank self) override;
+  void end_world(fault_kind) override {} // there is no actor that could end
+  void stop() override;
+  [[nodiscard]] bool is_over() const override { return over_; }
 
 private:
   /// What actors have between them: first come, first served, each after a while.
@@ -55,6 +63,11 @@ private:
   void announce(const world_event& event) override;
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
   void leave() override { over_ = true; }
+
+  [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
+  [[nodiscard]] std::uint64_t client_of(rank self, std::size_t lane) const {
+    return 1 + lane * states_.size() + static_cast<std::size_t>(self.value());
+  }
 
   trace& log_;
   std::shared_ptr<world_board> board_ = std::make_shared<world_board>();

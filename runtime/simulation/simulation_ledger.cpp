@@ -119,6 +119,8 @@ void simulation_ledger::judge_outcome(const entry& one) {
   for (const planned_fault& fault : of_.faults)
     if (fault.kind == fault_kind::jump) patience += fault.span;
   if (one.answered_at - one.at > patience) stuck(name_of(one) + " was answered long after its deadline");
+  if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > patience - one.what->deadline)
+    stuck(name_of(one) + " was answered long after the world's end");
   if (const auto* const done = std::get_if<completion>(&*one.first); done != nullptr && done->epoch != one.asked_in)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and done in epoch " +
           to_string(done->epoch) + " (EPO-1)");
@@ -163,6 +165,14 @@ void simulation_ledger::judge_orders() {
           break;
         }
     }
+}
+
+void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
+  const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
+  const std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
+  if (!jumps && last_epoch > 1 + most)
+    wrong("the world has come to epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
+          " rebuilds allowed (FLT-1)");
 }
 
 std::string simulation_ledger::name_of(const entry& one) const {

@@ -51,6 +51,15 @@ public:
   /// Something is not as promised.
   void wrong(const std::string& what) { find(verdict_.wrong, what); }
 
+  /// The world has ended: from now on requests are answered at once, whatever their deadlines (TIM-1).
+  void world_ended() noexcept {
+    if (!ended_at_) ended_at_ = steady_now();
+  }
+  /// \p what came twice (ONE-1).
+  void doubled(const std::string& what) { find(verdict_.doubled, what); }
+  /// No run lasts as long as the window, unless its clock jumps (FLT-1).
+  void judge_rebuilds(std::uint64_t last_epoch);
+
   /// Once everything has ended.
   [[nodiscard]] verdict judge();
   [[nodiscard]] const std::vector<std::string>& findings() const noexcept { return findings_; }
@@ -86,6 +95,7 @@ private:
   std::set<std::pair<std::size_t, rank>> hollow_;
   std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formations.
   std::map<std::size_t, const planned_request*> requests_;
+  std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;
 };

@@ -1,0 +1,153 @@
+#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/runtime/simulation/simulated_cast.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+void wait_until(time_point when) {
+  if (when > steady_now()) fibers::current()->sleep(when - steady_now());
+}
+
+lane name_of(std::size_t lane) {
+  return lane::named("simulated " + std::to_string(lane));
+}
+
+nanoseconds jumped(const scenario& of) {
+  nanoseconds all{0};
+  for (const planned_fault& one : of.faults)
+    if (one.kind == fault_kind::jump) all += one.span;
+  return all;
+}
+
+} // namespace
+
+simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where,
+                               const simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults,
+                               manners how)
+  : of_{of},
+    on_{on},
+    where_{where},
+    memory_{memory},
+    ledger_{ledger},
+    faults_{faults},
+    how_{how},
+    silent_until_(of.lanes) {
+  for (auto& lane : silent_until_) lane.resize(static_cast<std::size_t>(of.ranks));
+  begin([this] { ask_world(); });
+  for (std::size_t lane = 0; lane < of.lanes; ++lane)
+    for (int r = 0; r < of.ranks; ++r) begin([this, lane, r] { ask_in(lane, rank{r}); });
+  for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
+}
+
+simulated_cast::~simulated_cast() {
+  for (worker& one : cast_) one.detach();
+}
+
+void simulated_cast::begin(std::function<void()> part) {
+  ++busy_;
+  cast_.emplace_back([this, part = std::move(part)] {
+    part();
+    --busy_;
+  });
+}
+
+void simulated_cast::ask_world() {
+  for (const planned_request& one : of_.requests) {
+    if (one.lane) continue;
+    wait_until(began_ + one.at);
+    world_request asked{.parts = {}, .epoch = where_.latest().epoch, .deadline = one.deadline};
+    for (int r = 0; r < of_.ranks; ++r) asked.parts.push_back(memory_.part_of(one, rank{r}));
+    const epoch now = asked.epoch;
+    where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
+  }
+}
+
+void simulated_cast::ask_in(std::size_t lane, rank self) {
+  for (const planned_request& one : of_.requests) {
+    if (one.lane != lane) continue;
+    const auto late = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
+    wait_until(began_ + one.at + nanoseconds{static_cast<nanoseconds::rep>(late) & 0xFFFFFFFFFFFF} % one.jitter);
+    const epoch meant_for = epoch_of(one);
+    epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
+    if (one.silent == self) silent = meant_for;
+    const bool too_early = meant_for == epoch{0} && how_ == manners::waits_for_ready;
+    if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
+    where_.ask_rank(self, lane,
+                    {.what = memory_.part_of(one, self, one.disagreeing == self),
+                     .epoch = meant_for,
+                     .deadline = one.deadline,
+                     .lane = name_of(lane)},
+                    ledger_.expect(one, self, meant_for));
+    if (one.cancelling != self) continue;
+    silence(lane, self);
+    where_.withdraw(self, lane);
+  }
+}
+
+epoch simulated_cast::epoch_of(const planned_request& what) {
+  const auto known = epochs_.find(what.number);
+  if (known != epochs_.end()) return known->second;
+  const world_event now = where_.latest();
+  // Where the world is not ready, nobody may have it, also not those who come later.
+  return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
+}
+
+void simulated_cast::raise(const planned_fault& one) {
+  const device_id device{one.where.value()};
+  const std::size_t lane = one.number % of_.lanes;
+  wait_until(began_ + one.at);
+  switch (one.kind) {
+    case fault_kind::device:
+      faults_.count(one);
+      return on_.api->fail_next(device, {.code = errc::device_failed, .text = "the simulation says so"});
+    case fault_kind::sticky:
+      faults_.count(one);
+      return on_.api->fail_next(device, {.code = errc::process_poisoned, .text = "the simulation says so"});
+    case fault_kind::ended_actor: faults_.count(one); return where_.end_rank(one.where);
+    case fault_kind::ended_client:
+      faults_.count(one);
+      silence(lane, one.where);
+      return where_.end_client(one.where, lane);
+    case fault_kind::killed_world:
+    case fault_kind::dropped_world: faults_.count(one); return where_.end_world(one.kind);
+    case fault_kind::jump: faults_.count(one); return fibers::current()->jump(one.span);
+    default: break; // the communicators' own
+  }
+}
+
+void simulated_cast::silence(std::size_t lane, rank self) {
+  silent_until_[lane][static_cast<std::size_t>(self.value())] = where_.latest().epoch;
+}
+
+nanoseconds longest(const scenario& of) {
+  const auto& most = of.limits;
+  nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
+  for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
+  for (const planned_fault& one : of.faults) all += one.span;
+  return all + 1s;
+}
+
+void play_out(const scenario& of, simulated_cast& cast, simulated_stage& where, simulation_ledger& ledger, trace& log) {
+  fibers& threads = *fibers::current();
+  threads.run([&] { return cast.all_asked(); }, steady_now() + of.length + longest(of));
+  if (!of.stops_busy) {
+    // Whatever else happens, deadlines end every wait.
+    threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + jumped(of) + 1s);
+    if (const std::size_t late = ledger.unanswered(); late > 0)
+      ledger.stuck(std::to_string(late) + " requests were not answered in time");
+  }
+  log.note("stop");
+  where.stop();
+  threads.run([&] { return where.is_over() && ledger.unanswered() == 0; }, steady_now() + longest(of));
+  if (!where.is_over()) ledger.stuck("the world has not ended: it is " + describe(where.latest()));
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,39 @@
+/// What those who ask in a simulated run speak to: a world's states themselves, or the actors around them.
+#pragma once
+
+#include <troupe/actors/world_event.hpp>
+#include <troupe/collectives/request.hpp>
+#include <troupe/completion/answer.hpp>
+#include <troupe/runtime/simulation/scenario.hpp>
+
+#include <cstddef>
+
+namespace troupe::simulation {
+
+/// Threads: the run's.
+class simulated_stage {
+public:
+  simulated_stage() = default;
+  simulated_stage(const simulated_stage&) = delete;
+  simulated_stage& operator=(const simulated_stage&) = delete;
+  virtual ~simulated_stage() = default;
+
+  [[nodiscard]] virtual world_event latest() const = 0;
+  virtual void ask_world(world_request asked, answer reply) = 0;
+  /// By \p self's client in \p lane, each of which has one.
+  virtual void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) = 0;
+  /// \p self's client leaves \p lane.
+  virtual void withdraw(rank self, std::size_t lane) = 0;
+  /// \p self's client in \p lane dies.
+  virtual void end_client(rank self, std::size_t lane) = 0;
+  /// The actor of \p self is killed.
+  virtual void end_rank(rank self) = 0;
+  /// The world's actor ends as \p how says.
+  virtual void end_world(fault_kind how) = 0;
+
+  virtual void stop() = 0;
+  /// Everything has been given back.
+  [[nodiscard]] virtual bool is_over() const = 0;
+};
+
+} // namespace troupe::simulation
