@@ -16,7 +16,7 @@ foreach(layer device completion collectives actors runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
           FILES_MATCHING PATTERN "*.hpp"
           PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN program EXCLUDE
-          PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE)
+          PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/nccl/nccl_backend.hpp
              collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp
@@ -25,6 +25,8 @@ foreach(door device/cuda/cuda_driver.hpp collectives/nccl/nccl_backend.hpp
   install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/troupe.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/testing DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
+        FILES_MATCHING PATTERN "*.hpp")
 
 if(TARGET troupe)
   # A CAF outside the system's folders is found by the installed program where it was found by the built one.

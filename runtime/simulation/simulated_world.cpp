@@ -18,8 +18,22 @@ constexpr wait_profile patience{.spin = 0ns, .nap = 500us};
 
 } // namespace
 
-simulated_machine::simulated_machine(const scenario& of)
-  : api{std::make_shared<mock_driver>(mock_options{.device_count = of.ranks})},
+simulated_terms terms_of(const scenario& of) {
+  return {.ranks = of.ranks,
+          .strategy = of.strategy,
+          .limits = {.launch = of.limits.launch, .hang = of.limits.hang},
+          .deadlines = {.form = of.limits.form,
+                        .operation = 400ms,
+                        .drain = of.limits.drain,
+                        .release = of.limits.release,
+                        .abort = of.limits.abort},
+          .recovery = of.recovery,
+          .fused = {.mode = of.fused},
+          .seed = of.seed};
+}
+
+simulated_machine::simulated_machine(const simulated_terms& of)
+  : api{std::make_shared<mock_driver>(mock_options{.device_count = of.ranks, .memory_bytes = of.memory_bytes})},
     helpers{std::make_shared<helper_crew>(1s)} {
   const auto time = std::make_shared<monotonic_clock>();
   for (int i = 0; i < of.ranks; ++i) devices.push_back(device::open(api, device_id{i}));
@@ -27,9 +41,8 @@ simulated_machine::simulated_machine(const scenario& of)
               .poller = std::make_shared<poller>(time, patience),
               .slots = std::make_shared<slot_table>(devices.front(), 64 * devices.size()),
               .strategy = of.strategy,
-              .limits = {.launch = of.limits.launch, .hang = of.limits.hang}};
-  above =
-      std::make_shared<arbiter>(services.time, services.poller, sequencer_limits{}, fusion_limits{.mode = of.fused});
+              .limits = of.limits};
+  above = std::make_shared<arbiter>(services.time, services.poller, of.sequencing, of.fused);
   services.poller->attach(above);
   services.poller->start();
   for (const auto& one : devices)
@@ -46,7 +59,9 @@ class simulated_world::mailbox final : public world_mailbox, public std::enable_
 public:
   using turn = std::function<void(world_conductor&)>;
 
-  explicit mailbox(std::uint64_t seed) : chance_{mix(seed, 3)} {}
+  explicit mailbox(std::optional<std::uint64_t> seed) {
+    if (seed) chance_.emplace(mix(*seed, 3));
+  }
 
   void post(world_note what) override {
     put([what = std::move(what)](world_conductor& to) { to.on(what); });
@@ -81,21 +96,21 @@ public:
         next = std::move(waiting_.front());
         waiting_.pop_front();
       }
-      if (chance_.one_in(3)) fibers::current()->sleep(chance_.within(chance_.one_in(10) ? 10ms : 200us));
+      if (chance_ && chance_->one_in(3)) fibers::current()->sleep(chance_->within(chance_->one_in(10) ? 10ms : 200us));
       const fibers::must_not_wait in_turn; // BLK-1
       next(to);
     }
   }
 
 private:
-  dice chance_;
+  std::optional<dice> chance_;
   std::mutex guard_;
   condition changed_;
   std::deque<turn> waiting_;
   bool closed_ = false;
 };
 
-world_plan make_plan(const scenario& of, const simulated_machine& on, std::shared_ptr<world_board> board,
+world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std::shared_ptr<world_board> board,
                      std::shared_ptr<fault_injector> faults) {
   const auto sound = make_mock_backend();
   world_plan plan{.world_size = of.ranks,
@@ -104,13 +119,10 @@ world_plan make_plan(const scenario& of, const simulated_machine& on, std::share
                   .board = std::move(board),
                   .services = on.services,
                   .above = on.above,
-                  .deadlines = {.form = of.limits.form,
-                                .operation = 400ms,
-                                .drain = of.limits.drain,
-                                .release = of.limits.release,
-                                .abort = of.limits.abort},
+                  .ordering = of.ordering,
+                  .deadlines = of.deadlines,
                   .recovery = of.recovery,
-                  .pending = std::make_shared<pending_work>(pending_limits{}, on.services.poller)};
+                  .pending = std::make_shared<pending_work>(of.pending, on.services.poller)};
   plan.services.able = std::make_shared<const capabilities>(sound->examine(on.devices));
   for (int i = 0; i < of.ranks; ++i) {
     const auto place = static_cast<std::size_t>(i);
@@ -119,8 +131,8 @@ world_plan make_plan(const scenario& of, const simulated_machine& on, std::share
   return plan;
 }
 
-simulated_world::simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
-                                 trace& log)
+simulated_world::simulated_world(const simulated_terms& of, simulated_machine& on,
+                                 std::shared_ptr<fault_injector> faults, trace& log)
   : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
   for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
   world_shell& shell = *this;

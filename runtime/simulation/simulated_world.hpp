@@ -17,13 +17,31 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe::simulation {
 
+/// How a simulated machine and its world are made.
+struct simulated_terms {
+  int ranks = 0;
+  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
+  completion_strategy strategy = completion_strategy::automatic;
+  track_limits limits{};
+  world_deadlines deadlines{};
+  recovery_terms recovery{};
+  fusion_limits fused{};
+  sequencer_limits sequencing{};
+  pending_limits pending{};
+  troupe::ordering ordering = troupe::ordering::agreed;
+  std::optional<std::uint64_t> seed{}; ///< Of what messages to the world are late by; none: never.
+};
+[[nodiscard]] simulated_terms terms_of(const scenario& of);
+
 /// Devices, and the threads that serve them.
 struct simulated_machine {
-  explicit simulated_machine(const scenario& of);
+  explicit simulated_machine(const simulated_terms& of);
   simulated_machine(const simulated_machine&) = delete;
   simulated_machine& operator=(const simulated_machine&) = delete;
   ~simulated_machine();
@@ -37,13 +55,13 @@ struct simulated_machine {
 };
 
 /// A world over all of \p on, whose communicators are the mock's with \p faults, and whose phases appear on \p board.
-[[nodiscard]] world_plan make_plan(const scenario& of, const simulated_machine& on, std::shared_ptr<world_board> board,
-                                   std::shared_ptr<fault_injector> faults);
+[[nodiscard]] world_plan make_plan(const simulated_terms& of, const simulated_machine& on,
+                                   std::shared_ptr<world_board> board, std::shared_ptr<fault_injector> faults);
 
 /// Threads: the run's.
 class simulated_world final : public simulated_stage, private world_shell {
 public:
-  simulated_world(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
+  simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
   ~simulated_world() override;
 
   [[nodiscard]] world_event latest() const override { return board_->latest(); }
@@ -55,6 +73,11 @@ public:
   void end_world(fault_kind) override {} // there is no actor that could end
   void stop() override;
   [[nodiscard]] bool is_over() const override { return over_; }
+  /// Calls \p heard at each later event; to be called before the first turn, where all are to be heard.
+  void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
+  /// What its clients find at its door, and at a rank's.
+  [[nodiscard]] world_entrance& entrance() noexcept { return conductor_->entrance(); }
+  [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
 
 private:
   /// What actors have between them: first come, first served, each after a while.
@@ -64,7 +87,6 @@ private:
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
   void leave() override { over_ = true; }
 
-  [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
   [[nodiscard]] std::uint64_t client_of(rank self, std::size_t lane) const {
     return 1 + lane * states_.size() + static_cast<std::size_t>(self.value());
   }

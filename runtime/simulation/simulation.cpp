@@ -15,13 +15,14 @@ simulation_result simulate(const scenario& what, bool with_trace) {
   trace log{with_trace};
   simulation_result result;
   {
-    auto machine = std::make_unique<simulated_machine>(what);
+    const simulated_terms terms = terms_of(what);
+    auto machine = std::make_unique<simulated_machine>(terms);
     simulated_memory memory{what, machine->devices};
     simulation_ledger ledger{what, memory, log};
     memory.on_release([&](std::size_t request, rank self) { ledger.released(request, self); });
     const auto faults = std::make_shared<simulated_faults>(what, ledger, log);
     {
-      simulated_world where{what, *machine, faults, log};
+      simulated_world where{terms, *machine, faults, log};
       simulated_cast cast{what, *machine, where, memory, ledger, *faults};
       play_out(what, cast, where, ledger, log);
       result.last_epoch = where.latest().epoch.value();

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,13 +71,12 @@ public:
       actors_{[] { return steady_now(); }, [this] { changed_.notify_all(); }} {
     board_->listen([this](const world_event& event) { hear(event); });
     for (int i = 0; i < worker_count; ++i) workers_.emplace_back([this] { work(); });
-    world_plan plan = make_plan(of, on, board_, std::move(faults));
+    world_plan plan = make_plan(terms_of(of), on, board_, std::move(faults));
     held_ = plan.pending;
     auto spawned = spawn_world(actors_.system(), std::move(plan));
     world_ = std::move(spawned.world);
-    ranks_ = std::move(spawned.collectives);
-    for (const auto& one : ranks_)
-      caf::actor_cast<caf::abstract_actor*>(one)->attach_functor([this] { ++ended_ranks_; });
+    ranks_ = std::move(spawned.ranks);
+    watch_ranks();
     listener_ = actors_.system().spawn<event_listener>(heard_);
     compat::post(world_, subscribe{listener_});
   }
@@ -99,7 +99,7 @@ public:
   }
 
   void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override {
-    if (ranks_.empty()) return refuse(std::move(reply));
+    if (!ranks_) return refuse(std::move(reply));
     tell(
         client_of(self, lane),
         [whom = at(self), asked = std::move(asked)](scripted_client& me, answer to) {
@@ -109,7 +109,7 @@ public:
   }
 
   void withdraw(rank self, std::size_t lane) override {
-    if (ranks_.empty()) return;
+    if (!ranks_) return;
     tell(client_of(self, lane),
          [whom = at(self)](scripted_client& me, answer) { compat::send(&me, whom, leave_lane{me.id()}); });
   }
@@ -121,16 +121,15 @@ public:
   }
 
   void end_rank(rank self) override {
-    if (ranks_.empty()) return;
+    if (!ranks_) return;
     kill(at(self));
-    if (!rank_ended_) rank_ended_ = steady_now();
   }
 
   void end_world(fault_kind how) override {
     if (!world_) return;
     if (how == fault_kind::killed_world) return kill(world_);
     world_ = nullptr;
-    if (chance_.one_in(2)) ranks_.clear();
+    if (chance_.one_in(2)) ranks_ = nullptr;
   }
 
   void stop() override {
@@ -142,15 +141,15 @@ public:
   void leave(fibers& threads) {
     if (const std::size_t late = ledger_.unanswered(); late > 0)
       ledger_.stuck(std::to_string(late) + " requests were never answered");
-    const auto all = static_cast<std::size_t>(of_.ranks);
-    if (!threads.run([&] { return ended_ranks_ == all; }, steady_now() + longest(of_)))
-      ledger_.stuck(std::to_string(all - ended_ranks_) + " ranks' actors live on after their world's end");
+    watch_ranks();
+    if (!threads.run([&] { return ended_.size() == watched_.size(); }, steady_now() + longest(of_)))
+      ledger_.stuck(std::to_string(watched_.size() - ended_.size()) + " ranks' actors live on after their world's end");
     for (auto& [place, one] : clients_)
       if (one.actor) kill(std::exchange(one.actor, nullptr));
     if (world_client_.actor) kill(std::exchange(world_client_.actor, nullptr));
     kill(listener_);
     world_ = nullptr;
-    ranks_.clear();
+    ranks_ = nullptr;
     listener_ = nullptr;
     threads.run([this] { return actors_.living() == 0; }, steady_now() + longest(of_));
     if (const std::size_t left = actors_.living(); left > 0) {
@@ -176,10 +175,29 @@ private:
     if (rebuilding_since_ && steady_now() - *rebuilding_since_ > longest_rebuild())
       ledger_.stuck("the world was rebuilding for too long");
     rebuilding_since_ = event.phase == world_phase::rebuilding ? std::optional{steady_now()} : std::nullopt;
+    watch_ranks();
+    if (event.phase == world_phase::ready) judge_ranks();
+  }
+
+  /// Those who have taken the places of others, too.
+  void watch_ranks() {
+    for (std::size_t place = 0; ranks_ && place < ranks_->size(); ++place) {
+      const collective_handle& one = ranks_->at(place);
+      if (watched_.insert(one.id()).second)
+        caf::actor_cast<caf::abstract_actor*>(one)->attach_functor(
+            [this, id = one.id()] { ended_.emplace(id, steady_now()); });
+    }
+  }
+
+  /// A world that is ready has an actor for each rank, but for those whose end it has not heard of yet.
+  void judge_ranks() {
     const auto jump = [](const planned_fault& one) { return one.kind == fault_kind::jump; };
-    if (event.phase == world_phase::ready && rank_ended_ && steady_now() - *rank_ended_ > 30ms &&
-        std::ranges::none_of(of_.faults, jump))
-      ledger_.wrong("the world has come back without a rank's actor (FLT-1)");
+    if (!ranks_ || std::ranges::any_of(of_.faults, jump)) return;
+    for (std::size_t place = 0; place < ranks_->size(); ++place) {
+      const auto found = ended_.find(ranks_->at(place).id());
+      if (found != ended_.end() && steady_now() - found->second > 30ms)
+        ledger_.wrong("the world has come back without a rank's actor (FLT-1)");
+    }
   }
 
   /// Until it forms: what failed has been aborted, and the delay is over.
@@ -244,7 +262,9 @@ private:
                       "' (EPO-1)");
   }
 
-  [[nodiscard]] const collective_handle& at(rank self) const { return ranks_[static_cast<std::size_t>(self.value())]; }
+  [[nodiscard]] const collective_handle& at(rank self) const {
+    return ranks_->at(static_cast<std::size_t>(self.value()));
+  }
   [[nodiscard]] client& client_of(rank self, std::size_t lane) { return clients_[{lane, self}]; }
 
   const scenario& of_;
@@ -257,14 +277,14 @@ private:
   condition changed_;
   compat::stepped_system actors_;
   world_inner_handle world_;
-  std::vector<collective_handle> ranks_;
+  std::shared_ptr<rank_directory> ranks_;
+  std::set<caf::actor_id> watched_;           ///< Ranks' actors, of all times.
+  std::map<caf::actor_id, time_point> ended_; ///< Those of them that have ended, and when.
   listener_handle listener_;
   client world_client_;
   std::map<std::pair<std::size_t, rank>, client> clients_; ///< By lane and rank.
   std::vector<std::shared_ptr<client_script>> scripts_;
   std::weak_ptr<pending_work> held_;
-  std::optional<time_point> rank_ended_; ///< The first.
-  std::size_t ended_ranks_ = 0;
   std::optional<time_point> rebuilding_since_;
   bool over_ = false;
   std::vector<worker> workers_;
@@ -289,7 +309,7 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
   trace log{with_trace};
   simulation_result result;
   {
-    auto machine = std::make_unique<simulated_machine>(what);
+    auto machine = std::make_unique<simulated_machine>(terms_of(what));
     simulated_memory memory{what, machine->devices};
     simulation_ledger ledger{what, memory, log};
     memory.on_release([&](std::size_t request, rank self) { ledger.released(request, self); });

@@ -1,0 +1,54 @@
+/// The server of 05_serving.hpp in virtual time: hangs and rebuilds that take a second in life cost no time here.
+#include "05_serving.hpp"
+
+#include <troupe/testing/virtual_world.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace std::chrono_literals;
+using troupe::testing::virtual_world;
+
+namespace {
+
+constexpr std::size_t width = 8;
+
+/// A turn each 100 µs, until there are \p count answers.
+void serve(serving_loop<virtual_world>& server, virtual_world& world, std::size_t count) {
+  for (int turns = 0; turns < 10'000 && server.answers().size() < count; ++turns) {
+    server.turn();
+    world.advance(100us);
+  }
+}
+
+} // namespace
+
+TEST_CASE("requests are served in order") {
+  virtual_world world{4};
+  serving_loop server{world, width};
+  for (const float number : {1.F, 2.F, 3.F}) server.submit(number);
+  serve(server, world, 3);
+  CHECK(server.answers() == std::vector{4.F, 8.F, 12.F});
+  CHECK(server.repeats() == 0);
+}
+
+TEST_CASE("a request that a hung rank took is asked again in the next epoch, and served once") {
+  virtual_world world{4, {.recovery = {.policy = troupe::recovery_policy::keep_size}}};
+  world.script().on(troupe::rank{2}).operation(1).hang(); // the second request
+  serving_loop server{world, width};
+  for (const float number : {1.F, 2.F, 3.F}) server.submit(number);
+  serve(server, world, 3);
+  CHECK(server.answers() == std::vector{4.F, 8.F, 12.F});
+  CHECK(server.repeats() == 1);
+  CHECK(world.epoch() == troupe::epoch{2});
+  CHECK(world.now() < 100ms); // the verdict of a hang, limits.hang, is after 50 ms
+  CHECK(world.script().waiting().empty());
+}
+
+TEST_CASE("a world that fails for good is told of") {
+  virtual_world world{4}; // fail_fast
+  world.script().on(troupe::rank{0}).operation(0).fail();
+  serving_loop server{world, width};
+  server.submit(1.F);
+  CHECK_THROWS_AS(serve(server, world, 1), troupe::exception);
+  CHECK(server.answers().empty());
+}

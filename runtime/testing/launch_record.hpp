@@ -1,0 +1,46 @@
+/// What a rank of a mock world was told to launch.
+#pragma once
+
+#include <troupe/collectives/operation.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::testing {
+
+enum class launch_fate : std::uint8_t {
+  launched, ///< It went on to the device.
+  withheld, ///< The script keeps the rank from its peers: nothing reached the device.
+  refused,  ///< The script made the launch fail.
+};
+[[nodiscard]] std::string_view to_string(launch_fate fate) noexcept;
+
+/// One operation, as a rank's launcher brought it to its communicator. Who asked for it is not known there any more
+/// (neither lane nor ticket): tell requests apart by their counts, or by the memory that they name.
+struct launch_record {
+  troupe::rank rank{};
+  /// The world's: its k-th forming is epoch k + 1. Sub-worlds count as their parent.
+  troupe::epoch epoch{};
+  std::uint64_t number = 0;     ///< Of the rank's operations in the epoch, from 0; a group is one.
+  std::uint64_t call = 0;       ///< Of its launch calls in the epoch, from 0: what is launched together shares one.
+  std::string_view operation{}; ///< "all_reduce": name_of().
+  std::size_t count = 0;        ///< In elements; of a group, its parts; 0 of what has none.
+  std::string text{};           ///< describe().
+  const void* send = nullptr;   ///< Where what is read begins; of a group, its first part's. null: nothing.
+  const void* recv = nullptr;   ///< The same of what is written.
+  launch_fate fate = launch_fate::launched;
+  time_point at{};
+};
+
+/// What \p what brings to its communicator; who, which and when are left to fill in.
+[[nodiscard]] launch_record record_of(const operation& what);
+
+/// The operations' names, in order: {"all_reduce", "barrier"}.
+[[nodiscard]] std::vector<std::string_view> names_of(const std::vector<launch_record>& all);
+
+} // namespace troupe::testing

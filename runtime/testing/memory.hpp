@@ -1,0 +1,63 @@
+/// Memory of mock worlds as tests fill it and look at it, in real time and in virtual time alike.
+#pragma once
+
+#include <troupe/collectives/operation.hpp>
+#include <troupe/device/buffer.hpp>
+#include <troupe/device/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::testing {
+
+/// A mock device's memory (or the host's) as elements: it is host memory. For when nothing in flight uses it.
+/// Errors: invalid_argument (of a real GPU; a size that is no multiple; nothing).
+template <class T>
+[[nodiscard]] std::span<T> elements_of(const buffer& memory) {
+  if (!memory || memory.size_bytes() % sizeof(T) != 0)
+    throw exception{errc::invalid_argument, std::to_string(memory.size_bytes()) + " bytes are no elements of " +
+                                                std::to_string(sizeof(T)) + " bytes each"};
+  if (!memory.on_host() && memory.where()->api().name() != "mock")
+    throw exception{errc::invalid_argument, "only a mock device's memory can be looked at from the host: copy it"};
+  return {reinterpret_cast<T*>(memory.data()), memory.size_bytes() / sizeof(T)};
+}
+
+/// What \p memory holds.
+template <class T>
+[[nodiscard]] std::vector<T> values_of(const buffer& memory) {
+  const auto all = elements_of<T>(memory);
+  return {all.begin(), all.end()};
+}
+
+/// A buffer of \p count elements for each rank of \p where (a troupe::world or a virtual_world), those of rank r all
+/// set to value(r).
+template <class T, class World, class Value>
+[[nodiscard]] std::vector<buffer> make_values(const World& where, std::size_t count, Value value) {
+  std::vector<buffer> made;
+  for (const rank self : where.local_ranks()) {
+    made.push_back(where.allocate(self, count * sizeof(T)));
+    std::ranges::fill(elements_of<T>(made.back()), static_cast<T>(std::invoke(value, self)));
+  }
+  return made;
+}
+
+/// The same with rank + 1 in each, whose sum over n ranks is n (n + 1) / 2.
+template <class T, class World>
+[[nodiscard]] std::vector<buffer> make_ranked(const World& where, std::size_t count) {
+  return make_values<T>(where, count, [](rank self) { return self.value() + 1; });
+}
+
+/// Every rank's part of an all_reduce in place of all that \p values hold, of which there is one for each rank.
+[[nodiscard]] inline std::vector<operation> sums_of(const std::vector<buffer>& values, dtype type = dtype::f32) {
+  std::vector<operation> parts;
+  for (const buffer& one : values)
+    parts.emplace_back(
+        all_reduce{.send = one, .recv = one, .count = one.size_bytes() / size_bytes(type), .type = type});
+  return parts;
+}
+
+} // namespace troupe::testing

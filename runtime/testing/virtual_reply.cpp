@@ -1,0 +1,58 @@
+#include <troupe/device/error.hpp>
+#include <troupe/testing/virtual_reply.hpp>
+
+namespace troupe::testing {
+
+class virtual_reply::sink final : public answer_sink {
+public:
+  explicit sink(std::shared_ptr<state> to) noexcept : to_{std::move(to)} {}
+  void deliver(outcome result) noexcept override {
+    const std::lock_guard lock{to_->guard};
+    to_->result = std::move(result);
+    to_->at = steady_now();
+    to_->changed.notify_all();
+  }
+
+private:
+  std::shared_ptr<state> to_;
+};
+
+std::pair<answer, virtual_reply> virtual_reply::make() {
+  auto shared = std::make_shared<state>();
+  return {answer{std::make_unique<sink>(shared)}, virtual_reply{shared}};
+}
+
+bool virtual_reply::is_ready() const {
+  const std::lock_guard lock{state_->guard};
+  return state_->result.has_value();
+}
+
+outcome virtual_reply::result() const {
+  const std::lock_guard lock{state_->guard};
+  if (!state_->result)
+    throw exception{errc::invalid_argument, "the request has not been answered yet: let virtual time pass first, by "
+                                            "advance(), run_until() or get()"};
+  return *state_->result;
+}
+
+time_point virtual_reply::answered_at() const {
+  static_cast<void>(result());
+  const std::lock_guard lock{state_->guard};
+  return state_->at;
+}
+
+std::future_status virtual_reply::wait_for(nanoseconds at_most) const {
+  std::unique_lock lock{state_->guard};
+  const auto is_there = [this] { return state_->result.has_value(); };
+  return state_->changed.wait_for(lock, at_most, is_there) ? std::future_status::ready : std::future_status::timeout;
+}
+
+completion virtual_reply::get() const {
+  if (wait_for(std::chrono::hours{1}) == std::future_status::timeout)
+    throw exception{errc::deadline_exceeded, "the request has not been answered within an hour of virtual time"};
+  outcome seen = result();
+  if (const error* failure = failure_of(seen)) throw exception{*failure};
+  return std::get<completion>(seen);
+}
+
+} // namespace troupe::testing
