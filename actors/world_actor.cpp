@@ -28,10 +28,11 @@ private:
 
 } // namespace
 
-world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::shared_ptr<rank_directory> ranks,
-                         std::vector<std::shared_ptr<collective_state>> states)
+world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> actors,
+                         std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
     conductor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
+    actors_{std::move(actors)},
     ranks_{std::move(ranks)} {}
 
 void world_actor::on_exit() {
@@ -42,6 +43,7 @@ void world_actor::on_exit() {
     dismiss_ranks();
   }
   conductor_.let_go();
+  actors_.clear();
   ranks_ = nullptr;
   listeners_.clear();
 }
@@ -55,14 +57,15 @@ void world_actor::announce(const world_event& event) {
 }
 
 void world_actor::watch_rank(std::size_t place) {
-  watches_.add(this, ranks_->at(place), [this, place](const caf::error& reason) {
+  watches_.add(this, actors_[place], [this, place](const caf::error& reason) {
     if (!left_) conductor_.on_rank_ended(place, to_string(reason));
   });
 }
 
 std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place) {
   auto state = std::make_shared<collective_state>(conductor_.plan().locals[place].self);
-  ranks_->replace(place, system().spawn<collective_actor>(state));
+  actors_[place] = system().spawn<collective_actor>(state);
+  ranks_->replace(place, actors_[place]);
   watch_rank(place);
   return state;
 }
@@ -74,7 +77,7 @@ void world_actor::leave() {
 }
 
 void world_actor::dismiss_ranks() {
-  for (std::size_t i = 0; i < ranks_->size(); ++i) compat::post(ranks_->at(i), troupe::leave{});
+  for (const auto& one : actors_) compat::post(one, troupe::leave{});
 }
 
 void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
@@ -109,8 +112,8 @@ spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
     states.push_back(std::make_shared<collective_state>(one.self));
     actors.push_back(system.spawn<collective_actor>(states.back()));
   }
-  const auto ranks = std::make_shared<rank_directory>(std::move(actors));
-  return {system.spawn<world_actor>(std::move(plan), ranks, std::move(states)), ranks};
+  const auto ranks = std::make_shared<rank_directory>(actors);
+  return {system.spawn<world_actor>(std::move(plan), std::move(actors), ranks, std::move(states)), ranks};
 }
 
 } // namespace troupe

@@ -17,9 +17,10 @@ namespace troupe {
 /// by the thread that brings them.
 class world_actor final : public world_inner_handle::base, private world_shell {
 public:
-  /// \p ranks are the local ranks' actors and \p states what they decide by, in the order of \p plan's locals.
-  world_actor(caf::actor_config& settings, world_plan plan, std::shared_ptr<rank_directory> ranks,
-              std::vector<std::shared_ptr<collective_state>> states);
+  /// \p actors are the local ranks', which \p ranks tells others of, and \p states what they decide by, in the order of
+  /// \p plan's locals.
+  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> actors,
+              std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states);
 
   using world_inner_handle::base::enqueue;
   compat::enqueue_result enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) override;
@@ -36,6 +37,7 @@ private:
   void stop();
 
   world_conductor conductor_;
+  std::vector<collective_handle> actors_; ///< Of the local ranks. Its own, since ranks_ may be cleared at any time.
   std::shared_ptr<rank_directory> ranks_;
   std::vector<listener_handle> listeners_;
   offspring offspring_;

@@ -18,7 +18,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     conductor_.entrance().accept(std::move(asked->what),
-                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), ranks_->size()));
+                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), actors_.size()));
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -29,7 +29,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 }
 
 world_actor::behavior_type world_actor::make_behavior() {
-  for (std::size_t i = 0; i < ranks_->size(); ++i) watch_rank(i);
+  for (std::size_t i = 0; i < actors_.size(); ++i) watch_rank(i);
   conductor_.begin();
   return {
       // These four come here only where CAF itself had to look at them first.
@@ -42,7 +42,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
         conductor_.entrance().accept(std::move(asked.what),
-                                     make_overlapped_answer(take_value_answer<enqueued>(this), ranks_->size()));
+                                     make_overlapped_answer(take_value_answer<enqueued>(this), actors_.size()));
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {

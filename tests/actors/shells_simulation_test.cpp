@@ -129,15 +129,16 @@ TEST_CASE("a world whose actor is killed answers everything at once, and its ran
   CHECK(count_in(result.trace, "all ranks) done\n") == 1);
 }
 
-TEST_CASE("a world that has lost a rank's actor does not come back (FLT-1)", "[simulation][shells]") {
+TEST_CASE("a world that has lost a rank's actor comes back with another (FLT-1)", "[simulation][shells]") {
   scenario one = steady_requests(8);
   one.recovery = {.policy = recovery_policy::keep_size, .rebuilds = 3, .window = 10s, .backoff = 1ms};
   one.faults = {{.number = 0, .kind = fault_kind::ended_actor, .at = 100ms, .where = rank{1}}};
   const simulation_result result = simulate_shells(one, true);
   INFO(result.trace);
   CHECK(result.found.is_good());
-  CHECK(result.last_epoch == 1);
+  CHECK(result.last_epoch == 2);
   CHECK(result.trace.find("the collective actor of rank 1 has ended") != std::string::npos);
+  CHECK(result.trace.find("answer r7") != std::string::npos);
 }
 
 TEST_CASE("a client that dies is alone in that: peers are told, and others go on (ONE-1)", "[simulation][shells]") {
