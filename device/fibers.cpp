@@ -33,53 +33,49 @@
 
 namespace troupe {
 
-namespace {
-
-/// What the C++ runtime keeps of a thread's exceptions: each fiber has its own, as it may give way in a handler.
-struct exception_state {
-  void* caught = nullptr;
-  unsigned uncaught = 0;
-
-  [[nodiscard]] static exception_state& of_thread() noexcept {
-    return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // laid out so by the Itanium C++ ABI
-  }
-};
-
-class stack_memory {
-public:
-  explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
-    first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (first_ == MAP_FAILED) throw std::system_error{errno, std::generic_category(), "a fiber's stack"};
-#ifdef TROUPE_ASAN_FIBERS
-    __lsan_register_root_region(first_, size_bytes_);
-#endif
-  }
-  stack_memory(const stack_memory&) = delete;
-  stack_memory& operator=(const stack_memory&) = delete;
-  ~stack_memory() {
-#ifdef TROUPE_ASAN_FIBERS
-    __lsan_unregister_root_region(first_, size_bytes_);
-#endif
-    ::munmap(first_, size_bytes_);
-  }
-
-  [[nodiscard]] void* first() const noexcept {
-    return first_;
-  }
-  [[nodiscard]] std::size_t size_bytes() const noexcept {
-    return size_bytes_;
-  }
-
-private:
-  void* first_ = nullptr;
-  std::size_t size_bytes_;
-};
-
-} // namespace
-
 thread_local constinit fibers* fibers::current_ = nullptr;
 
 struct fibers::fiber {
+  /// What the C++ runtime keeps of a thread's exceptions: each fiber has its own, as it may give way in a handler.
+  struct exception_state {
+    void* caught = nullptr;
+    unsigned uncaught = 0;
+
+    [[nodiscard]] static exception_state& of_thread() noexcept {
+      return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // laid out so by the Itanium C++ ABI
+    }
+  };
+
+  class stack_memory {
+  public:
+    explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
+      first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (first_ == MAP_FAILED) throw std::system_error{errno, std::generic_category(), "a fiber's stack"};
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_register_root_region(first_, size_bytes_);
+#endif
+    }
+    stack_memory(const stack_memory&) = delete;
+    stack_memory& operator=(const stack_memory&) = delete;
+    ~stack_memory() {
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_unregister_root_region(first_, size_bytes_);
+#endif
+      ::munmap(first_, size_bytes_);
+    }
+
+    [[nodiscard]] void* first() const noexcept {
+      return first_;
+    }
+    [[nodiscard]] std::size_t size_bytes() const noexcept {
+      return size_bytes_;
+    }
+
+  private:
+    void* first_ = nullptr;
+    std::size_t size_bytes_;
+  };
+
   std::uint64_t number = 0;
   std::function<void()> body{};
   std::unique_ptr<stack_memory> stack{};
@@ -150,7 +146,7 @@ std::shared_ptr<fibers::fiber> fibers::start(std::function<void()> body) {
   auto made = std::make_shared<fiber>();
   made->number = next_++;
   made->body = std::move(body);
-  made->stack = std::make_unique<stack_memory>(stack_bytes_);
+  made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
   made->stack_first = made->stack->first();
   made->stack_bytes = made->stack->size_bytes();
   ::getcontext(&made->context);
