@@ -1,6 +1,7 @@
 #include <troupe/device/fibers.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cxxabi.h>
 #include <exception>
 #include <sys/mman.h>
@@ -101,7 +102,7 @@ struct fibers::fiber {
 #ifdef TROUPE_TSAN_FIBERS
     __tsan_switch_to_fiber(next.seen_as, 0);
 #endif
-    ::swapcontext(&context, &next.context);
+    if (::swapcontext(&context, &next.context) != 0) std::terminate();
 #ifdef TROUPE_ASAN_FIBERS
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
@@ -149,7 +150,7 @@ std::shared_ptr<fibers::fiber> fibers::start(std::function<void()> body) {
   made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
   made->stack_first = made->stack->first();
   made->stack_bytes = made->stack->size_bytes();
-  ::getcontext(&made->context);
+  if (::getcontext(&made->context) != 0) throw std::system_error{errno, std::generic_category(), "a fiber's context"};
   made->context.uc_stack.ss_sp = made->stack->first();
   made->context.uc_stack.ss_size = made->stack->size_bytes();
   made->context.uc_link = nullptr;

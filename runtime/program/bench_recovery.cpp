@@ -149,7 +149,7 @@ private:
     faults->release();
     traffic.stop();
     rig.where.stop();
-    add(traffic.counts());
+    totals_.traffic += traffic.counts();
   }
 
   void enter(const played_fault& seen, const fault_kind& kind, const rung_choice& rung) {
@@ -162,18 +162,6 @@ private:
       notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
                        (seen.reason ? "; " + to_string(seen.reason) : ""));
     if (seen.unkept > 0) notes_.push_back(at + std::to_string(seen.unkept) + " replies were too many to be looked at");
-  }
-
-  void add(const traffic_counts& more) {
-    traffic_counts& sum = totals_.traffic;
-    sum.asked += more.asked;
-    sum.succeeded += more.succeeded;
-    sum.failed += more.failed;
-    sum.rejected += more.rejected;
-    sum.unanswered += more.unanswered;
-    sum.doubled += more.doubled;
-    sum.verified += more.verified;
-    sum.wrong += more.wrong;
   }
 
   void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {

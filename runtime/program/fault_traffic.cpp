@@ -76,13 +76,7 @@ public:
   }
   void add_to(traffic_counts& sum) const {
     const std::lock_guard lock{guard_};
-    sum.asked += counts_.asked;
-    sum.succeeded += counts_.succeeded;
-    sum.failed += counts_.failed;
-    sum.rejected += counts_.rejected;
-    sum.unanswered += counts_.unanswered;
-    sum.verified += counts_.verified;
-    sum.wrong += counts_.wrong;
+    sum += counts_;
     sum.doubled += doubled_->load();
   }
 

@@ -32,6 +32,18 @@ struct traffic_counts {
   std::size_t doubled = 0;
   std::size_t verified = 0; ///< Results, each on all ranks.
   std::size_t wrong = 0;
+
+  traffic_counts& operator+=(const traffic_counts& more) noexcept {
+    asked += more.asked;
+    succeeded += more.succeeded;
+    failed += more.failed;
+    rejected += more.rejected;
+    unanswered += more.unanswered;
+    doubled += more.doubled;
+    verified += more.verified;
+    wrong += more.wrong;
+    return *this;
+  }
 };
 
 /// An all_reduce's end, as its client sees it.
