@@ -57,7 +57,11 @@ rank_pipeline::~rank_pipeline() {
 
 void rank_pipeline::init() {
   prepare_device();
-  peers_->init();
+  try {
+    peers_->init();
+  } catch (const exception& failure) {
+    throw exception{judged(failure.why())};
+  }
   begin();
 }
 
@@ -218,7 +222,17 @@ error rank_pipeline::probe() {
   return found_;
 }
 
+error rank_pipeline::judged(error why) {
+  if (why.code != errc::device_failed) return why;
+  error now = probe();
+  if (now.code != errc::process_poisoned) return why;
+  now.effect = why.effect;
+  now.rank = self();
+  return now;
+}
+
 void rank_pipeline::report(error why) {
+  why = judged(std::move(why));
   // Whoever set the mark before knows already; what an abort makes fail is no news.
   if (!fail(why)) return;
   std::function<void(error)> hook;

@@ -201,6 +201,9 @@ private:
   /// the owner.
   void report(error why);
   [[nodiscard]] error probe();
+  /// \p why, or what the device itself says where it can never be used again: a library that was refused a call cannot
+  /// tell one from the other.
+  [[nodiscard]] error judged(error why);
 
   pipeline_services services_;
   std::shared_ptr<communicator> peers_;

@@ -1,3 +1,4 @@
+#include <troupe/device/process_exit.hpp>
 #include <troupe/device/unreturned.hpp>
 
 #include <atomic>
@@ -24,6 +25,7 @@ sink& the_sink() noexcept {
 } // namespace
 
 void report_unreturned(const error& why) noexcept {
+  if (process_is_ending()) return; // the operating system takes it
   sink& target = the_sink();
   target.count.fetch_add(1, std::memory_order_relaxed);
   try {

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Reports a resource that could not be returned. Threads: any.
+/// Reports a resource that could not be returned, unless the process is ending. Threads: any.
 void report_unreturned(const error& why) noexcept;
 
 /// Number of reports since the process began. Tests assert that it does not grow.

@@ -1,13 +1,21 @@
+#include <troupe/device/process_exit.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include <memory>
 
 namespace troupe {
 
 namespace {
 
 constexpr const char* logger_name = "troupe";
+
+/// None where nothing can be logged any more: spdlog's registry is a static object.
+std::shared_ptr<spdlog::logger> present_logger() {
+  return process_is_ending() ? nullptr : spdlog::get(logger_name);
+}
 
 } // namespace
 
@@ -18,11 +26,11 @@ void open_log(const std::string& level) {
 }
 
 void log_info(std::string_view line) {
-  if (const auto logger = spdlog::get(logger_name)) logger->info("{}", line);
+  if (const auto logger = present_logger()) logger->info("{}", line);
 }
 
 void log_warning(std::string_view line) {
-  if (const auto logger = spdlog::get(logger_name)) logger->warn("{}", line);
+  if (const auto logger = present_logger()) logger->warn("{}", line);
 }
 
 } // namespace troupe

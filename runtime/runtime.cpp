@@ -1,5 +1,7 @@
+#include <troupe/actors/message_types.hpp>
 #include <troupe/actors/world_actor.hpp>
 #include <troupe/device/memory_pool.hpp>
+#include <troupe/device/process_exit.hpp>
 #include <troupe/device/unreturned.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/local_device.hpp>
@@ -32,11 +34,7 @@ std::size_t worker_count(const configuration& settings) {
 /// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used,
                                                                const cpu_set& near) {
-  static std::once_flag types_registered;
-  std::call_once(types_registered, [] {
-    TROUPE_REGISTER_LOCAL_TYPES(troupe);
-    compat::register_core_types();
-  });
+  register_message_types();
   auto made = std::make_unique<caf::actor_system_config>();
   compat::set_worker_count(*made, worker_count(settings));
   compat::set_messages_per_turn(*made, 1);
@@ -51,8 +49,9 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
 
 } // namespace
 
-/// Ended in the order of DESIGN §5: clients' gate and actors (a world's stop), launchers, poller, helpers, system.
-class runtime::parts {
+/// Ended in the order of DESIGN §5: clients' gate and actors (a world's stop), launchers, poller, helpers, system; by
+/// the runtime's end or the process's, whichever comes first.
+class runtime::parts final : public ends_with_process {
 public:
   explicit parts(configuration wanted)
     : settings{std::move(wanted)},
@@ -60,7 +59,7 @@ public:
       wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
       threads{place_threads()},
       system_settings{make_system_settings(settings, wait.used, threads.poller)},
-      system{*system_settings},
+      system{std::make_unique<caf::actor_system>(*system_settings)},
       helpers{std::make_shared<helper_crew>()} {
     if (wait.used != settings.profile)
       log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
@@ -79,9 +78,19 @@ public:
     services.poller->start();
   }
 
-  ~parts() {
-    const auto all = worlds->all();
-    for (const auto& one : all) return_or_report("a world", [&] { world{one}.stop(); });
+  void end() noexcept override {
+    const std::lock_guard lock{guard};
+    if (std::exchange(ended, true)) return;
+    return_or_report("a runtime's worlds", [&] {
+      for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
+    });
+    launchers.clear();
+    services.poller->stop();
+    helpers->stop(); // its reports are messages, and the actor system ends next
+  }
+
+  ~parts() override {
+    end();
     for (const auto& one : worlds->all()) {
       // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
       one->actor = world_handle{};
@@ -89,9 +98,14 @@ public:
       const std::lock_guard lock{one->registered_guard};
       one->registered.reset();
     }
-    launchers.clear();
-    services.poller->stop();
-    helpers->stop(); // its reports are messages, and the actor system ends next
+    if (process_is_ending()) leave_system();
+  }
+
+  /// It uses static objects of CAF's, which may be gone.
+  void leave_system() {
+    static auto* const left =
+        new std::vector<std::pair<std::unique_ptr<caf::actor_system>, std::unique_ptr<caf::actor_system_config>>>;
+    left->emplace_back(std::move(system), std::move(system_settings));
   }
 
   [[nodiscard]] bool spans_processes() const { return settings.position && settings.position->world_size > 1; }
@@ -123,6 +137,7 @@ public:
 
   /// Opens what rank \p self needs on first use.
   [[nodiscard]] local_rank make_local(rank self, device_id where) {
+    if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
     auto& opened = devices[where];
     if (!opened) opened = device::open(selected.api, where);
     auto& pool = pools[where];
@@ -147,11 +162,12 @@ public:
   chosen_wait wait;
   thread_plan threads;
   std::unique_ptr<caf::actor_system_config> system_settings;
-  caf::actor_system system;
+  std::unique_ptr<caf::actor_system> system;
   std::shared_ptr<helper_crew> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex guard;
+  std::mutex guard; ///< Of all below.
+  bool ended = false;
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
@@ -162,7 +178,8 @@ runtime::runtime(configuration settings) {
   check(settings);
   open_log(settings.log_level);
   on_unreturned([](const error& why) { log_warning(to_string(why)); });
-  parts_ = std::make_unique<parts>(std::move(settings));
+  parts_ = std::make_shared<parts>(std::move(settings));
+  end_with_process(parts_);
   log_info(describe() + " (" + parts_->selected.why + ")");
 }
 
@@ -220,7 +237,7 @@ world runtime::form_world(const world_options& options) {
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
   plan.board->listen(make_world_log(p.settings.report_folder, p.helpers));
-  auto spawned = spawn_world(p.system, std::move(plan));
+  auto spawned = spawn_world(*p.system, std::move(plan));
   shared->actor = world_handle{spawned.world};
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
@@ -229,6 +246,7 @@ world runtime::form_world(const world_options& options) {
   // The world's own deadline ends the forming; this one is only a backstop.
   static_cast<void>(shared->board->wait(settled, 2 * p.settings.deadlines.form));
   const world_event now = shared->board->latest();
+  end_with_process(parts_); // the driver's contexts and the backend's library have come since
   if (now.phase == world_phase::ready) return world{std::move(shared)};
   error why =
       now.reason ? now.reason : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
@@ -241,7 +259,7 @@ unique_id runtime::make_unique_id() {
 }
 
 caf::actor_system& runtime::system() noexcept {
-  return parts_->system;
+  return *parts_->system;
 }
 
 const configuration& runtime::settings() const noexcept {

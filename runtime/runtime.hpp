@@ -25,7 +25,9 @@ struct world_options {
 
 /// Owns everything that is not a world: driver, devices, pools, launchers, poller, helpers, actor system.
 /// Destroyed, it stops its worlds and then, in this order, launchers, poller, helpers and the actor system.
-/// Actors that you have spawned in its system must have ended by then.
+/// Actors that you have spawned in its system must have ended by then. Where it still lives when main() returns or
+/// exit() is called, its worlds and threads end there in the same way, before any static object is destroyed: what is
+/// pending then is answered, and what is destroyed later (a static runtime, buffers) is left to the operating system.
 class runtime {
 public:
   /// Errors: invalid_argument (a setting), missing, too_old (driver, library), each with its remedy.
@@ -51,7 +53,7 @@ public:
 
 private:
   class parts;
-  std::unique_ptr<parts> parts_;
+  std::shared_ptr<parts> parts_;
 };
 
 } // namespace troupe

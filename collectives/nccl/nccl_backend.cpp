@@ -59,12 +59,13 @@ public:
     if (where == nullptr || where->api().name() != "cuda")
       throw exception{errc::invalid_argument, "an NCCL communicator needs a CUDA device, and rank " + to_string(self) +
                                                   " has none: use the mock backend with mock devices"};
-    return std::make_shared<nccl_communicator>(library_, id, self, world_size, std::move(where),
+    return std::make_shared<nccl_communicator>(library_, words_, id, self, world_size, std::move(where),
                                                native_config(options_));
   }
 
 private:
   std::shared_ptr<const nccl_library> library_;
+  std::shared_ptr<nccl_barrier_memories> words_ = std::make_shared<nccl_barrier_memories>();
   nccl_options options_;
 };
 

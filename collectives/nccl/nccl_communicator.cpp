@@ -55,12 +55,14 @@ private:
   ncclComm_t handle_ = nullptr;
 };
 
-nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self,
+nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library,
+                                     std::shared_ptr<nccl_barrier_memories> words, const unique_id& id, rank self,
                                      int world_size, std::shared_ptr<device> where,
                                      const nccl_native_config& config) noexcept
   : communicator{self, world_size, std::move(where)},
     library_{std::move(library)},
     nccl_{library_->functions()},
+    words_{std::move(words)},
     config_{config} {
   std::memcpy(&id_, id.bytes.data(), sizeof id_);
 }
@@ -69,6 +71,7 @@ nccl_communicator::nccl_communicator(std::shared_ptr<nccl_communicator> parent, 
   : communicator{as.self, as.world_size, parent->where()},
     library_{parent->library_},
     nccl_{library_->functions()},
+    words_{parent->words_},
     config_{parent->config_},
     parent_{std::move(parent)},
     color_{as.color} {}
@@ -104,7 +107,7 @@ ncclResult_t nccl_communicator::wait_out(ncclResult_t result) const {
 
 void nccl_communicator::init() {
   where()->api().enter_thread(where()->id());
-  auto word = std::make_unique<nccl_barrier_word>(where());
+  auto word = std::make_unique<nccl_barrier_word>(words_->of(where()), where());
   {
     const std::lock_guard lock{guard_};
     if (phase_ == phase::ended) throw exception{aborted("init()")};

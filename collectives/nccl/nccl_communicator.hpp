@@ -33,8 +33,9 @@ namespace troupe {
 ///   communicator. Bounded by the restart budget.
 class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
 public:
-  nccl_communicator(std::shared_ptr<const nccl_library> library, const unique_id& id, rank self, int world_size,
-                    std::shared_ptr<device> where, const nccl_native_config& config = {}) noexcept;
+  nccl_communicator(std::shared_ptr<const nccl_library> library, std::shared_ptr<nccl_barrier_memories> words,
+                    const unique_id& id, rank self, int world_size, std::shared_ptr<device> where,
+                    const nccl_native_config& config = {}) noexcept;
   /// The end that init() splits off \p parent.
   nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept;
   /// Neither aborted nor destroyed: reports and leaks NCCL's part, rather than block.
@@ -68,6 +69,7 @@ private:
 
   std::shared_ptr<const nccl_library> library_;
   const nccl_functions& nccl_;
+  std::shared_ptr<nccl_barrier_memories> words_;
   ncclUniqueId id_{};
   nccl_native_config config_;
   std::shared_ptr<nccl_communicator> parent_; ///< Until init() has ended.

@@ -61,10 +61,12 @@ public:
   void destroy_graph(device_id id, native_graph graph) override;
 
 private:
-  /// Errors: missing (no such device), invalid_argument (not opened).
+  /// Errors: missing (no such device), invalid_argument (not opened), stopping (the process is ending).
   [[nodiscard]] CUcontext context_of(device_id id) const;
   /// Throws missing unless there is a device \p id.
   void expect_device(device_id id) const;
+  /// Throws stopping where the process is ending: CUDA may be gone already.
+  static void expect_cuda();
   /// \p id's device is current: for calls that create something.
   [[nodiscard]] cuda_scope on(device_id id) const;
   /// Some opened device is current: for calls that carry their stream, event or address.

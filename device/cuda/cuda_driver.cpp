@@ -1,6 +1,7 @@
 #include <troupe/device/cuda/cuda_api.hpp>
 #include <troupe/device/cuda/cuda_call.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
+#include <troupe/device/process_exit.hpp>
 
 #include <array>
 #include <fstream>
@@ -110,6 +111,7 @@ void cuda_api::expect_device(device_id id) const {
 
 CUcontext cuda_api::context_of(device_id id) const {
   expect_device(id);
+  expect_cuda();
   const CUcontext context = contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire);
   if (context == nullptr)
     throw exception{errc::invalid_argument, "device " + to_string(id) + " has not been opened: call device::open()"};
@@ -120,7 +122,12 @@ cuda_scope cuda_api::on(device_id id) const {
   return cuda_scope{entry_, context_of(id), cuda_scope::need::this_context};
 }
 
+void cuda_api::expect_cuda() {
+  if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA with it"};
+}
+
 cuda_scope cuda_api::anywhere() const {
+  expect_cuda();
   return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
 }
 

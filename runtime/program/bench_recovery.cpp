@@ -42,6 +42,7 @@ struct recovery_options {
   std::size_t clients = 1;
   std::string watch = "2s";
   std::string slow_abort = "300ms";
+  std::string spin = "500ms";
   std::string patience = "30s";
 };
 
@@ -77,8 +78,16 @@ public:
     : options_{options},
       asked_{options.common.runtime.gathered()},
       patience_{.watch = parse_duration(options.watch), .at_most = parse_duration(options.patience)},
-      slow_abort_{parse_duration(options.slow_abort)} {
-    for (const std::string& name : options.faults) kinds_.push_back(&find_fault_kind(name));
+      slow_abort_{parse_duration(options.slow_abort)},
+      spin_{parse_duration(options.spin)} {
+    for (const std::string& name : options.faults) {
+      kinds_.push_back(&find_fault_kind(name));
+      if (kinds_.back()->leads_to() == aftermath::world_ends)
+        throw exception{errc::invalid_argument, "after " + name +
+                                                    " no world of this process comes back: see it by "
+                                                    "troupe demo --fault " +
+                                                    name};
+    }
     for (const rung_choice& one : rungs)
       if (options.rung == "all" || options.rung == one.name) rungs_.push_back(one);
     if (rungs_.empty())
@@ -121,7 +130,8 @@ private:
     configuration settings = fault_settings(asked_, faults);
     settings.recovery.first_rung = rung.rung;
     bench_rig rig{settings, false};
-    require_peers(rig.where);
+    if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(rig.where);
+    const harmful_works harm{rig.where};
     if (report_.is_null()) begin(rig, out, progress);
     const std::size_t first_row = figures_.size();
     for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
@@ -138,7 +148,7 @@ private:
                       std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
         const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(rig.where.size()))};
         const played_fault seen =
-            play_fault(*kinds_[i], {rig.where, *faults, whom, slow_abort_}, traffic, log, patience_);
+            play_fault(*kinds_[i], {rig.where, *faults, whom, slow_abort_, spin_, harm}, traffic, log, patience_);
         enter(seen, *kinds_[i], rung);
         if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
         serves = seen.recovered;
@@ -179,11 +189,9 @@ private:
     progress.clear();
     print_heading(out, heading);
     report_ = begin_world_report("recovery", heading, rig.rt, rig.where);
-    report_["options"] = {{"cycles", options_.cycles},
-                          {"warm_ups", options_.warm_ups},
-                          {"clients", options_.clients},
-                          {"watch", options_.watch},
-                          {"slow_abort", options_.slow_abort}};
+    report_["options"] = {{"cycles", options_.cycles},         {"warm_ups", options_.warm_ups},
+                          {"clients", options_.clients},       {"watch", options_.watch},
+                          {"slow_abort", options_.slow_abort}, {"spin", options_.spin}};
     report_["unit"] = "ms";
     report_["rows"] = json::array();
     report_["drift"] = json::array();
@@ -242,6 +250,7 @@ private:
   gathered_settings asked_;
   fault_patience patience_;
   nanoseconds slow_abort_;
+  nanoseconds spin_;
   std::vector<const fault_kind*> kinds_;
   std::vector<rung_choice> rungs_;
   std::vector<recovery_figures> figures_;
@@ -282,6 +291,7 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
   command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
       ->capture_default_str();
   command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")->capture_default_str();
+  command->add_option("--spin", options->spin, "how long a kernel spins")->capture_default_str();
   command->add_option("--patience", options->patience, "for each step of a recovery; one that takes longer hangs")
       ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

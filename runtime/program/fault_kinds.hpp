@@ -1,6 +1,8 @@
 /// The kinds of faults that a program can raise in a running world of its own process.
 #pragma once
 
+#include "harmful_work.hpp"
+
 #include <troupe/collectives/faults/armed_faults.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -17,6 +19,22 @@ struct fault_scene {
   armed_faults& faults;         ///< The injector of the world's runtime.
   rank whom;                    ///< Whose fault it is.
   nanoseconds slow_abort_takes; ///< Before it begins.
+  nanoseconds spin_takes;       ///< Of work that keeps a device.
+  const harmful_works& harm;    ///< Of the world's devices.
+};
+
+/// What follows from a fault.
+enum class aftermath : std::uint8_t {
+  stays_ready, ///< The world's epoch goes on.
+  next_epoch,  ///< The world loses its communicators, and forms again.
+  world_ends,  ///< No world of the process can serve any more.
+};
+
+/// A fault on its way. The world must be asked for collectives meanwhile: most wait for the next launch.
+struct raised_fault {
+  std::future<time_point> happened;
+  std::future<completion> request{}; ///< Where the fault is in one of its own: to be answered like all others.
+  std::shared_ptr<void> held{};      ///< What it is made of, until all is over.
 };
 
 /// Stateless. Threads: safe from any.
@@ -31,11 +49,11 @@ public:
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// What happens, for people.
   [[nodiscard]] virtual std::string_view what() const noexcept = 0;
-  /// Whether the world loses its communicators; else it stays ready.
-  [[nodiscard]] virtual bool ends_epoch() const noexcept { return true; }
-  /// The world must be asked for collectives meanwhile: most faults wait for the next launch. The future tells when it
-  /// happened. Errors: internal, where what was to fail did not.
-  [[nodiscard]] virtual std::future<time_point> raise(const fault_scene& scene) const = 0;
+  [[nodiscard]] virtual aftermath leads_to() const noexcept { return aftermath::next_epoch; }
+  /// Whether the world needs communicators for it, which one of a single rank lacks.
+  [[nodiscard]] virtual bool needs_peers() const noexcept { return true; }
+  /// Errors: internal, where what was to fail did not.
+  [[nodiscard]] virtual raised_fault raise(const fault_scene& scene) const = 0;
 };
 
 /// In the order in which they are documented.

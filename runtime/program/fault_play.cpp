@@ -33,20 +33,28 @@ public:
       result_.hung = true;
       return result_;
     }
-    auto happened = kind.raise(scene_);
+    raised_fault raised = kind.raise(scene_);
     const time_point told = monotonic_clock{}.now(); // what a fault of one request alone has ended in
-    if (happened.wait_for(patience_.at_most) != std::future_status::ready) {
+    if (raised.happened.wait_for(patience_.at_most) != std::future_status::ready) {
       result_.hung = true;
       return result_;
     }
-    result_.raised = happened.get();
-    if (kind.ends_epoch())
+    result_.raised = raised.happened.get();
+    const bool from_world = kind.leads_to() != aftermath::stays_ready;
+    if (from_world)
       await_recovery();
     else
       result_.detected = told;
-    if (!result_.hung && !has_ended(scene_.where.status())) see_service(kind.ends_epoch());
-    see_aborts();
-    gather(kind.ends_epoch());
+    if (!result_.hung && !has_ended(scene_.where.status())) see_service(from_world);
+    if (kind.needs_peers() || scene_.where.size() > 1) see_aborts();
+    if (raised.request.valid() && raised.request.wait_for(patience_.at_most) != std::future_status::ready)
+      result_.hung = true;
+    gather(from_world);
+    if (has_ended(scene_.where.status())) see_answers();
+    result_.as_expected =
+        !result_.hung && (kind.leads_to() == aftermath::world_ends
+                              ? scene_.where.status().phase == world_phase::failed && result_.answered.has_value()
+                              : result_.recovered);
     return result_;
   }
 
@@ -82,6 +90,17 @@ private:
           ++result_.failed_while_watched;
       }
     result_.recovered = scene_.where.status().phase == world_phase::ready;
+  }
+
+  /// Until each client has been told that the world has ended: then nothing of before is pending.
+  void see_answers() {
+    const auto told =
+        traffic_.await([&](const seen_reply& one) { return one.asked > *result_.detected && one.code != errc::none; },
+                       patience_.at_most);
+    if (!told) return void(result_.hung = true);
+    for (const seen_reply& one : traffic_.replies())
+      if (one.asked <= *result_.detected)
+        result_.answered = std::max(result_.answered.value_or(one.replied), one.replied);
   }
 
   /// Each epoch that is over had a communicator for each rank.

@@ -24,13 +24,15 @@ struct played_fault {
   std::optional<time_point> ready{};      ///< In the last epoch before the first good reply.
   std::optional<time_point> first_good{}; ///< Reply, in an epoch after the fault's.
   std::optional<time_point> aborted{};    ///< The last of the failed communicators.
+  std::optional<time_point> answered{};   ///< Where the world has ended: the last that was pending then.
   std::vector<double> watched_ms{};       ///< From asking to reply, of those asked for while they were watched.
   std::size_t failed_while_watched = 0;   ///< Of the same.
   std::vector<logged_event> events{};     ///< Since the fault.
   error reason{};                         ///< What the world, else the first client, was told.
   std::size_t unkept = 0;                 ///< Replies too many to be looked at.
   bool recovered = false;
-  bool hung = false; ///< A step took longer than it may.
+  bool hung = false;        ///< A step took longer than it may.
+  bool as_expected = false; ///< What came of it is what its kind leads to.
 };
 
 /// Returns when the world serves again, has been watched, and its failed communicators are aborted; or when it has

@@ -12,7 +12,7 @@ namespace troupe::program {
 
 using namespace std::chrono_literals;
 
-configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults) {
+configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults, bool hangs_soon) {
   const auto is_open = [&](std::string_view name) {
     return asked.origin(find_setting(name)).source == setting_source::standard;
   };
@@ -22,7 +22,7 @@ configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fau
     throw exception{errc::invalid_argument, "under recovery.policy = fail_fast no world comes back: leave it out"};
   if (is_open("recovery.rebuilds")) settings.recovery.rebuilds = 1'000'000;
   if (is_open("recovery.backoff")) settings.recovery.backoff = nanoseconds{0};
-  if (is_open("limits.hang")) settings.limits.hang = 100ms;
+  if (hangs_soon && is_open("limits.hang")) settings.limits.hang = 100ms;
   if (is_open("deadlines.form")) settings.deadlines.form = 3s;
   if (is_open("log_level")) settings.log_level = "error"; // a fault that is raised is no news
   settings.faults = std::move(faults);

@@ -10,9 +10,10 @@
 
 namespace troupe::program {
 
-/// Under keep_size with a budget that does not end; an operation hangs after 100 ms, a forming after 3 s.
-/// Errors: invalid_argument (a policy under which no world comes back).
-[[nodiscard]] configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults);
+/// Under keep_size with a budget that does not end; an operation hangs after 100 ms (\p hangs_soon), a forming after
+/// 3 s. Errors: invalid_argument (a policy under which no world comes back).
+[[nodiscard]] configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults,
+                                           bool hangs_soon = true);
 
 /// Errors: invalid_argument, where \p where has nothing that could go wrong: worlds of one rank have no communicator.
 void require_peers(const world& where);

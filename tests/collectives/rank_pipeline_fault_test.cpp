@@ -111,6 +111,28 @@ TEST_CASE("ranks that ask for different things hear of it instead of hanging", "
   require_failed(logs, effect::unknown_outcome);
 }
 
+TEST_CASE("what a library was refused is told as what the device says, where that is lost for good",
+          "[collectives][mock][ONE-2]") {
+  const errc code = GENERATE(errc::device_failed, errc::process_poisoned);
+  CAPTURE(to_string(code));
+  scripted_rig at;
+  at.peers->script = [&at, code](const operation& what, stream_ref stream) {
+    at.rig.api->fail_next(device_id{0}, {.code = code, .text = "an illegal address, injected"});
+    const auto& one = std::get<all_reduce>(what);
+    stream.fill(one.recv.memory.data(), 0, one.recv.memory.size_bytes()); // what fails
+    CHECK(error_of([&] { stream.synchronize(); }).code == code);
+    throw exception{{.code = errc::device_failed, .text = "a CUDA call inside the library failed"}};
+  };
+  outcome_log log;
+  const buffer memory = at.rig.numbers(0, 8, 1);
+  at.rig.submit(0, sum_of(memory, memory, 8), log);
+  const auto [who, why] = at.rig.faults->await();
+  CHECK(why.code == code);
+  CHECK_THAT(why.text, ContainsSubstring(code == errc::process_poisoned ? "an illegal address, injected"
+                                                                        : "a CUDA call inside the library failed"));
+  CHECK(why.rank == rank{0});
+}
+
 TEST_CASE("a device that fails late is reported once, and no answer is lost or wrongly a success",
           "[collectives][mock][ONE-1][ONE-2]") {
   constexpr std::size_t count = 30;

@@ -1,0 +1,57 @@
+#include <troupe/device/process_exit.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constinit std::atomic<bool> over{false};
+
+struct all_that_end {
+  std::mutex guard;
+  std::vector<std::weak_ptr<ends_with_process>> living;
+};
+
+// Never destroyed: runtimes may begin while static objects end.
+all_that_end& everything() noexcept {
+  // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at a program's first use of troupe
+  static auto* const instance = new all_that_end;
+  return *instance;
+}
+
+void end_all() noexcept {
+  all_that_end& all = everything();
+  std::vector<std::weak_ptr<ends_with_process>> ending;
+  {
+    const std::lock_guard lock{all.guard};
+    ending.swap(all.living);
+  }
+  for (auto one = ending.rbegin(); one != ending.rend(); ++one)
+    if (const auto here = one->lock()) here->end();
+  over.store(true, std::memory_order_release);
+}
+
+} // namespace
+
+void end_with_process(const std::shared_ptr<ends_with_process>& one) {
+  all_that_end& all = everything();
+  {
+    const std::lock_guard lock{all.guard};
+    std::erase_if(all.living, [&](const auto& other) { return other.expired() || other.lock() == one; });
+    all.living.push_back(one);
+  }
+  // Each time: functions of exit run in the opposite order of their registration, and the first to run ends all.
+  static_cast<void>(std::atexit([] { end_all(); }));
+}
+
+bool process_is_ending() noexcept {
+  return over.load(std::memory_order_acquire);
+}
+
+} // namespace troupe

@@ -1,0 +1,42 @@
+/// What worlds in virtual time run on: pretend devices, and the threads that serve them, as fibers of one thread.
+#pragma once
+
+#include <troupe/device/fibers.hpp>
+#include <troupe/device/memory_pool.hpp>
+#include <troupe/runtime/simulation/simulated_world.hpp>
+#include <troupe/testing/virtual_world.hpp>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace troupe::testing {
+
+/// Threads: the one that made it.
+class virtual_machine {
+public:
+  /// Errors: invalid_argument (\p ranks, options, or another one on this thread).
+  virtual_machine(int ranks, virtual_options wanted);
+  virtual_machine(const virtual_machine&) = delete;
+  virtual_machine& operator=(const virtual_machine&) = delete;
+  /// What hung returns at last. Its worlds have ended.
+  ~virtual_machine();
+
+  /// Returns whether it was enough within \p at_most.
+  bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
+  /// Everything that can take long at a world's end, one behind the other, for each rebuild.
+  [[nodiscard]] nanoseconds longest_stop() const;
+  /// Errors: invalid_argument, where there is no such rank.
+  [[nodiscard]] std::size_t index_of(rank whom) const;
+
+  virtual_options options;
+  std::shared_ptr<fibers> threads;
+  time_point began;
+  simulation::simulated_terms terms;
+  std::unique_ptr<simulation::simulated_machine> machine;
+  std::vector<rank> ranks;
+  std::vector<std::shared_ptr<device>> devices;
+  std::vector<std::shared_ptr<memory_pool>> pools;
+};
+
+} // namespace troupe::testing

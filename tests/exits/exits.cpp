@@ -1,0 +1,119 @@
+// A program that ends with operations in flight, in the way that its first argument names; its second is the backend.
+// It says "ending" when it begins to; whatever happens after that is what is looked at.
+#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What all ways have: a world that has worked, and operations in it that have not ended.
+struct scene {
+  explicit scene(const std::string& backend)
+    : faults{std::make_shared<troupe::armed_faults>()}, rt{settings(backend, faults)}, where{rt.form_world()} {
+    for (const troupe::rank self : where.local_ranks()) {
+      from.push_back(where.allocate(self, bytes));
+      to.push_back(where.allocate(self, bytes));
+    }
+    ask().get();
+  }
+
+  [[nodiscard]] std::future<troupe::completion> ask() {
+    return where.all_reduce(from, to, bytes / sizeof(float), troupe::dtype::f32, troupe::reduction::sum);
+  }
+  void leave_in_flight() {
+    for (int i = 0; i < 50; ++i) static_cast<void>(ask());
+  }
+  /// Its peers wait on their devices for a rank that does not come.
+  void leave_hung() {
+    auto withheld = faults->arm(troupe::armed_call::withheld_launch, where.local_ranks().back());
+    static_cast<void>(ask());
+    if (where.size() > 1) withheld.wait();
+  }
+
+  static troupe::configuration settings(const std::string& backend, std::shared_ptr<troupe::armed_faults> faults) {
+    troupe::configuration all = troupe::configuration::from_environment();
+    all.backend = troupe::parse_backend_choice(backend);
+    all.deadlines.drain = 500ms;
+    all.faults = std::move(faults);
+    return all;
+  }
+
+  static constexpr std::size_t bytes = std::size_t{1} << 22U;
+  std::shared_ptr<troupe::armed_faults> faults;
+  troupe::runtime rt;
+  troupe::world where;
+  std::vector<troupe::buffer> from, to;
+};
+
+void say_ending() {
+  std::puts("ending");
+  std::fflush(stdout);
+}
+
+/// main() returns, and everything is given back on the way.
+void return_in_flight(const std::string& backend) {
+  scene all{backend};
+  all.leave_in_flight();
+  say_ending();
+}
+
+void return_hung(const std::string& backend) {
+  scene all{backend};
+  all.leave_hung();
+  say_ending();
+}
+
+/// exit() from the middle: nothing of the scene is ever destroyed.
+void exit_in_flight(const std::string& backend) {
+  scene all{backend};
+  all.leave_in_flight();
+  say_ending();
+  std::exit(0); // NOLINT(concurrency-mt-unsafe): that is what is tested
+}
+
+void exit_hung(const std::string& backend) {
+  scene all{backend};
+  all.leave_hung();
+  say_ending();
+  std::exit(0); // NOLINT(concurrency-mt-unsafe): that is what is tested
+}
+
+/// A static object owns the runtime.
+void static_runtime(const std::string& backend) {
+  static std::unique_ptr<scene> all;
+  all = std::make_unique<scene>(backend);
+  all->leave_in_flight();
+  say_ending();
+}
+
+} // namespace
+
+int main(int count, char** arguments) try {
+  const std::map<std::string, std::function<void(const std::string&)>> ways{{"return", return_in_flight},
+                                                                            {"return-hung", return_hung},
+                                                                            {"exit", exit_in_flight},
+                                                                            {"exit-hung", exit_hung},
+                                                                            {"static", static_runtime}};
+  const auto way = count == 3 ? ways.find(arguments[1]) : ways.end();
+  if (way == ways.end()) {
+    std::fputs("usage: troupe_exits return|return-hung|exit|exit-hung|static BACKEND\n", stderr);
+    return 2;
+  }
+  way->second(arguments[2]);
+  return 0;
+} catch (const std::exception& failure) {
+  std::fprintf(stderr, "%s\n", failure.what());
+  return 1;
+}
