@@ -65,8 +65,9 @@ void simulated_cast::ask_world() {
     wait_until(began_ + one.at);
     const world_event latest = where_.latest();
     world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline};
-    memory_.ask_among(one.number, latest.origins);
-    for (const rank self : latest.origins) asked.parts.push_back(memory_.part_of(one, self));
+    const std::vector<rank> ranks = ranks_in(latest);
+    memory_.ask_among(one.number, ranks);
+    for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
     const epoch now = asked.epoch;
     where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
   }
@@ -94,11 +95,18 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
   }
 }
 
+std::vector<rank> simulated_cast::ranks_in(const world_event& now) const {
+  if (!now.origins.empty()) return now.origins;
+  std::vector<rank> all; // it has told nothing yet
+  for (int r = 0; r < of_.ranks; ++r) all.emplace_back(r);
+  return all;
+}
+
 epoch simulated_cast::epoch_of(const planned_request& what) {
   const auto known = epochs_.find(what.number);
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
-  memory_.ask_among(what.number, now.origins);
+  memory_.ask_among(what.number, ranks_in(now));
   // Where the world is not ready, nobody may have it, also not those who come later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }

@@ -36,6 +36,8 @@ private:
   void ask_in(std::size_t lane, rank self);
   /// Whoever asks first for something decides which epoch it is for, so that all mean the same.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
+  /// By their names of the first epoch.
+  [[nodiscard]] std::vector<rank> ranks_in(const world_event& now) const;
   void raise(const planned_fault& one);
   /// From here on it asks in later epochs alone.
   void silence(std::size_t lane, rank self);

@@ -151,9 +151,9 @@ buffer simulated_memory::hand_out(const planned_request& what, rank self, std::b
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
   if (what.what == operation_kind::barrier) return barrier{};
   const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
-  const std::size_t count = what.count - (less ? 1 : 0);
   constexpr dtype type = dtype::u64;
   const party all = party_of(what, self);
+  const std::size_t count = what.count - (less && all.ranks.size() > 1 ? 1 : 0);
   const shape size = shape_of(what, self, all);
   buffer sent = hand_out(what, self, mine.sent, size.sent);
   buffer received = hand_out(what, self, mine.received, size.received);

@@ -32,7 +32,8 @@ public:
   void ask_among(std::size_t request, std::vector<rank> ranks) { rosters_[request] = std::move(ranks); }
   [[nodiscard]] bool is_among(const planned_request& what, rank self) const;
 
-  /// \p self's part of \p what, also where it is none of the ranks that are asked; \p less: of one element less.
+  /// \p self's part of \p what, also where it is none of the ranks that are asked; \p less: of one element less
+  /// than the others', where there are any.
   [[nodiscard]] operation part_of(const planned_request& what, rank self, bool less = false) const;
   /// Whose memory \p part names, a group's first part; none: of a barrier.
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;

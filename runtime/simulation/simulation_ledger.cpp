@@ -69,7 +69,7 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
     if (asked.what == operation_kind::group && !std::holds_alternative<group>(*one))
       wrong("rank " + to_string(self) + " launched a part of the group r" + std::to_string(asked.number) +
             " by itself (GRP-1)");
-    if (asked.disagreeing)
+    if (asked.disagreeing && memory_.is_among(asked, *asked.disagreeing))
       wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
             ", about which the ranks disagree (ORD-2)");
   }

@@ -190,8 +190,7 @@ TEST_CASE("a communicator with a call inside that does not return is not shrunk 
   const auto failed = r.formed(0, 3);
   stream line{r.gpu};
   std::jthread launcher{[&] {
-    all_reduce what{.count = 1, .type = dtype::f32, .op = reduction::sum};
-    failed->launch(what, line);
+    failed->launch(all_reduce{.send = {}, .recv = {}, .count = 1}, line);
   }};
   launched.get_future().wait();
   const auto fewer = failed->shrink({{rank{2}}, rank{0}, 2});

@@ -215,7 +215,7 @@ TROUPE_WORLD_TEST(3, "registered memory, plans and sub-worlds follow the new siz
   REQUIRE(failure_of(where.replay(follows)).code == errc::none);
   CHECK(read_back(where, rank{0}, (*own)[1]) == std::vector<float>(shrunk_count, 5.0F)); // 2 + 3
 
-  auto parts = where.split({{{rank{0}, rank{1}}}});
+  auto parts = where.split({rank_group{.name = "both", .members = {rank{0}, rank{1}}}});
   REQUIRE(parts.size() == 1);
   REQUIRE(parts[0].handle);
   CHECK(parts[0].handle->device_of(rank{1}) == where.device_of(rank{1}));
