@@ -53,12 +53,12 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
     if (!now.order) return now.pipeline->submit(name, std::move(asked.what), deadline, std::move(reply));
     now.order->ask(name_in(now), {.what = std::move(asked.what),
-                           .name = name,
-                           .deadline = deadline,
-                           .reply = std::move(reply),
-                           .where = asked.lane,
-                           .client = client,
-                           .position = asked.position});
+                                  .name = name,
+                                  .deadline = deadline,
+                                  .reply = std::move(reply),
+                                  .where = asked.lane,
+                                  .client = client,
+                                  .position = asked.position});
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }

@@ -142,8 +142,9 @@ recovery_rung recovery_ladder::choose(const error& why, const recovery_view& see
   if (!of_the_failed) return terms_.first_rung;
   // A world of one rank has no communicator of the backend's to make another of, and none is made of one whole that is
   // meant to lose ranks.
-  const bool can = terms_.first_rung == recovery_rung::shrink ? left > 1 && left < static_cast<std::size_t>(seen.world_size)
-                                                              : left > 1 && leaves_communicators(why.code);
+  const bool can = terms_.first_rung == recovery_rung::shrink
+                       ? left > 1 && left < static_cast<std::size_t>(seen.world_size)
+                       : left > 1 && leaves_communicators(why.code);
   return can ? terms_.first_rung : recovery_rung::form_beside;
 }
 

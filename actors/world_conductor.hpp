@@ -109,15 +109,15 @@ private:
 
   world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next while it is rebuilt.
   std::vector<std::size_t> places_; ///< Of the plan's locals.
-  const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
+  const std::uint64_t number_;      ///< Of this world among all of the process (world_stamp).
   world_state state_;
   world_entrance entrance_;
   std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
 
-  std::set<std::size_t> ended_;             ///< Places whose actors are replaced in the next epoch.
-  std::map<std::size_t, error> lost_;       ///< Places whose ranks have left, and what is said there.
+  std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
+  std::map<std::size_t, error> lost_; ///< Places whose ranks have left, and what is said there.
   std::shared_ptr<const std::vector<seat>> seats_;
   pipelines pipelines_;
   pipelines failed_;  ///< Those of retired_ that were put aside last.

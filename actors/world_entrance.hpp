@@ -23,7 +23,7 @@ public:
   struct terms {
     world_admission admission;
     std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; none while nothing is admitted.
-    std::shared_ptr<ordered_world> order{}; ///< None while nothing is admitted.
+    std::shared_ptr<ordered_world> order{};           ///< None while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
   };
 

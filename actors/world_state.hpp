@@ -71,10 +71,10 @@ struct resume {};
 
 using world_effects =
     std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
-                             world_effect::fail, world_effect::abort, world_effect::retire, world_effect::lose, world_effect::abort_retired,
-                             world_effect::rebuild_after, world_effect::drain, world_effect::release,
-                             world_effect::leave, world_effect::hold, world_effect::maintain, world_effect::maintained,
-                             world_effect::drop_maintenance, world_effect::resume>>;
+                             world_effect::fail, world_effect::abort, world_effect::retire, world_effect::lose,
+                             world_effect::abort_retired, world_effect::rebuild_after, world_effect::drain,
+                             world_effect::release, world_effect::leave, world_effect::hold, world_effect::maintain,
+                             world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
 
 /// What of a world's state requests are judged by.
 struct world_admission {

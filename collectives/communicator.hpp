@@ -31,7 +31,7 @@ struct split_seat {
 
 /// A rank's place in a communicator that is made of one that has failed, without some of its ranks.
 struct shrink_seat {
-  std::vector<rank> without; ///< Those left out, by their ranks in the failed one, ascending; the same for all who come.
+  std::vector<rank> without; ///< Those left out, by their ranks in the failed one, ascending; all say the same.
   rank self;                 ///< Those who come count from 0, without a gap, in their old order.
   int world_size = 1;
 };

@@ -85,19 +85,21 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
                                           format_duration(terms.window) +
                                           ": rebuilds would have left the window before the next hang is noticed; make "
                                           "the window longer or limits.hang shorter");
-  require(limits.launch < terms.window, "limits.launch is " + format_duration(limits.launch) +
-                                            " and recovery.window " + format_duration(terms.window) +
-                                            ": rebuilds would have left the window before a launch is found stuck; make "
-                                            "the window longer or limits.launch shorter");
+  require(limits.launch < terms.window,
+          "limits.launch is " + format_duration(limits.launch) + " and recovery.window " +
+              format_duration(terms.window) +
+              ": rebuilds would have left the window before a launch is found stuck; make "
+              "the window longer or limits.launch shorter");
   const nanoseconds one = deadlines.form + deadlines.abort;
   const double all = static_cast<double>(terms.rebuilds) * seconds(one) + seconds(total_backoff(terms));
-  require(all < seconds(terms.window),
-          std::to_string(terms.rebuilds) + " rebuilds (recovery.rebuilds) that each take deadlines.abort " +
-              format_duration(deadlines.abort) + " and deadlines.form " + format_duration(deadlines.form) +
-              ", with " + format_duration(total_backoff(terms)) + " of back-off, are " +
-              std::to_string(static_cast<std::uint64_t>(all * 1000)) + "ms, and recovery.window is " +
-              format_duration(terms.window) +
-              ": the budget would never be used up; make the window longer, the deadlines shorter or the rebuilds fewer");
+  require(
+      all < seconds(terms.window),
+      std::to_string(terms.rebuilds) + " rebuilds (recovery.rebuilds) that each take deadlines.abort " +
+          format_duration(deadlines.abort) + " and deadlines.form " + format_duration(deadlines.form) + ", with " +
+          format_duration(total_backoff(terms)) + " of back-off, are " +
+          std::to_string(static_cast<std::uint64_t>(all * 1000)) + "ms, and recovery.window is " +
+          format_duration(terms.window) +
+          ": the budget would never be used up; make the window longer, the deadlines shorter or the rebuilds fewer");
 }
 
 void check(const configuration& settings) {

@@ -18,11 +18,7 @@ std::uint64_t next_client() noexcept {
 } // namespace
 
 rank_lane::rank_lane(world where, rank whom, lane which)
-  : world_{std::move(where)},
-    whom_{whom},
-    place_{world_.core_->place_of(whom)},
-    lane_{which},
-    client_{next_client()} {}
+  : world_{std::move(where)}, whom_{whom}, place_{world_.core_->place_of(whom)}, lane_{which}, client_{next_client()} {}
 
 const collective_handle& rank_lane::actor() const {
   return world_.core_->ranks->at(place_);

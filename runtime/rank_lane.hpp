@@ -37,8 +37,8 @@ public:
   /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
   void cancel(std::uint64_t position);
   [[nodiscard]] const world& where() const noexcept { return world_; }
-  /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks are
-  /// numbered anew, and is refused with rank_lost once its rank has left.
+  /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks
+  /// are numbered anew, and is refused with rank_lost once its rank has left.
   [[nodiscard]] rank whom() const noexcept { return whom_; }
 
 private:

@@ -46,7 +46,7 @@ public:
   class core;
   explicit world(std::shared_ptr<core> shared) noexcept;
 
-  /// Ranks of the whole world, in its present epoch: fewer than at first after some have left (recovery_policy::shrink).
+  /// Ranks of the whole world, in its present epoch: fewer than at first after some have left.
   [[nodiscard]] int size() const;
   /// Those that live in this process, ascending. Where ranks have left, those that remain are numbered anew, in their
   /// old order: status().origins says what each was called at first. Where this and what is asked next must agree, take

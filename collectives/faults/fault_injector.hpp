@@ -13,7 +13,7 @@ namespace troupe {
 struct fault_place {
   troupe::rank rank; ///< In that formation: a world that has shrunk numbers its ranks anew.
   std::uint64_t formation =
-      0; ///< The how many-th of the backend, from 0; those that are split off count as their parent.
+      0;              ///< The how many-th of the backend, from 0; those that are split off count as their parent.
   device_id device{}; ///< Where the rank lives, whatever its number.
 };
 

@@ -209,7 +209,7 @@ private:
 
   const unique_id id_;
   const std::shared_ptr<mock_rendezvous> place_;
-  std::shared_ptr<mock_rendezvous> first_; ///< Of a split: where the parent's ranks meet.
+  std::shared_ptr<mock_rendezvous> first_;  ///< Of a split: where the parent's ranks meet.
   std::shared_ptr<mock_rendezvous> failed_; ///< Of what is made of one that has failed: that one's.
   rank self_in_parent_{};
   mock_driver& driver_; ///< Held by where().

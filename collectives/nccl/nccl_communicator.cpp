@@ -209,8 +209,8 @@ std::shared_ptr<communicator> nccl_communicator::revoke_and_split() {
                                        "recovery.first_rung be form_beside"};
   const std::lock_guard lock{guard_};
   require_ready();
-  return std::make_shared<nccl_communicator>(
-      descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(), world_size());
+  return std::make_shared<nccl_communicator>(descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(),
+                                             world_size());
 }
 
 void nccl_communicator::split_none() {

@@ -29,7 +29,8 @@ namespace troupe {
 ///   there. Such a call sees the flag within microseconds, while the freeing begins with stopping threads; the
 ///   remaining window is NCCL's and has no remedy in its interface.
 /// - ncclCommSplit() gives the new handle only when all is done; until then the parent's abort is what ends it.
-/// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, takes the flag back and
+/// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, takes the flag back
+/// and
 ///   meets the others; ncclCommRevoke() ends the kernels too, and a split may follow. Both belong to the thread that
 ///   aborts: so the parent's door is shut for good first, and a thread that does not leave makes it unfit. An abort in
 ///   the moments between setting the flag and taking it back would be forgotten; that has no remedy either.
@@ -86,7 +87,7 @@ private:
   const nccl_functions& nccl_;
   ncclUniqueId id_{};
   nccl_native_config config_;
-  descent from_; ///< With its parent until init() has ended.
+  descent from_;                                    ///< With its parent until init() has ended.
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
 
   mutable std::mutex guard_; ///< Of all below.

@@ -330,7 +330,9 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
   command->add_option("--faults", options->faults, "several with commas, of " + fault_kind_names())
       ->capture_default_str()
       ->delimiter(',');
-  command->add_option("--rung", options->rung, "what a recovery begins with, of " + rung_names() + "; shrink and fewer go on without a rank")
+  command
+      ->add_option("--rung", options->rung,
+                   "what a recovery begins with, of " + rung_names() + "; shrink and fewer go on without a rank")
       ->capture_default_str();
   command->add_option("--cycles", options->cycles, "faults of each kind that are timed")
       ->capture_default_str()

@@ -22,7 +22,11 @@ bool has_ended(const world_event& event) {
 class play {
 public:
   play(const fault_scene& scene, fault_traffic& traffic, event_history& log, const fault_patience& patience)
-    : scene_{scene}, traffic_{traffic}, log_{log}, patience_{patience}, before_{scene.where.epoch()},
+    : scene_{scene},
+      traffic_{traffic},
+      log_{log},
+      patience_{patience},
+      before_{scene.where.epoch()},
       ranks_before_{scene.where.local_ranks().size()} {
     log_.clear();
     traffic_.begin();

@@ -128,7 +128,7 @@ private:
       sum += worth_[set][i];
       copies.push_back(std::make_shared<counted_reply>(doubled_));
       compat::post(doors[k], posted_request{rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
-                                  std::make_shared<answer>(counted_reply::answer_to(copies.back()))});
+                                            std::make_shared<answer>(counted_reply::answer_to(copies.back()))});
     }
     std::optional<error> failed;
     for (const auto& one : copies) {

@@ -48,7 +48,7 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 struct planned_fault {
   std::size_t number = 0; ///< Its name.
   fault_kind kind{};
-  nanoseconds at{}; ///< From then on it hits its rank at the first occasion.
+  nanoseconds at{};   ///< From then on it hits its rank at the first occasion.
   rank where{};       ///< In the first epoch, as all ranks here.
   nanoseconds span{}; ///< Of what takes long.
 };

@@ -86,7 +86,8 @@ simulated_memory::party simulated_memory::party_of(const planned_request& what, 
   party made{.ranks = {}, .root = what.root, .root_here = what.root};
   if (const auto found = rosters_.find(what.number); found != rosters_.end() && is_among(what, self)) {
     made.ranks = found->second;
-    if (!is_among(what, what.root)) made.root = made.ranks[static_cast<std::size_t>(what.root.value()) % made.ranks.size()];
+    if (!is_among(what, what.root))
+      made.root = made.ranks[static_cast<std::size_t>(what.root.value()) % made.ranks.size()];
     made.root_here = rank{static_cast<int>(made.index_of(made.root))};
     return made;
   }

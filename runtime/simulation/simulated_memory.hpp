@@ -39,8 +39,8 @@ public:
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;
 
   enum class finding : std::uint8_t { nothing, untouched, right, wrong };
-  /// What lies where \p self's result of \p what goes; nothing where it has none, and where it is none of the ranks that
-  /// are asked and nothing is written.
+  /// What lies where \p self's result of \p what goes; nothing where it has none, and where it is none of the ranks
+  /// that are asked and nothing is written.
   [[nodiscard]] finding look(const planned_request& what, rank self) const;
 
 private:

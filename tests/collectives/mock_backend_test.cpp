@@ -311,12 +311,14 @@ TEST_CASE("survivors shrink a failed communicator while it hangs, and are number
   const buffer hung = pool->allocate(sizeof(std::int32_t));
   world.seats[0].comm->launch(sum_of(hung, hung, 1), world.seats[0].line); // the others never come
   const std::vector<rank> without{rank{1}};
-  check_successors(world, {0, 2, 3},
-                   [&](communicator& failed, rank self) { return failed.shrink({without, self, 3}); });
+  check_successors(world, {0, 2, 3}, [&](communicator& failed, rank self) {
+    return failed.shrink({without, self, 3});
+  });
   world.seats[0].line.ref().synchronize(); // what hung has ended
   for (auto& one : world.seats) one.comm->abort();
-  CHECK(error_of([&] { static_cast<void>(world.seats[0].comm->shrink({without, rank{0}, 3})); }).code ==
-        errc::communicator_failed);
+  CHECK(error_of([&] {
+          static_cast<void>(world.seats[0].comm->shrink({without, rank{0}, 3}));
+        }).code == errc::communicator_failed);
 }
 
 TEST_CASE("a failed communicator is revoked and split with all its ranks (FLT-1)", "[collectives][mock]") {

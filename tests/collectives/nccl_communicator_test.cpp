@@ -120,8 +120,8 @@ struct rig {
       made.comm_shrink = shrink;
       made.comm_revoke = revoke;
     }
-    library = std::make_shared<const nccl_library>(nullptr, "nowhere", 22809,
-                                                   std::make_shared<const nccl_functions>(made));
+    library =
+        std::make_shared<const nccl_library>(nullptr, "nowhere", 22809, std::make_shared<const nccl_functions>(made));
   }
   ~rig() { calls = nullptr; }
 
@@ -165,8 +165,8 @@ TEST_CASE("a failed communicator is revoked, and split with all its ranks once i
   CHECK(next->world_size() == 2);
   failed->abort();
   next->abort();
-  CHECK(r.noted.all == std::vector<std::string>{"revoke c0 flags 0", "quiet c0", "split c0 color 0 key 1", "abort c0",
-                                                "abort c1"});
+  CHECK(r.noted.all ==
+        std::vector<std::string>{"revoke c0 flags 0", "quiet c0", "split c0 color 0 key 1", "abort c0", "abort c1"});
 }
 
 TEST_CASE("a shrink that fails leaves nothing but the failed communicator to abort", "[collectives][nccl]") {
@@ -189,9 +189,7 @@ TEST_CASE("a communicator with a call inside that does not return is not shrunk 
   r.noted.may_return = returns.get_future().share();
   const auto failed = r.formed(0, 3);
   stream line{r.gpu};
-  std::jthread launcher{[&] {
-    failed->launch(all_reduce{.send = {}, .recv = {}, .count = 1}, line);
-  }};
+  std::jthread launcher{[&] { failed->launch(all_reduce{.send = {}, .recv = {}, .count = 1}, line); }};
   launched.get_future().wait();
   const auto fewer = failed->shrink({{rank{2}}, rank{0}, 2});
   CHECK(error_of([&] { fewer->init(); }).code == errc::communicator_failed);

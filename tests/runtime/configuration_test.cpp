@@ -123,9 +123,10 @@ TEST_CASE("recoveries that cannot use up their budget are refused with the arith
   SECTION("rebuilds that outlast the window") {
     settings.recovery.rebuilds = 5; // 450 s and 1.5 s of back-off
     settings.recovery.window = 451s;
-    CHECK_THROWS_WITH(check(settings), ContainsSubstring("5 rebuilds (recovery.rebuilds) that each take deadlines.abort "
-                                                         "30s and deadlines.form 60s, with 1500ms of back-off, are "
-                                                         "451500ms, and recovery.window is 451s"));
+    CHECK_THROWS_WITH(check(settings),
+                      ContainsSubstring("5 rebuilds (recovery.rebuilds) that each take deadlines.abort "
+                                        "30s and deadlines.form 60s, with 1500ms of back-off, are "
+                                        "451500ms, and recovery.window is 451s"));
     settings.recovery.window = 452s;
     CHECK_NOTHROW(check(settings));
   }

@@ -227,8 +227,8 @@ TEST_CASE("what a recovery is to begin with must be there, or it is refused at t
   settings.mock_without = {feature::shrink, feature::revoke};
   {
     runtime rt{settings};
-    CHECK_THROWS_WITH(rt.form_world(), ContainsSubstring("recovery.first_rung is shrink") &&
-                                           ContainsSubstring("let it be form_beside"));
+    CHECK_THROWS_WITH(rt.form_world(),
+                      ContainsSubstring("recovery.first_rung is shrink") && ContainsSubstring("let it be form_beside"));
   }
   settings.recovery.policy = recovery_policy::keep_size;
   settings.recovery.first_rung = recovery_rung::revoke;
