@@ -77,7 +77,10 @@ nccl_communicator::nccl_communicator(descent from, rank self, int world_size) no
     library_{from.parent->library_},
     nccl_{library_->functions()},
     config_{from.parent->config_},
-    from_{std::move(from)} {}
+    from_{std::move(from)} {
+  if (from_.how == descent::way::split) return;
+  config_.splitShare = config_.shrinkShare = 0; // what is shared would end with the failed one's abort
+}
 
 /// With guard_ held.
 void nccl_communicator::require_ready() const {
