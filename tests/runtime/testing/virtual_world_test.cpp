@@ -1,6 +1,7 @@
 /// Worlds in virtual time, as users' tests have them.
 #include "support/outcomes.hpp"
 
+#include <troupe/collectives/fault_report.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
@@ -8,6 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -104,6 +106,13 @@ TEST_CASE("a world goes on without a rank, in virtual time, by every rung (FLT-1
   world.end_rank(rank{0}); // again, and to two
   REQUIRE(world.run_until_ready(epoch{3}, 1s));
   CHECK(world.status().origins == std::vector{rank{1}, rank{3}});
+  const auto second = std::ranges::find_if(world.events(), [](const virtual_event& one) {
+    return one.event.phase == world_phase::rebuilding && one.event.epoch == epoch{2};
+  });
+  REQUIRE(second != world.events().end());
+  REQUIRE(second->event.report);
+  CHECK(second->event.report->world_size == 3);
+  CHECK(second->event.report->ranks.size() == 3);
   const auto two = make_ranked<float>(world, count);
   CHECK_THAT(world.ask(sums_of(two)).get(), succeeds());
   CHECK(world.forbidden_waits() == 0);
