@@ -207,7 +207,9 @@ private:
   /// Why this rung cannot be measured here; empty where it can.
   [[nodiscard]] std::string why_not(const rung_choice& rung) const {
     if (!rung.needs) return {};
-    runtime rt{asked_.settings()};
+    configuration settings = asked_.settings();
+    settings.recovery = {};
+    runtime rt{settings};
     world any = rt.form_world();
     const feature_finding found = any.capabilities().find(*rung.needs);
     any.stop();

@@ -43,7 +43,9 @@ void require_peers(const world& where) {
 
 void load_kernels(const gathered_settings& asked) {
   constexpr nanoseconds patience = 60s;
-  runtime rt{asked.settings()};
+  configuration settings = asked.settings();
+  settings.recovery = {}; // which may be complete only with fault_settings()
+  runtime rt{settings};
   world where = rt.form_world();
   fault_traffic traffic{where, {.patience = patience}};
   if (!traffic.await([](const seen_reply& one) { return one.code == errc::none; }, patience)) {
