@@ -32,6 +32,13 @@ void collective_state::close(error reason) {
   });
 }
 
+void collective_state::lose(error reason) {
+  reason.effect = effect::rejected;
+  terms_.change([&](terms& now) {
+    if (!now.ended) now = {.closed = std::move(reason)};
+  });
+}
+
 void collective_state::accept(rank_request asked, answer reply, std::uint64_t client) noexcept {
   try {
     const auto reading = terms_.read();
@@ -39,19 +46,19 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
     error objection = objection_to(asked, now);
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
-      if (!objection.rank) objection.rank = self_;
+      if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
       return reply.deliver(std::move(objection));
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? now.default_deadline : asked.deadline;
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
     if (!now.order) return now.pipeline->submit(name, std::move(asked.what), deadline, std::move(reply));
-    now.order->ask(self_, {.what = std::move(asked.what),
-                           .name = name,
-                           .deadline = deadline,
-                           .reply = std::move(reply),
-                           .where = asked.lane,
-                           .client = client,
-                           .position = asked.position});
+    now.order->ask(name_in(now), {.what = std::move(asked.what),
+                                  .name = name,
+                                  .deadline = deadline,
+                                  .reply = std::move(reply),
+                                  .where = asked.lane,
+                                  .client = client,
+                                  .position = asked.position});
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
@@ -64,12 +71,12 @@ error collective_state::charge(const rank_request& asked, const terms& now, answ
 
 void collective_state::cancel(const cancel_request& wish) {
   const auto now = terms_.read();
-  if (now->order) now->order->cancel(self_, wish.lane, wish.position);
+  if (now->order) now->order->cancel(name_in(*now), wish.lane, wish.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
   const auto now = terms_.read();
-  if (now->order) now->order->withdraw(self_, client, why);
+  if (now->order) now->order->withdraw(name_in(*now), client, why);
 }
 
 error collective_state::objection_to(const rank_request& asked, const terms& now) {
@@ -85,11 +92,11 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
 }
 
 void collective_state::end(const std::string& reason) {
-  error why{.code = errc::abandoned,
-            .text = "the collective actor of rank " + to_string(self_) + " has ended: " + reason,
-            .rank = self_};
+  error why{.code = errc::abandoned};
   std::shared_ptr<rank_pipeline> pipeline;
   terms_.change([&](terms& now) {
+    why.rank = name_in(now);
+    why.text = "the collective actor of rank " + to_string(*why.rank) + " has ended: " + reason;
     now.ended = true;
     now.closed = why;
     pipeline = now.pipeline;

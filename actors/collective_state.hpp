@@ -28,6 +28,8 @@ public:
              nanoseconds default_deadline, std::shared_ptr<pending_work> pending);
   /// Everything from now on is rejected with \p reason.
   void close(error reason);
+  /// The same for good: its rank has left the world.
+  void lose(error reason);
 
   /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   void accept(rank_request asked, answer reply, std::uint64_t client) noexcept;
@@ -50,10 +52,12 @@ private:
   };
 
   [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
+  /// What this rank is called in the present epoch.
+  [[nodiscard]] rank name_in(const terms& now) const noexcept { return now.pipeline ? now.pipeline->self() : self_; }
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, answer& reply);
 
-  rank self_;
+  const rank self_; ///< In the first epoch that it was part of; later ones may call it otherwise.
   published<terms> terms_;
   lane_lines lines_;
   std::atomic<std::uint64_t> next_{1}; ///< Ticket.

@@ -3,6 +3,7 @@
 
 #include <troupe/completion/clock.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -10,25 +11,29 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
 enum class recovery_policy : std::uint8_t {
   fail_fast, ///< A fault ends the world.
   keep_size, ///< The same ranks form again.
+  shrink,    ///< Those form again that cannot be blamed; all of them, where nobody can.
 };
 [[nodiscard]] std::string_view to_string(recovery_policy policy) noexcept;
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] recovery_policy parse_recovery_policy(std::string_view name);
 
-/// The rungs, cheapest first.
+/// How a world comes back.
 enum class recovery_rung : std::uint8_t {
+  shrink,      ///< The survivors shrink the failed communicator, which is aborted afterwards.
+  revoke,      ///< The failed communicator is revoked and split with all its ranks, and aborted afterwards.
   form_beside, ///< New communicators are formed while the failed ones still hang; those are aborted afterwards.
   abort_first, ///< The failed ones are aborted, then new ones are formed.
   give_up,     ///< The world fails closed.
 };
 [[nodiscard]] std::string_view to_string(recovery_rung rung) noexcept;
-/// form_beside or abort_first: what a recovery may begin with. Errors: invalid_argument, naming the choices.
+/// What a recovery may begin with. Errors: invalid_argument, naming the choices.
 [[nodiscard]] recovery_rung parse_first_rung(std::string_view name);
 
 struct recovery_terms {
@@ -36,13 +41,15 @@ struct recovery_terms {
   /// Rebuilds within `window`; the world fails closed at the fault after them.
   std::size_t rebuilds = 3;
   nanoseconds window{std::chrono::minutes{10}};
-  /// Before the second rebuild in the window, twice as much before each later one; the first is made at once.
+  /// At most, before the second rebuild in the window, twice as much before each later one: the delay is drawn between
+  /// half of that and all of it. The first rebuild is made at once.
   nanoseconds backoff{std::chrono::milliseconds{100}};
-  /// form_beside or abort_first; what fails while it forms is aborted first in any case.
+  /// Not give_up; shrink with the policy of that name alone, revoke with keep_size alone. What cannot be made of the
+  /// failed communicators is formed beside them, and what fails while that forms is aborted first in any case.
   recovery_rung first_rung = recovery_rung::form_beside;
 };
 
-/// What the rebuilds of one window wait for in all.
+/// What the rebuilds of one window wait for in all, at most.
 [[nodiscard]] nanoseconds total_backoff(const recovery_terms& terms) noexcept;
 /// Errors: invalid_argument, with the arithmetic, for terms under which the budget would never be used up, or never be
 /// there.
@@ -50,20 +57,36 @@ void check(const recovery_terms& terms);
 
 struct recovery_step {
   recovery_rung rung = recovery_rung::give_up;
-  nanoseconds delay{0}; ///< Before the forming.
-  error why{};          ///< Of giving up: the fault, and what was tried before.
+  nanoseconds delay{0};        ///< Before the forming.
+  std::vector<rank> without{}; ///< Who is not in it, by their ranks so far, ascending.
+  error why{};                 ///< Of giving up: the fault, and what was tried before.
+};
+
+/// What a rung depends on beside the fault.
+struct recovery_view {
+  bool while_rebuilding = false; ///< The world had not come back from the fault before.
+  int world_size = 1;
+  std::vector<rank> blamed{}; ///< As culprits_of() says, ascending.
 };
 
 /// Chooses the rung for each fault of one world. Threads: its world's.
 class recovery_ladder {
 public:
-  explicit recovery_ladder(recovery_terms terms = {}) noexcept : terms_{terms} {}
+  /// \p seed: of what delays are drawn from.
+  explicit recovery_ladder(recovery_terms terms = {}, std::uint64_t seed = 0) noexcept : terms_{terms}, seed_{seed} {}
 
-  /// The world has a fault at \p now. \p while_rebuilding: it had not come back from the one before.
-  [[nodiscard]] recovery_step on_fault(const error& why, time_point now, bool while_rebuilding);
+  /// The world has a fault at \p now.
+  [[nodiscard]] recovery_step on_fault(const error& why, time_point now, const recovery_view& seen);
+  /// What it chose last cannot be had, which only showed when it was tried: it is formed beside instead.
+  void fell_back() noexcept { last_ = recovery_rung::form_beside; }
 
 private:
+  [[nodiscard]] recovery_rung choose(const error& why, const recovery_view& seen, std::size_t left) const;
+  [[nodiscard]] nanoseconds draw_delay(std::size_t before) noexcept;
+
   recovery_terms terms_;
+  std::uint64_t seed_;
+  recovery_rung last_ = recovery_rung::give_up;
   std::deque<time_point> rebuilds_; ///< Within the window.
 };
 

@@ -62,8 +62,8 @@ void world_actor::watch_rank(std::size_t place) {
   });
 }
 
-std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place) {
-  auto state = std::make_shared<collective_state>(conductor_.plan().locals[place].self);
+std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place, rank self) {
+  auto state = std::make_shared<collective_state>(self);
   actors_[place] = system().spawn<collective_actor>(state);
   ranks_->replace(place, actors_[place]);
   watch_rank(place);

@@ -29,7 +29,7 @@ public:
 
 private:
   void announce(const world_event& event) override;
-  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
+  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
   void leave() override;
   void watch_rank(std::size_t place);
   void dismiss_ranks();

@@ -2,6 +2,8 @@
 #include <troupe/actors/actor_error.hpp>
 #include <troupe/actors/world_actor.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -17,8 +19,10 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     return compat::enqueue_result(true);
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
+    // As many as there are ranks, or it is refused.
+    const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
     conductor_.entrance().accept(std::move(asked->what),
-                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), actors_.size()));
+                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), parts));
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -41,8 +45,9 @@ world_actor::behavior_type world_actor::make_behavior() {
         conductor_.entrance().accept(std::move(posted.what), std::move(*posted.reply));
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
+        const std::size_t parts = std::max<std::size_t>(asked.what.parts.size(), 1);
         conductor_.entrance().accept(std::move(asked.what),
-                                     make_overlapped_answer(take_value_answer<enqueued>(this), actors_.size()));
+                                     make_overlapped_answer(take_value_answer<enqueued>(this), parts));
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {

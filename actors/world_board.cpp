@@ -21,6 +21,11 @@ world_event world_board::latest() const {
   return latest_;
 }
 
+epoch world_board::epoch() const {
+  const std::lock_guard lock{guard_};
+  return latest_.epoch;
+}
+
 bool world_board::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
   std::unique_lock lock{guard_};
   return changed_.wait_for(lock, at_most, [&] { return enough(latest_); });

@@ -18,6 +18,8 @@ public:
 
   void publish(const world_event& event);
   [[nodiscard]] world_event latest() const;
+  /// That of the latest event, without a copy of it all.
+  [[nodiscard]] troupe::epoch epoch() const;
   /// Waits until \p enough says yes to the latest event, at most \p at_most. Returns whether it did.
   [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
   /// Calls \p heard for every later event, on the world actor's thread: it must neither block nor throw.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -50,13 +51,15 @@ overloaded(Handlers...) -> overloaded<Handlers...>;
 world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<collective_state>> states,
                                  std::shared_ptr<world_mailbox> mail, world_shell& shell)
   : plan_{std::move(plan)},
+    places_(plan_.locals.size()),
     number_{next_world_number()},
-    state_{plan_.world_size, ranks_of(plan_), plan_.recovery, plan_.services.time},
-    entrance_{seats_of(plan_, number_),  devices_of(plan_), plan_.services.able,
-              plan_.deadlines.operation, plan_.pending,     {state_.admission()}},
+    state_{plan_.world_size, ranks_of(plan_), plan_.recovery, plan_.services.time, plan_.seed},
+    entrance_{devices_of(plan_), plan_.services.able, plan_.deadlines.operation, plan_.pending, {state_.admission()}},
     states_{std::move(states)},
     mail_{std::move(mail)},
-    shell_{shell} {}
+    shell_{shell} {
+  std::iota(places_.begin(), places_.end(), std::size_t{0});
+}
 
 void world_conductor::begin() {
   carry_out(state_.begin());
@@ -69,13 +72,15 @@ void world_conductor::on(world_note note) {
                    if (one.failure) take_report(one.epoch, one.failure);
                    switch (one.what) {
                      case rank_report::kind::late: break;
-                     case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure));
+                     case rank_report::kind::formed:
+                       return carry_out(state_.on_formed(one.epoch, one.failure, blamed_for(one.failure)));
                      case rank_report::kind::faulted:
-                       return carry_out(state_.on_fault(one.epoch, std::move(one.failure)));
+                       return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
                      case rank_report::kind::closed: return carry_out(state_.on_closed(one.epoch));
                      case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
                      case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
-                     case rank_report::kind::maintained: return carry_out(state_.on_maintained(one.epoch, one.failure));
+                     case rank_report::kind::maintained:
+                       return carry_out(state_.on_maintained(one.epoch, one.failure, blamed_for(one.failure)));
                    }
                  },
                  [this](const rebuild_due& due) { carry_out(state_.on_rebuild_due(due.failed)); },
@@ -89,13 +94,18 @@ void world_conductor::on(world_note note) {
 }
 
 void world_conductor::on_rank_ended(std::size_t place, const std::string& reason) {
-  const rank self = plan_.locals[place].self;
+  if (const auto lost = lost_.find(place); lost != lost_.end()) { // whoever asks there is told so again
+    states_[place] = shell_.replace_rank(place, lost->second.rank.value_or(rank{}));
+    return states_[place]->lose(lost->second);
+  }
+  const auto index = std::ranges::find(places_, place) - places_.begin();
+  const rank self = plan_.locals[static_cast<std::size_t>(index)].self;
   error why{.code = errc::abandoned,
             .text = "the collective actor of rank " + to_string(self) + " has ended: " + reason,
             .rank = self};
   ended_.insert(place);
   take_report(state_.current_epoch(), why);
-  carry_out(state_.on_fault(state_.current_epoch(), std::move(why)));
+  carry_out(state_.on_fault(state_.current_epoch(), why, blamed_for(why)));
 }
 
 void world_conductor::stop() {
@@ -125,6 +135,7 @@ void world_conductor::kill(const error& why) {
 void world_conductor::let_go() {
   plan_.services.poller->detach(*plan_.pending);
   pipelines_.clear();
+  failed_.clear();
   registered_.clear();
   order_ = nullptr;
 }
@@ -132,7 +143,7 @@ void world_conductor::let_go() {
 void world_conductor::carry_out(const world_effects& effects) {
   for (const auto& effect : effects)
     std::visit(overloaded{
-                   [this](world_effect::form) { form(); },
+                   [this](const world_effect::form& how) { form(how); },
                    [this](world_effect::adopt) { adopt(); },
                    [this](const world_effect::announce& what) {
                      publish(); // first: whoever hears that the world is ready may ask at once
@@ -148,6 +159,7 @@ void world_conductor::carry_out(const world_effects& effects) {
                                    [](rank_pipeline& one) { one.abort(); });
                    },
                    [this](world_effect::retire) { retire(); },
+                   [this](const world_effect::lose& what) { lose(what); },
                    [this](world_effect::abort_retired) {
                      if (is_planted(planted_bug::blocking_turn))
                        for (const auto& one : retired_) one->abort();
@@ -178,11 +190,14 @@ void world_conductor::carry_out(const world_effects& effects) {
                effect);
 }
 
-void world_conductor::form() {
+void world_conductor::form(const world_effect::form& how) {
   const epoch now = state_.current_epoch();
-  for (const std::size_t place : std::exchange(ended_, {})) states_[place] = shell_.replace_rank(place);
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
+  ended_.clear();
+  seats_ = std::make_shared<const std::vector<seat>>(seats_of(plan_, number_));
   try {
-    auto ends = plan_.formed.empty() ? make_ends() : plan_.formed;
+    auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
       const local_rank& one = plan_.locals[i];
       pipelines_.push_back(rank_pipeline::create(
@@ -210,8 +225,8 @@ world_conductor::step world_conductor::forming() const {
   };
 }
 
-std::vector<std::shared_ptr<communicator>> world_conductor::make_ends() const {
-  std::vector<std::shared_ptr<communicator>> ends;
+world_conductor::communicators world_conductor::make_ends() const {
+  communicators ends;
   const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
   for (const local_rank& one : plan_.locals)
     if (plan_.world_size > 1)
@@ -231,8 +246,8 @@ void world_conductor::adopt() {
   plan_.pending->reopen();
   if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
   const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    states_[i]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
 }
 
 void world_conductor::close_order(const error& reason) {
@@ -242,8 +257,8 @@ void world_conductor::close_order(const error& reason) {
 void world_conductor::close_gates(const error& reason) {
   publish();
   plan_.pending->close(reason);
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    states_[i]->close(reason);
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    states_[places_[i]]->close(reason);
     mail_->post(rank_report{rank_report::kind::closed, plan_.locals[i].self, state_.current_epoch(), {}});
   }
 }
@@ -304,12 +319,13 @@ void world_conductor::speak_for_unmade(rank_report::kind report) {
 
 void world_conductor::retire() {
   speak_for_unmade(rank_report::kind::released);
-  for (auto& one : std::exchange(pipelines_, {})) retired_.push_back(std::move(one));
+  retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
+  failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
 }
 
 void world_conductor::publish() {
-  entrance_.publish({.admission = state_.admission(), .order = order_, .registered = registered_});
+  entrance_.publish({.admission = state_.admission(), .seats = seats_, .order = order_, .registered = registered_});
 }
 
 } // namespace troupe

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,13 +29,14 @@ namespace troupe {
 /// Threads: entrance() is for any; all else is called in turns, one at a time.
 class world_conductor {
 public:
-  /// \p states are what the local ranks' actors decide by, in the order of \p plan's locals. \p shell outlives it.
+  /// \p states are what the local ranks' actors decide by, in the order of \p plan's locals: their places, which stay
+  /// as they are when ranks leave. \p shell outlives it.
   world_conductor(world_plan plan, std::vector<std::shared_ptr<collective_state>> states,
                   std::shared_ptr<world_mailbox> mail, world_shell& shell);
 
   void begin();
   void on(world_note note);
-  /// The actor of the local rank at \p place is no more.
+  /// The actor at \p place is no more.
   void on_rank_ended(std::size_t place, const std::string& reason);
   void stop();
   /// Nobody gives it turns any more: what would have been done in order is done at once.
@@ -53,6 +55,7 @@ public:
   [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
 
   [[nodiscard]] world_entrance& entrance() noexcept { return entrance_; }
+  /// With the ranks that the world has now.
   [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
   [[nodiscard]] world_event event() const { return state_.event(); }
 
@@ -61,9 +64,18 @@ private:
   using step = std::function<void(rank_pipeline&)>;
 
   void carry_out(const world_effects& effects);
-  void form();
+  using communicators = std::vector<std::shared_ptr<communicator>>;
+
+  void form(const world_effect::form& how);
   [[nodiscard]] step forming() const;
-  [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_ends() const;
+  [[nodiscard]] communicators make_ends() const;
+  [[nodiscard]] communicators make_ends(const world_effect::form& how);
+  /// Made of the communicators that have failed. Errors: unsupported, communicator_failed.
+  [[nodiscard]] communicators make_ends_of_failed(const world_effect::form& how, const pipelines& failed) const;
+  /// The present numbers of \p what.ranks are not in the next epoch.
+  void lose(const world_effect::lose& what);
+  /// Whom recovery_policy::shrink leaves out after \p why.
+  [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
   void adopt();
   void close_order(const error& reason);
   void close_gates(const error& reason);
@@ -92,17 +104,23 @@ private:
   /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not.
   void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
   void recapture_plans();
+  /// \p plan has streams of ranks that have left.
+  void drop_plan(captured_plan& plan);
 
-  world_plan plan_;
-  const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
+  world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next while it is rebuilt.
+  std::vector<std::size_t> places_; ///< Of the plan's locals.
+  const std::uint64_t number_;      ///< Of this world among all of the process (world_stamp).
   world_state state_;
   world_entrance entrance_;
-  std::vector<std::shared_ptr<collective_state>> states_;
+  std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
 
-  std::set<std::size_t> ended_; ///< Places whose actors are replaced in the next epoch.
+  std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
+  std::map<std::size_t, error> lost_; ///< Places whose ranks have left, and what is said there.
+  std::shared_ptr<const std::vector<seat>> seats_;
   pipelines pipelines_;
+  pipelines failed_;  ///< Those of retired_ that were put aside last.
   pipelines retired_; ///< Of failed epochs, and not told to abort.
   std::deque<maintenance> maintenance_;
   std::vector<std::shared_ptr<registered_pool>> registered_;

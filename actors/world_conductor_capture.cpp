@@ -92,8 +92,15 @@ void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan, st
 void world_conductor::recapture_plans() {
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
   // Before anything else is asked in this epoch, so that no replay comes before it. What fails is said to who replays.
-  for (const auto& one : captured_)
-    if (const auto plan = one.lock()) capture_now(plan, [](const error&) {});
+  for (const auto& one : captured_) {
+    const auto plan = one.lock();
+    if (!plan) continue;
+    const std::size_t streams = plan->options().streams.size();
+    if (streams > 0 && streams != plan_.locals.size())
+      drop_plan(*plan);
+    else
+      capture_now(plan, [](const error&) {});
+  }
 }
 
 } // namespace troupe

@@ -5,11 +5,9 @@
 
 namespace troupe {
 
-world_entrance::world_entrance(std::vector<seat> seats, std::vector<std::shared_ptr<device>> devices,
-                               std::shared_ptr<const capabilities> able, nanoseconds default_deadline,
-                               std::shared_ptr<pending_work> pending, terms first)
-  : seats_{std::move(seats)},
-    devices_{std::move(devices)},
+world_entrance::world_entrance(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
+                               nanoseconds default_deadline, std::shared_ptr<pending_work> pending, terms first)
+  : devices_{std::move(devices)},
     able_{std::move(able)},
     default_deadline_{default_deadline},
     pending_{std::move(pending)},
@@ -48,7 +46,7 @@ error world_entrance::charge(const world_request& asked, answer& reply) const {
 error world_entrance::objection_to(const std::vector<operation>& parts, const terms& now) const {
   // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    seat at = seats_[i];
+    seat at = (*now.seats)[i];
     at.stamp.epoch = now.admission.epoch;
     if (error objection = validate(parts[i], at)) {
       objection.rank = at.self;

@@ -22,14 +22,14 @@ public:
   /// What requests are judged by.
   struct terms {
     world_admission admission;
-    std::shared_ptr<ordered_world> order{}; ///< None while nothing is admitted.
+    std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; none while nothing is admitted.
+    std::shared_ptr<ordered_world> order{};           ///< None while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
   };
 
-  /// \p seats in rank order; \p able is what they refer to.
-  world_entrance(std::vector<seat> seats, std::vector<std::shared_ptr<device>> devices,
-                 std::shared_ptr<const capabilities> able, nanoseconds default_deadline,
-                 std::shared_ptr<pending_work> pending, terms first);
+  /// \p devices and \p able are what seats refer to.
+  world_entrance(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
+                 nanoseconds default_deadline, std::shared_ptr<pending_work> pending, terms first);
 
   void publish(terms now) { terms_.set(std::move(now)); }
 
@@ -48,7 +48,6 @@ private:
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, answer& reply) const;
 
-  std::vector<seat> seats_;
   std::vector<std::shared_ptr<device>> devices_;
   std::shared_ptr<const capabilities> able_;
   nanoseconds default_deadline_;

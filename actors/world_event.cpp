@@ -1,5 +1,8 @@
 #include <troupe/actors/world_event.hpp>
 
+#include <chrono>
+#include <cstddef>
+
 namespace troupe {
 
 std::string_view to_string(world_phase phase) noexcept {
@@ -14,10 +17,40 @@ std::string_view to_string(world_phase phase) noexcept {
   return {};
 }
 
+namespace {
+
+std::string describe_loss(const world_event& event) {
+  const auto began_with = static_cast<std::size_t>(event.world_size) + event.lost.size();
+  std::string text = "; degraded: it began with " + std::to_string(began_with) + ", and ";
+  for (const lost_rank& one : event.lost)
+    text += (&one == &event.lost.front() ? "rank " : ", rank ") + to_string(one.origin) + " left it after epoch " +
+            to_string(one.last_in);
+  return text;
+}
+
+std::string in_tenths_of_milliseconds(nanoseconds span) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::microseconds>(span).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
+}
+
+std::string describe_tries(const std::vector<recovery_try>& tries) {
+  std::string text;
+  for (const recovery_try& one : tries) {
+    text += std::string{text.empty() ? "; " : ", "} + (one.failure ? "not by " : "back by ") +
+            std::string{to_string(one.rung)} + " in " + in_tenths_of_milliseconds(one.took);
+    if (one.failure) text += " (" + std::string{to_string(one.failure.code)} + ": " + one.failure.text + ")";
+  }
+  return text;
+}
+
+} // namespace
+
 std::string describe(const world_event& event) {
   std::string line = "world of " + std::to_string(event.world_size) + " is " + std::string{to_string(event.phase)} +
                      " (epoch " + to_string(event.epoch) + ", " + std::to_string(event.local_ranks.size()) +
                      " ranks here)";
+  if (event.is_degraded()) line += describe_loss(event);
+  if (event.recovery) line += describe_tries(*event.recovery);
   if (event.reason) line += ": " + to_string(event.reason);
   return line;
 }

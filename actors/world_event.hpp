@@ -1,6 +1,8 @@
 /// What a world tells about itself.
 #pragma once
 
+#include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/completion/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -26,6 +28,19 @@ enum class world_phase : std::uint8_t {
 struct absence_report;
 struct fault_report;
 
+/// A rank that its world goes on without.
+struct lost_rank {
+  rank origin;             ///< What it was called in the first epoch.
+  troupe::epoch last_in{}; ///< The last epoch that it was part of.
+};
+
+/// One try to come back from a fault.
+struct recovery_try {
+  recovery_rung rung{};
+  nanoseconds took{}; ///< From the fault, or the end of the try before, until it was ready or had failed.
+  error failure{};    ///< Why it was not the last; errc::none of the one that succeeded.
+};
+
 /// Sent to subscribers at every change of phase, in order, and when an operation's peers are late.
 struct world_event {
   world_phase phase = world_phase::forming;
@@ -38,6 +53,15 @@ struct world_event {
   /// Where every rank of this process stood: of `reason`, or of a request whose deadline has passed in flight, which is
   /// no change of phase.
   std::shared_ptr<const fault_report> report{};
+  /// Which rank of the first epoch each of local_ranks was: ranks are numbered anew, in their old order, when a world
+  /// goes on without some of them.
+  std::vector<rank> origins{};
+  std::vector<lost_rank> lost{}; ///< Those it goes on without, in the order of their loss.
+  /// Of `ready` after a fault, and of `failed`: what was tried, in order; the last brought it back.
+  std::shared_ptr<const std::vector<recovery_try>> recovery{};
+
+  /// Whether it serves with fewer ranks than it began with.
+  [[nodiscard]] bool is_degraded() const noexcept { return !lost.empty(); }
 };
 
 /// One line for people.

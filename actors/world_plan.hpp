@@ -12,6 +12,7 @@
 #include <troupe/completion/pending_work.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,6 +50,7 @@ struct world_plan {
   troupe::ordering ordering = troupe::ordering::agreed; ///< Of worlds that live in this process whole.
   world_deadlines deadlines;
   recovery_terms recovery{};
+  std::uint64_t seed = 0;                ///< Of what delays are drawn from.
   std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
 };
 

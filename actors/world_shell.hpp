@@ -34,8 +34,8 @@ public:
 
   /// To all who listen; the board has it already.
   virtual void announce(const world_event& event) = 0;
-  /// The actor of the local rank at \p place has ended: another takes its place, which decides by what is returned.
-  [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place) = 0;
+  /// The actor at \p place has ended: another takes its place, as that of \p self, and decides by what is returned.
+  [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
   /// Everything has been given back: the ranks' actors and the world's end.
   virtual void leave() = 0;
 };

@@ -69,6 +69,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
                   .recovery = parent.recovery,
+                  .seed = parent.seed,
                   .pending = std::make_shared<pending_work>(parent.pending->limits(), parent.services.poller)};
   const std::lock_guard lock{guard_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {

@@ -1,6 +1,7 @@
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/signature.hpp>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -23,37 +24,68 @@ error epoch_objection(epoch meant_for, epoch now) {
 } // namespace
 
 world_state::world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery,
-                         std::shared_ptr<const clock> time)
-  : world_size_{world_size}, local_ranks_{std::move(local_ranks)}, time_{std::move(time)}, ladder_{recovery} {}
+                         std::shared_ptr<const clock> time, std::uint64_t seed)
+  : world_size_{world_size},
+    began_with_{world_size},
+    local_ranks_{std::move(local_ranks)},
+    origins_{local_ranks_},
+    time_{std::move(time)},
+    ladder_{recovery, seed} {}
 
 world_event world_state::event() const {
-  return {.phase = phase_, .epoch = epoch_, .world_size = world_size_, .local_ranks = local_ranks_, .reason = reason_};
+  return {.phase = phase_,
+          .epoch = epoch_,
+          .world_size = world_size_,
+          .local_ranks = local_ranks_,
+          .reason = reason_,
+          .origins = origins_,
+          .lost = lost_,
+          .recovery = phase_ == world_phase::ready || phase_ == world_phase::failed ? history_ : nullptr};
 }
 
 world_effects world_state::begin() {
   epoch_ = epoch_.next();
   phase_ = world_phase::forming;
   expect_reports();
-  return {world_effect::announce{event()}, world_effect::form{}};
+  return {world_effect::announce{event()}, world_effect::form{rung_, std::exchange(without_, {})}};
 }
 
-world_effects world_state::on_formed(epoch formed_in, const error& failure) {
+world_effects world_state::on_formed(epoch formed_in, const error& failure, std::vector<rank> blamed) {
   if (formed_in != epoch_ || phase_ != world_phase::forming) return {};
-  if (failure) return fail(failure);
+  if (failure) return fail(failure, std::move(blamed));
   if (!last_report()) return {};
   phase_ = world_phase::ready;
   reason_ = {};
+  if (has_served_) {
+    end_try({});
+    close_history();
+  }
   has_served_ = true;
   world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
 
-world_effects world_state::on_fault(epoch formed_in, error failure) {
+void world_state::fell_back(error why) {
+  end_try(std::move(why));
+  rung_ = recovery_rung::form_beside;
+  ladder_.fell_back();
+}
+
+void world_state::end_try(error failure) {
+  const time_point now = time_->now();
+  tries_.push_back({.rung = rung_, .took = now - std::exchange(try_began_, now), .failure = std::move(failure)});
+}
+
+void world_state::close_history() {
+  if (!tries_.empty()) history_ = std::make_shared<const std::vector<recovery_try>>(std::exchange(tries_, {}));
+}
+
+world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<rank> blamed) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready ||
                        (phase_ == world_phase::stopping && !releasing_);
   if (formed_in != epoch_ || !serving) return {};
-  return fail(std::move(failure));
+  return fail(std::move(failure), std::move(blamed));
 }
 
 world_effects world_state::on_closed(epoch formed_in) {
@@ -120,9 +152,9 @@ world_effects world_state::on_maintenance_asked() {
   return {world_effect::hold{}, world_effect::maintain{}};
 }
 
-world_effects world_state::on_maintained(epoch formed_in, const error& failure) {
+world_effects world_state::on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed) {
   if (formed_in != epoch_ || phase_ != world_phase::ready || maintenance_ == 0) return {};
-  if (failure) return fail(failure);
+  if (failure) return fail(failure, std::move(blamed));
   if (!last_report()) return {};
   world_effects effects{world_effect::maintained{}};
   if (--maintenance_ > 0) {
@@ -136,23 +168,53 @@ world_effects world_state::on_maintained(epoch formed_in, const error& failure) 
   return effects;
 }
 
-world_effects world_state::fail(error reason) {
+world_effects world_state::fail(error reason, std::vector<rank> blamed) {
   if (stop_requested_ || !has_served_) return fail_closed(std::move(reason));
   const bool again = phase_ == world_phase::forming;
-  const recovery_step step = ladder_.on_fault(reason, time_->now(), again);
+  if (again)
+    end_try(reason);
+  else
+    try_began_ = time_->now();
+  const recovery_step step = ladder_.on_fault(
+      reason, time_->now(), {.while_rebuilding = again, .world_size = world_size_, .blamed = std::move(blamed)});
   if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
   return rebuild(std::move(reason), step);
+}
+
+world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
+  std::vector<rank> stay;
+  for (std::size_t i = 0; i < local_ranks_.size(); ++i) {
+    if (std::ranges::find(ranks, local_ranks_[i]) == ranks.end()) {
+      stay.push_back(origins_[i]);
+      continue;
+    }
+    lost_.push_back({origins_[i], epoch_});
+  }
+  origins_ = std::move(stay);
+  world_size_ = static_cast<int>(origins_.size());
+  local_ranks_.clear();
+  for (int i = 0; i < world_size_; ++i) local_ranks_.emplace_back(i);
+  return {ranks,
+          {.code = errc::rank_lost,
+           .text = "this rank has left its world, which goes on with " + std::to_string(world_size_) +
+                   " ranks from epoch " + to_string(epoch_.next()) + " on: ask one of those (world_event::origins); " +
+                   "it left because of " + to_string(reason_),
+           .epoch = epoch_.next()}};
 }
 
 world_effects world_state::rebuild(error reason, const recovery_step& step) {
   phase_ = world_phase::rebuilding;
   reason_ = std::move(reason);
+  history_ = nullptr;
   error refusal = phase_objection();
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::retire{}};
   retired_up_to_ = epoch_;
   retired_ += local_ranks_.size();
-  unaborted_ = step.rung == recovery_rung::form_beside;
+  rung_ = step.rung;
+  without_ = step.without;
+  if (!step.without.empty()) effects.emplace_back(lose(step.without));
+  unaborted_ = step.rung != recovery_rung::abort_first;
   if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
   if (unaborted_) {
     effects.emplace_back(world_effect::rebuild_after{step.delay});
@@ -165,6 +227,8 @@ world_effects world_state::rebuild(error reason, const recovery_step& step) {
 
 world_effects world_state::fail_closed(error reason) {
   phase_ = world_phase::failed;
+  history_ = nullptr;
+  close_history();
   reason_ = std::move(reason);
   releasing_ = true;
   expect_reports();
@@ -217,7 +281,11 @@ error world_state::phase_objection() const {
 }
 
 world_admission world_state::admission() const {
-  return {.refusal = phase_objection(), .epoch = epoch_, .world_size = world_size_, .local_count = local_ranks_.size()};
+  return {.refusal = phase_objection(),
+          .epoch = epoch_,
+          .world_size = world_size_,
+          .local_count = local_ranks_.size(),
+          .began_with = began_with_};
 }
 
 error world_admission::objection_to(const world_request& asked) const {
@@ -230,7 +298,10 @@ error world_admission::objection_to(const world_request& asked) const {
   if (asked.parts.size() != local_count)
     return {.code = errc::invalid_argument,
             .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
-                    std::to_string(world_size) + " ranks: give one part for each rank"};
+                    std::to_string(world_size) + " ranks" +
+                    (began_with > world_size ? ", no longer the " + std::to_string(began_with) + " that it began with"
+                                             : std::string{}) +
+                    ": give one part for each rank"};
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
   return check_agreement(asked.parts);

@@ -14,6 +14,14 @@ void communicator::split_none() {
   throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
 }
 
+std::shared_ptr<communicator> communicator::shrink(const shrink_seat&) {
+  throw exception{errc::unsupported, "this kind of communicator cannot be shrunk: form another beside it"};
+}
+
+std::shared_ptr<communicator> communicator::revoke_and_split() {
+  throw exception{errc::unsupported, "this kind of communicator cannot be revoked: form another beside it"};
+}
+
 std::shared_ptr<registered_region> communicator::allocate_region(std::size_t) {
   throw exception{errc::unsupported, "this kind of communicator has no memory to register: use the pools' memory"};
 }

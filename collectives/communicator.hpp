@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -25,6 +26,13 @@ struct unique_id {
 struct split_seat {
   int color = 0; ///< From 0.
   rank self;     ///< Ranks of one color count from 0, without a gap.
+  int world_size = 1;
+};
+
+/// A rank's place in a communicator that is made of one that has failed, without some of its ranks.
+struct shrink_seat {
+  std::vector<rank> without; ///< Those left out, by their ranks in the failed one, ascending; all say the same.
+  rank self;                 ///< Those who come count from 0, without a gap, in their old order.
   int world_size = 1;
 };
 
@@ -77,6 +85,15 @@ public:
   [[nodiscard]] virtual std::shared_ptr<communicator> split(const split_seat& as);
   /// Takes part in a split, in no color. Blocks as init() does.
   virtual void split_none();
+
+  /// A communicator without some of this one's ranks, not yet formed, while this one may have failed with operations
+  /// in flight. Its init() ends what is in flight here of this rank, then meets the others that stay, each of which
+  /// does the same. From then on nothing is launched here; but it must be aborted all the same, and where that init()
+  /// is stuck, only that abort ends it.
+  /// Errors: unsupported; communicator_failed (it was aborted, or has never formed).
+  [[nodiscard]] virtual std::shared_ptr<communicator> shrink(const shrink_seat& as);
+  /// The same with all of its ranks, at their places: it is revoked, and all split off it.
+  [[nodiscard]] virtual std::shared_ptr<communicator> revoke_and_split();
 
   /// Memory of this rank's device, apt for registration; not yet registered. Meets nobody.
   /// Errors: unsupported, out_of_memory.

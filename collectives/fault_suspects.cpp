@@ -34,21 +34,6 @@ std::string names_of(const standings& all) {
   return name_ranks(ranks);
 }
 
-/// Whether \p code can only be the rank's own: not what it hears of others, sees of others, or is told.
-bool is_of_its_own(errc code) noexcept {
-  switch (code) {
-    case errc::device_failed:
-    case errc::process_poisoned:
-    case errc::out_of_memory:
-    case errc::abandoned:
-    case errc::stale_buffer:
-    case errc::invalid_argument:
-    case errc::unsupported:
-    case errc::internal: return true;
-    default: return false;
-  }
-}
-
 /// The conclusions, one for each question; each is asked where those before it have found nobody.
 class inquiry {
 public:
@@ -255,6 +240,20 @@ private:
 };
 
 } // namespace
+
+bool is_of_its_own(errc code) noexcept {
+  switch (code) {
+    case errc::device_failed:
+    case errc::process_poisoned:
+    case errc::out_of_memory:
+    case errc::abandoned:
+    case errc::stale_buffer:
+    case errc::invalid_argument:
+    case errc::unsupported:
+    case errc::internal: return true;
+    default: return false;
+  }
+}
 
 judgement judge(const fault_report& report) {
   if (report.ranks.empty()) return {.remark = "no rank of this process had been formed"};

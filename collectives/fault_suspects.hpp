@@ -23,4 +23,8 @@ struct judgement {
 /// 4. Of those that have launched it: the few that have not started or not finished it, or that alone have.
 [[nodiscard]] judgement judge(const fault_report& report);
 
+/// Whether \p code can only be the failure of the rank that reports it: not what it hears of others, sees of others, or
+/// is told.
+[[nodiscard]] bool is_of_its_own(errc code) noexcept;
+
 } // namespace troupe

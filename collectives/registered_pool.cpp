@@ -41,12 +41,30 @@ private:
 };
 
 registered_pool::registered_pool(std::vector<std::shared_ptr<registered_region>> regions, bool alone)
-  : regions_{std::move(regions)}, alone_{alone}, offsets_{regions_.front()->size_bytes(), alignment} {}
+  : regions_{std::move(regions)},
+    alone_{alone},
+    present_{regions_},
+    offsets_{regions_.front()->size_bytes(), alignment} {}
+
+registered_region& registered_pool::region(std::size_t local) const {
+  const std::lock_guard lock{guard_};
+  return *present_[local];
+}
+
+void registered_pool::leave_out(std::span<const std::size_t> places) {
+  const std::lock_guard lock{guard_};
+  std::vector<std::shared_ptr<registered_region>> left;
+  for (std::size_t i = 0; i < present_.size(); ++i)
+    if (std::ranges::find(places, i) == places.end()) left.push_back(present_[i]);
+  present_ = std::move(left);
+}
 
 std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
   std::optional<std::size_t> offset;
+  std::vector<std::shared_ptr<registered_region>> on;
   {
     const std::lock_guard lock{guard_};
+    on = present_;
     reclaim();
     offset = offsets_.take(std::max<std::size_t>(size_bytes, 1));
     if (!offset)
@@ -58,7 +76,7 @@ std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
   const auto share =
       std::make_shared<block::share>(shared_from_this(), room{*offset, std::max<std::size_t>(size_bytes, 1), {}});
   std::vector<buffer> made;
-  for (const auto& region : regions_) made.emplace_back(std::make_shared<block>(*region, *offset, size_bytes, share));
+  for (const auto& region : on) made.emplace_back(std::make_shared<block>(*region, *offset, size_bytes, share));
   return made;
 }
 

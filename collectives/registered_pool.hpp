@@ -33,7 +33,10 @@ public:
   [[nodiscard]] std::vector<buffer> allocate(std::size_t size_bytes);
 
   /// Of the local rank at place \p local, for the communicator of a new epoch.
-  [[nodiscard]] registered_region& region(std::size_t local) const { return *regions_[local]; }
+  [[nodiscard]] registered_region& region(std::size_t local) const;
+  /// The local ranks at \p places have left the world: nothing of theirs is given out any more. What has been given out
+  /// stays.
+  void leave_out(std::span<const std::size_t> places);
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
   [[nodiscard]] std::size_t free_bytes() const;
   /// As registered_region's.
@@ -54,9 +57,10 @@ private:
   void give_back(room& left) noexcept;
   void reclaim();
 
-  std::vector<std::shared_ptr<registered_region>> regions_;
+  const std::vector<std::shared_ptr<registered_region>> regions_; ///< Also of ranks that have left.
   bool alone_;
   mutable std::mutex guard_;
+  std::vector<std::shared_ptr<registered_region>> present_; ///< Those of the ranks that are there.
   offset_allocator offsets_;
   std::vector<room> retired_;
 };

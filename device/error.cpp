@@ -22,6 +22,7 @@ std::string_view to_string(errc code) noexcept {
     case errc::cancelled: return "cancelled";
     case errc::stopping: return "stopping";
     case errc::rebuilding: return "rebuilding";
+    case errc::rank_lost: return "rank_lost";
     case errc::world_failed: return "world_failed";
     case errc::deadline_exceeded: return "deadline_exceeded";
     case errc::communicator_failed: return "communicator_failed";

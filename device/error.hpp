@@ -31,6 +31,7 @@ enum class errc : std::uint8_t {
   cancelled,           ///< Nothing, or ask again: it was taken back, by its asker or by a peer of the operation.
   stopping,            ///< Nothing: the world is shutting down.
   rebuilding,          ///< Ask again when the world is ready: it forms anew after a fault.
+  rank_lost,           ///< Ask a rank that remains: this one has left its world, which goes on without it.
   world_failed,        ///< Form a new world: this one has failed and says why.
   deadline_exceeded,   ///< Retry later or give more time; output buffers are undefined if it ran.
   communicator_failed, ///< Form a new world: the communicator reported an error or was aborted.

@@ -16,6 +16,7 @@ enum class planted_bug : std::uint8_t {
   blocking_turn,     ///< BLK-1: an actor's turn aborts by itself, and waits for the launcher.
   early_release,     ///< BUF-1: failed operations let go of their buffers before the abort.
   stale_request,     ///< EPO-1: a request of an epoch that is over is taken.
+  untold_rank,       ///< EPO-1: a rank that has left its world is not told.
   missed_deadline,   ///< TIM-1: nobody looks whether peers are late.
   endless_rebuilds,  ///< FLT-1: the budget is not looked at.
   unseeded_choice,   ///< DET-1: something depends on more than the seed.

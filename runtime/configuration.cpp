@@ -1,8 +1,11 @@
 #include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/duration.hpp>
 #include <troupe/runtime/gathered_settings.hpp>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace troupe {
@@ -74,6 +77,31 @@ configuration configuration::load(const std::filesystem::path& path) {
   return settings;
 }
 
+void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits) {
+  check(terms);
+  if (terms.policy == recovery_policy::fail_fast) return;
+  const auto seconds = [](nanoseconds span) { return std::chrono::duration<double>(span).count(); };
+  require(limits.hang < terms.window, "limits.hang is " + format_duration(limits.hang) + " and recovery.window " +
+                                          format_duration(terms.window) +
+                                          ": rebuilds would have left the window before the next hang is noticed; make "
+                                          "the window longer or limits.hang shorter");
+  require(limits.launch < terms.window,
+          "limits.launch is " + format_duration(limits.launch) + " and recovery.window " +
+              format_duration(terms.window) +
+              ": rebuilds would have left the window before a launch is found stuck; make "
+              "the window longer or limits.launch shorter");
+  const nanoseconds one = deadlines.form + deadlines.abort;
+  const double all = static_cast<double>(terms.rebuilds) * seconds(one) + seconds(total_backoff(terms));
+  require(
+      all < seconds(terms.window),
+      std::to_string(terms.rebuilds) + " rebuilds (recovery.rebuilds) that each take deadlines.abort " +
+          format_duration(deadlines.abort) + " and deadlines.form " + format_duration(deadlines.form) + ", with " +
+          format_duration(total_backoff(terms)) + " of back-off, are " +
+          std::to_string(static_cast<std::uint64_t>(all * 1000)) + "ms, and recovery.window is " +
+          format_duration(terms.window) +
+          ": the budget would never be used up; make the window longer, the deadlines shorter or the rebuilds fewer");
+}
+
 void check(const configuration& settings) {
   require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl");
   require(settings.ranks >= 0,
@@ -109,11 +137,11 @@ void check(const configuration& settings) {
   require_positive(settings.deadlines.drain, "deadlines.drain");
   require_positive(settings.deadlines.release, "deadlines.release");
   require_positive(settings.deadlines.abort, "deadlines.abort");
-  check(settings.recovery);
   require_positive(settings.limits.launch, "limits.launch");
   require_positive(settings.limits.hang, "limits.hang");
   require_positive(settings.limits.check_interval, "limits.check_interval");
   require_positive(settings.limits.quiet, "limits.quiet");
+  check(settings.recovery, settings.deadlines, settings.limits);
   require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),
           "the log level '" + settings.log_level + "' is none of trace, debug, info, warn, error, off");
 }

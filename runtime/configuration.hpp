@@ -100,6 +100,10 @@ struct configuration {
 /// Throws invalid_argument for the first setting that makes no sense, naming value, limit and remedy.
 void check(const configuration& settings);
 
+/// The same of what a recovery may take, with the arithmetic: terms under which the budget of rebuilds would never be
+/// used up, since rebuilds leave the window before the next can be over.
+void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits);
+
 /// The waiting of \p profile where \p spinners threads would spin on \p cores: falls to frugal where they do not fit.
 struct chosen_wait {
   wait_profile wait;

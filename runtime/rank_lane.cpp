@@ -18,11 +18,16 @@ std::uint64_t next_client() noexcept {
 } // namespace
 
 rank_lane::rank_lane(world where, rank whom, lane which)
-  : world_{std::move(where)}, whom_{whom}, lane_{which}, client_{next_client()} {}
+  : world_{std::move(where)}, whom_{whom}, place_{world_.core_->place_of(whom)}, lane_{which}, client_{next_client()} {}
+
+const collective_handle& rank_lane::actor() const {
+  return world_.core_->ranks->at(place_);
+}
 
 rank_lane::rank_lane(rank_lane&& other) noexcept
   : world_{other.world_},
     whom_{other.whom_},
+    place_{other.place_},
     lane_{other.lane_},
     credit_{std::move(other.credit_)},
     client_{std::exchange(other.client_, 0)} {}
@@ -32,6 +37,7 @@ rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
   leave();
   world_ = other.world_;
   whom_ = other.whom_;
+  place_ = other.place_;
   lane_ = other.lane_;
   credit_ = std::move(other.credit_);
   client_ = std::exchange(other.client_, 0);
@@ -45,7 +51,7 @@ rank_lane::~rank_lane() {
 void rank_lane::post(operation what, nanoseconds deadline, std::shared_ptr<answer> reply) {
   rank_request asked{.what = std::move(what), .epoch = world_.epoch(), .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
-  compat::post(world_.collective(whom_), posted_request{std::move(asked), std::move(reply), client_});
+  compat::post(actor(), posted_request{std::move(asked), std::move(reply), client_});
 }
 
 std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
@@ -61,14 +67,14 @@ overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline) {
 }
 
 void rank_lane::cancel(std::uint64_t position) {
-  compat::post(world_.collective(whom_), cancel_request{lane_, position});
+  compat::post(actor(), cancel_request{lane_, position});
 }
 
 void rank_lane::leave() noexcept {
   if (client_ == 0) return;
   // A world that has ended has nothing to take back, and its handle to the actor is gone.
   try {
-    if (const auto& to = world_.collective(whom_)) compat::post(to, leave_lane{client_});
+    if (const auto& to = actor()) compat::post(to, leave_lane{client_});
   } catch (const exception&) {
   }
 }

@@ -37,14 +37,18 @@ public:
   /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
   void cancel(std::uint64_t position);
   [[nodiscard]] const world& where() const noexcept { return world_; }
+  /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks
+  /// are numbered anew, and is refused with rank_lost once its rank has left.
   [[nodiscard]] rank whom() const noexcept { return whom_; }
 
 private:
   void leave() noexcept;
+  [[nodiscard]] const collective_handle& actor() const;
   void post(operation what, nanoseconds deadline, std::shared_ptr<answer> reply);
 
   world world_;
   rank whom_;
+  std::size_t place_; ///< Of its actor.
   lane lane_;
   credit credit_;
   std::uint64_t client_ = 0; ///< 0: moved from.

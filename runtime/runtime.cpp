@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,6 +46,27 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   }
   if (!near.empty()) compat::on_thread_start(*made, [near] { place_thread("actors", near); });
   return made;
+}
+
+/// So that worlds of several processes that fail together do not come back in step.
+std::uint64_t draw_seed() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy();
+}
+
+/// What a recovery begins with must be there; \p able says so before it is needed.
+void require_rung(const recovery_terms& terms, const capabilities& able) {
+  if (terms.policy == recovery_policy::fail_fast) return;
+  const auto require = [&](recovery_rung rung, feature needed) {
+    if (terms.first_rung != rung) return;
+    const feature_finding found = able.find(needed);
+    if (found.available != availability::no) return;
+    throw exception{errc::unsupported, "recovery.first_rung is " + std::string{to_string(rung)} + ", and " +
+                                           able.version + " cannot do that: " + found.why +
+                                           "; let it be form_beside, which every version can"};
+  };
+  require(recovery_rung::shrink, feature::shrink);
+  require(recovery_rung::revoke, feature::revoke);
 }
 
 } // namespace
@@ -212,6 +234,7 @@ world runtime::form_world(const world_options& options) {
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
                   .recovery = options.id ? recovery_terms{} : p.settings.recovery, // an id names one forming
+                  .seed = draw_seed(),
                   .pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller)};
   auto shared = std::make_shared<world::core>();
   {
@@ -228,9 +251,9 @@ world runtime::form_world(const world_options& options) {
     for (const local_rank& one : plan.locals) used.push_back(one.where);
     plan.services.able = std::make_shared<const capabilities>(p.selected.collectives->examine(used));
     shared->able = plan.services.able;
+    require_rung(plan.recovery, *shared->able);
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
-  shared->world_size = plan.world_size;
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
   shared->pending = plan.pending;

@@ -155,17 +155,19 @@ std::vector<setting> make_table() {
       at<duration, &c::deadlines, &d::release>(time, "deadlines.release", "to release a stopped world's communicators"),
       at<duration, &c::deadlines, &d::abort>(time, "deadlines.abort", "to abort a failed world's communicators"),
       at<named<parse_recovery_policy>, &c::recovery, &r::policy>(
-          recovery, "recovery.policy", "after a fault: fail_fast (the world ends) or keep_size (the ranks form again)"),
+          recovery, "recovery.policy",
+          "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)"),
       at<number<std::size_t, 1>, &c::recovery, &r::rebuilds>(
           recovery, "recovery.rebuilds", "of a world within recovery.window; at the next fault it fails closed"),
       at<duration, &c::recovery, &r::window>(recovery, "recovery.window", "in which rebuilds are counted"),
-      at<duration, &c::recovery, &r::backoff>(recovery, "recovery.backoff",
-                                              "before the second rebuild in the window, doubled before each later one"),
+      at<duration, &c::recovery, &r::backoff>(
+          recovery, "recovery.backoff",
+          "before the second rebuild in the window, at most; doubled before each later one"),
       at<path, &c::report_folder>(recovery, "report.folder",
                                   "for a file of each report of a fault; empty: such reports go into the log"),
       at<named<parse_first_rung>, &c::recovery, &r::first_rung>(
           recovery, "recovery.first_rung",
-          "of a recovery: form_beside (what failed is aborted afterwards) or abort_first"),
+          "of a recovery: form_beside (what failed is aborted afterwards), abort_first, shrink or revoke"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
       at<number<std::size_t, 0>, &c::pending, &p::operations>(

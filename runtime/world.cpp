@@ -21,15 +21,15 @@ std::vector<std::shared_ptr<world::core>> world_registry::all() const {
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
 
 int world::size() const {
-  return core_->world_size;
+  return core_->board->latest().world_size;
 }
 
-const std::vector<rank>& world::local_ranks() const {
-  return core_->local_ranks;
+std::vector<rank> world::local_ranks() const {
+  return core_->board->latest().local_ranks;
 }
 
 epoch world::epoch() const {
-  return core_->board->latest().epoch;
+  return core_->board->epoch();
 }
 
 world_event world::status() const {
@@ -44,18 +44,21 @@ const capabilities& world::capabilities() const {
   return *core_->able;
 }
 
-std::size_t world::index_of(rank whom) const {
-  const auto& ranks = core_->local_ranks;
-  const auto found = std::ranges::find(ranks, whom);
-  if (found == ranks.end())
-    throw exception{errc::invalid_argument, "rank " + to_string(whom) +
-                                                " does not live in this process: its ranks are " +
-                                                to_string(ranks.front()) + " to " + to_string(ranks.back())};
-  return static_cast<std::size_t>(found - ranks.begin());
+std::size_t world::core::place_of(rank whom, const world_event& now) const {
+  const auto found = std::ranges::find(now.local_ranks, whom);
+  if (found == now.local_ranks.end())
+    throw exception{errc::invalid_argument,
+                    now.local_ranks.empty()
+                        ? "rank " + to_string(whom) + " does not live in this process: no rank does"
+                        : "rank " + to_string(whom) + " does not live in this process: its ranks are " +
+                              to_string(now.local_ranks.front()) + " to " + to_string(now.local_ranks.back()) +
+                              (now.is_degraded() ? ", since others have left" : "")};
+  const rank origin = now.origins[static_cast<std::size_t>(found - now.local_ranks.begin())];
+  return static_cast<std::size_t>(std::ranges::find(local_ranks, origin) - local_ranks.begin());
 }
 
 buffer world::allocate(rank where, std::size_t size_bytes) const {
-  return core_->pools[index_of(where)]->allocate(size_bytes);
+  return core_->pools[core_->place_of(where)]->allocate(size_bytes);
 }
 
 buffer world::allocate_pinned(std::size_t size_bytes) const {
@@ -70,7 +73,7 @@ buffer world::adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<
 }
 
 const std::shared_ptr<device>& world::device_of(rank where) const {
-  return core_->pools[index_of(where)]->where();
+  return core_->pools[core_->place_of(where)]->where();
 }
 
 namespace {
@@ -114,7 +117,7 @@ std::shared_ptr<captured_plan> world::capture(capture_request asked) {
 }
 
 std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline) {
-  return ask(std::vector<operation>(local_ranks().size(), troupe::replay{plan}), deadline);
+  return ask_each(troupe::replay{plan}, deadline);
 }
 
 std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
@@ -145,6 +148,12 @@ std::future<completion> world::ask(std::vector<operation> parts, nanoseconds dea
   return ask(world_request{std::move(parts), epoch(), deadline});
 }
 
+/// The same of every rank that there is in the epoch asked for.
+std::future<completion> world::ask_each(const operation& part, nanoseconds deadline) {
+  const world_event now = status();
+  return ask(world_request{std::vector<operation>(now.local_ranks.size(), part), now.epoch, deadline});
+}
+
 std::future<completion> world::ask(world_request asked) {
   auto [reply, future] = make_future_answer();
   compat::post(core_->actor, posted_world_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
@@ -152,12 +161,17 @@ std::future<completion> world::ask(world_request asked) {
 }
 
 std::future<completion> world::ask(rank whom, operation what, nanoseconds deadline) {
-  return ask(whom, rank_request{std::move(what), epoch(), deadline});
+  const world_event now = status();
+  return post(core_->place_of(whom, now), rank_request{std::move(what), now.epoch, deadline});
 }
 
 std::future<completion> world::ask(rank whom, rank_request asked) {
+  return post(core_->place_of(whom), std::move(asked));
+}
+
+std::future<completion> world::post(std::size_t place, rank_request asked) {
   auto [reply, future] = make_future_answer();
-  compat::post(collective(whom), posted_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
+  compat::post(core_->ranks->at(place), posted_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
   return std::move(future);
 }
 
@@ -173,7 +187,7 @@ overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadl
 }
 
 overlapped world::ask_overlapped(world_request asked) {
-  auto [reply, futures] = make_overlapped(core_->local_ranks.size());
+  auto [reply, futures] = make_overlapped(std::max<std::size_t>(asked.parts.size(), 1)); // none: refused
   compat::post(core_->actor, posted_world_request{std::move(asked), std::move(reply)});
   return std::move(futures);
 }
@@ -211,7 +225,7 @@ std::future<completion> world::all_reduce(std::span<const buffer> send, std::spa
 }
 
 std::future<completion> world::barrier() {
-  return ask(std::vector<operation>(local_ranks().size(), troupe::barrier{}));
+  return ask_each(troupe::barrier{}, world_default_deadline);
 }
 
 std::future<completion> world::copy(rank whom, buffer from, buffer to) {
@@ -223,12 +237,13 @@ world_handle world::actor() const {
 }
 
 const collective_handle& world::collective(rank whom) const {
-  return core_->ranks->at(index_of(whom));
+  return core_->ranks->at(core_->place_of(whom));
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
   auto [reply, future] = make_value_answer<split_reply>();
-  compat::post(core_->actor, posted_split{{std::move(groups), epoch()}, std::move(reply)});
+  const world_event before = status(); // whose ranks the groups name, or it is refused
+  compat::post(core_->actor, posted_split{{std::move(groups), before.epoch}, std::move(reply)});
 
   std::vector<split_world> found;
   for (sub_world& one : future.get().worlds) {
@@ -239,10 +254,9 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->pending = std::move(one.pending);
     shared->actor = std::move(one.world);
     shared->ranks = std::move(one.ranks);
-    shared->world_size = static_cast<int>(found.back().group.members.size());
     for (const rank self : one.local_ranks) {
       const rank in_parent = found.back().group.members[static_cast<std::size_t>(self.value())];
-      shared->pools.push_back(core_->pools[index_of(in_parent)]);
+      shared->pools.push_back(core_->pools[core_->place_of(in_parent, before)]);
     }
     shared->local_ranks = std::move(one.local_ranks);
     shared->deadlines = core_->deadlines;

@@ -46,10 +46,12 @@ public:
   class core;
   explicit world(std::shared_ptr<core> shared) noexcept;
 
-  /// Ranks of the whole world.
+  /// Ranks of the whole world, in its present epoch: fewer than at first after some have left.
   [[nodiscard]] int size() const;
-  /// Those that live in this process, ascending.
-  [[nodiscard]] const std::vector<rank>& local_ranks() const;
+  /// Those that live in this process, ascending. Where ranks have left, those that remain are numbered anew, in their
+  /// old order: status().origins says what each was called at first. Where this and what is asked next must agree, take
+  /// both from one status().
+  [[nodiscard]] std::vector<rank> local_ranks() const;
   [[nodiscard]] troupe::epoch epoch() const;
   [[nodiscard]] world_event status() const;
   /// Calls \p heard at every later change of phase; it must neither block nor throw.
@@ -128,7 +130,8 @@ public:
                                                nanoseconds deadline = world_default_deadline);
 
   /// For actors: the world, and one rank's collective actor, which another one follows where it has ended: look it up
-  /// again after a rebuild.
+  /// again after a rebuild. It stays that of its GPU when ranks are numbered anew; that of a rank that has left refuses
+  /// everything with rank_lost.
   [[nodiscard]] world_handle actor() const;
   [[nodiscard]] const collective_handle& collective(rank whom) const;
 
@@ -140,8 +143,10 @@ public:
   friend bool operator==(const world& one, const world& other) noexcept { return one.core_ == other.core_; }
 
 private:
-  [[nodiscard]] std::size_t index_of(rank whom) const;
+  friend class rank_lane;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
+  [[nodiscard]] std::future<completion> post(std::size_t place, rank_request asked);
+  [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline);
 
   std::shared_ptr<core> core_;
 };

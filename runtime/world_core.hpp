@@ -33,10 +33,13 @@ class world::core {
 public:
   std::shared_ptr<world_board> board;
   world_handle actor;
-  std::shared_ptr<rank_directory> ranks; ///< In the order of local_ranks.
-  int world_size = 0;
-  std::vector<rank> local_ranks;
-  std::vector<std::shared_ptr<memory_pool>> pools; ///< In the order of local_ranks.
+  /// The place of \p whom in what follows, which \p now calls so. Errors: invalid_argument.
+  [[nodiscard]] std::size_t place_of(rank whom, const world_event& now) const;
+  [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, board->latest()); }
+
+  std::shared_ptr<rank_directory> ranks; ///< By place.
+  std::vector<rank> local_ranks;         ///< Of the first epoch, by place: later ones may call them otherwise.
+  std::vector<std::shared_ptr<memory_pool>> pools; ///< By place.
   world_deadlines deadlines;
   std::mutex registered_guard;
   std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.

@@ -11,9 +11,10 @@ namespace troupe {
 
 /// Who is about to do something.
 struct fault_place {
-  troupe::rank rank;
+  troupe::rank rank; ///< In that formation: a world that has shrunk numbers its ranks anew.
   std::uint64_t formation =
-      0; ///< The how many-th of the backend, from 0; those that are split off count as their parent.
+      0;              ///< The how many-th of the backend, from 0; those that are split off count as their parent.
+  device_id device{}; ///< Where the rank lives, whatever its number.
 };
 
 /// Asked before each call of a communicator, and told of an abort's end. What a function throws is what the call

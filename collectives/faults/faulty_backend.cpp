@@ -11,13 +11,39 @@ namespace troupe {
 
 namespace {
 
+/// Numbers them in the order of their first end. Threads: safe from any.
+class formation_numbers {
+public:
+  [[nodiscard]] std::uint64_t of(const unique_id& id) {
+    const std::lock_guard lock{guard_};
+    const auto [found, is_new] = named_.try_emplace(id.bytes, next_);
+    if (is_new) ++next_;
+    return found->second;
+  }
+  /// Of the one that is made of \p failed; there is one at most.
+  [[nodiscard]] std::uint64_t after(std::uint64_t failed) {
+    const std::lock_guard lock{guard_};
+    const auto [found, is_new] = made_of_.try_emplace(failed, next_);
+    if (is_new) ++next_;
+    return found->second;
+  }
+
+private:
+  std::mutex guard_;
+  std::uint64_t next_ = 0;
+  std::map<decltype(unique_id::bytes), std::uint64_t> named_;
+  std::map<std::uint64_t, std::uint64_t> made_of_;
+};
+
 class faulty_communicator final : public communicator {
 public:
-  faulty_communicator(std::shared_ptr<communicator> real, std::shared_ptr<fault_injector> injector, fault_place place)
+  faulty_communicator(std::shared_ptr<communicator> real, std::shared_ptr<fault_injector> injector,
+                      std::shared_ptr<formation_numbers> numbers, std::uint64_t formation)
     : communicator{real->self(), real->world_size(), real->where()},
       real_{std::move(real)},
       injector_{std::move(injector)},
-      place_{place} {}
+      numbers_{std::move(numbers)},
+      place_{self(), formation, where()->id()} {}
 
   void init() override {
     injector_->before_init(place_);
@@ -44,9 +70,17 @@ public:
     real_->destroy();
   }
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
-    return std::make_shared<faulty_communicator>(real_->split(as), injector_, place_);
+    auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
+    made->place_ = place_; // as it is called in the parent
+    return made;
   }
   void split_none() override { real_->split_none(); }
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+    return made_of_this(real_->shrink(as));
+  }
+  [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
+    return made_of_this(real_->revoke_and_split());
+  }
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
     return real_->allocate_region(size_bytes);
   }
@@ -54,8 +88,14 @@ public:
   [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
 
 private:
+  [[nodiscard]] std::shared_ptr<communicator> made_of_this(std::shared_ptr<communicator> next) const {
+    return std::make_shared<faulty_communicator>(std::move(next), injector_, numbers_,
+                                                 numbers_->after(place_.formation));
+  }
+
   std::shared_ptr<communicator> real_;
   std::shared_ptr<fault_injector> injector_;
+  std::shared_ptr<formation_numbers> numbers_;
   fault_place place_;
 };
 
@@ -72,20 +112,15 @@ public:
   [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
   [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
                                                      std::shared_ptr<device> where) override {
-    std::uint64_t formation = 0;
-    {
-      const std::lock_guard lock{guard_};
-      formation = formations_.try_emplace(id.bytes, formations_.size()).first->second;
-    }
+    const std::uint64_t formation = numbers_->of(id);
     return std::make_shared<faulty_communicator>(real_->create(id, self, world_size, std::move(where)), injector_,
-                                                 fault_place{self, formation});
+                                                 numbers_, formation);
   }
 
 private:
   std::shared_ptr<backend> real_;
   std::shared_ptr<fault_injector> injector_;
-  std::mutex guard_;
-  std::map<decltype(unique_id::bytes), std::uint64_t> formations_;
+  std::shared_ptr<formation_numbers> numbers_ = std::make_shared<formation_numbers>();
 };
 
 } // namespace

@@ -8,8 +8,10 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,37 +50,59 @@ private:
   mock_launch mine_;
 };
 
-/// What every rank of a communicator can tell of its split number \p ordinal without asking.
-unique_id derived_id(const unique_id& parent, std::uint64_t ordinal, int color) {
+/// What every rank of a communicator can tell of another that is made of it for \p purpose without asking.
+unique_id derived_id(const unique_id& parent, std::initializer_list<std::uint32_t> purpose,
+                     std::span<const rank> without = {}) {
   unique_id id;
   std::array<std::uint32_t, sizeof id.bytes / sizeof(std::uint32_t)> words{};
   std::vector<std::uint32_t> seed(words.size());
   std::memcpy(seed.data(), parent.bytes.data(), sizeof words);
-  seed.push_back(static_cast<std::uint32_t>(ordinal));
-  seed.push_back(static_cast<std::uint32_t>(color));
+  seed.insert(seed.end(), purpose.begin(), purpose.end());
+  for (const rank one : without) seed.push_back(static_cast<std::uint32_t>(one.value()));
   std::seed_seq{seed.begin(), seed.end()}.generate(words.begin(), words.end());
   std::memcpy(id.bytes.data(), words.data(), sizeof words);
   return id;
 }
 
+/// Of the number \p ordinal split.
+unique_id split_id(const unique_id& parent, std::uint64_t ordinal, int color) {
+  return derived_id(parent, {static_cast<std::uint32_t>(ordinal), static_cast<std::uint32_t>(color)});
+}
+
 constexpr int every_color = -1;
+constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< As an ordinal: what follows is another purpose.
+constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
+
+/// What the mock's communicators do.
+struct mock_skills {
+  mock_results results;
+  bool shrinks;
+  bool revokes;
+};
 
 class mock_communicator final : public communicator {
 public:
   mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver,
-                    mock_results results)
+                    mock_skills skills)
     : communicator{self, world_size, std::move(where)},
       id_{id},
       place_{mock_rendezvous::find_or_make(id, world_size)},
       driver_{driver},
-      results_{results} {}
+      skills_{skills} {}
 
   /// One that is split off \p parent: all its ranks meet, and then those of the new one.
   mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
                     const split_seat& as)
-    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.results_} {
+    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.skills_} {
     first_ = std::move(all);
     self_in_parent_ = parent.self();
+  }
+
+  /// One that is made of \p failed, whose operations end when this one forms.
+  mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
+    : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.skills_} {
+    failed_ = failed.place_;
+    self_in_parent_ = failed.self();
   }
 
   ~mock_communicator() override {
@@ -89,6 +113,7 @@ public:
 
   void init() override {
     driver_.open(where()->id()); // a failed device cannot take part
+    if (failed_) failed_->abort(self_in_parent_);
     if (first_) first_->join(self_in_parent_, driver_.waker());
     place_->join(self(), driver_.waker());
     auto expected = life::fresh;
@@ -103,7 +128,7 @@ public:
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
     mock_launch mine = make_launch(all, self(), world_size());
-    mine.computes = results_ == mock_results::computed;
+    mine.computes = skills_.results == mock_results::computed;
     if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
       order_->number(mine);
       driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
@@ -130,10 +155,23 @@ public:
 
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
     const auto ordinal = next_split();
-    return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), derived_id(id_, ordinal, as.color), as);
+    return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), split_id(id_, ordinal, as.color), as);
   }
 
   void split_none() override { meeting_of(next_split())->join(self(), driver_.waker()); }
+
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+    if (!skills_.shrinks) return communicator::shrink(as);
+    require_formed();
+    return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_shrinking}, as.without), as.self,
+                                               as.world_size);
+  }
+
+  [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
+    if (!skills_.revokes) return communicator::revoke_and_split();
+    require_formed();
+    return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_revoking}), self(), world_size());
+  }
 
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
     require_formed();
@@ -153,7 +191,7 @@ private:
   }
 
   std::shared_ptr<mock_rendezvous> meeting_of(std::uint64_t ordinal) {
-    auto all = mock_rendezvous::find_or_make(derived_id(id_, ordinal, every_color), world_size());
+    auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
     return all;
@@ -171,10 +209,11 @@ private:
 
   const unique_id id_;
   const std::shared_ptr<mock_rendezvous> place_;
-  std::shared_ptr<mock_rendezvous> first_; ///< Of a split: where the parent's ranks meet.
+  std::shared_ptr<mock_rendezvous> first_;  ///< Of a split: where the parent's ranks meet.
+  std::shared_ptr<mock_rendezvous> failed_; ///< Of what is made of one that has failed: that one's.
   rank self_in_parent_{};
   mock_driver& driver_; ///< Held by where().
-  const mock_results results_;
+  const mock_skills skills_;
   std::mutex splits_guard_;
   std::uint64_t split_count_ = 0;
   std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
@@ -193,7 +232,7 @@ public:
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
     capabilities found{.backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {}};
     for (const feature one : all_features) {
-      const bool lacks = std::ranges::find(without_, one) != without_.end();
+      const bool lacks = !has(one);
       const std::string why = lacks ? "the mock was told to be without " + std::string{to_string(one)}
                                     : "the mock's ranks share one memory and compute on the host";
       found.features.push_back({one, lacks ? availability::no : availability::yes, why});
@@ -222,10 +261,13 @@ public:
     if (driver == nullptr)
       throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
-    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver, results_);
+    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
+                                               mock_skills{results_, has(feature::shrink), has(feature::revoke)});
   }
 
 private:
+  [[nodiscard]] bool has(feature what) const { return std::ranges::find(without_, what) == without_.end(); }
+
   std::vector<feature> without_;
   mock_results results_;
 };

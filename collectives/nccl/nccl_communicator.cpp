@@ -30,14 +30,21 @@ bool is_captured(stream_ref stream) {
 /// One thread's stay inside NCCL. Refused unless the communicator is ready.
 class nccl_communicator::visit {
 public:
-  explicit visit(nccl_communicator& host) : host_{host} {
-    const std::lock_guard lock{host_.guard_};
-    if (host_.phase_ != phase::ready)
-      throw exception{error{.code = errc::communicator_failed,
-                            .text = host_.phase_ == phase::fresh || host_.phase_ == phase::forming
-                                        ? "the communicator has not been formed yet: call init() first"
-                                        : "the communicator has been aborted or destroyed: form a new world",
-                            .rank = host_.self()}};
+  /// Of many, or the last: nobody else enters any more, and those who are inside are waited for.
+  enum class kind : std::uint8_t { usual, last };
+
+  explicit visit(nccl_communicator& host, kind which = kind::usual) : host_{host} {
+    std::unique_lock lock{host_.guard_};
+    host_.require_ready();
+    if (which == kind::last) {
+      host_.phase_ = phase::spent;
+      if (!host_.left_.wait_for(lock, time_to_leave, [&] { return host_.inside_ == 0; }))
+        throw exception{error{.code = errc::communicator_failed,
+                              .text = "a call on the failed communicator does not return, so that no other can be "
+                                      "made of it",
+                              .rank = host_.self()}};
+      if (host_.phase_ == phase::ended) throw exception{host_.aborted("a recovery")};
+    }
     handle_ = host_.handle_;
     ++host_.inside_;
   }
@@ -67,14 +74,26 @@ nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library
   std::memcpy(&id_, id.bytes.data(), sizeof id_);
 }
 
-nccl_communicator::nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept
-  : communicator{as.self, as.world_size, parent->where()},
-    library_{parent->library_},
+nccl_communicator::nccl_communicator(descent from, rank self, int world_size) noexcept
+  : communicator{self, world_size, from.parent->where()},
+    library_{from.parent->library_},
     nccl_{library_->functions()},
-    words_{parent->words_},
-    config_{parent->config_},
-    parent_{std::move(parent)},
-    color_{as.color} {}
+    words_{from.parent->words_},
+    config_{from.parent->config_},
+    from_{std::move(from)} {
+  if (from_.how == descent::way::split) return;
+  config_.splitShare = config_.shrinkShare = 0; // what is shared would end with the failed one's abort
+}
+
+/// With guard_ held.
+void nccl_communicator::require_ready() const {
+  if (phase_ == phase::ready) return;
+  const char* text = "the communicator has been aborted or destroyed: form a new world";
+  if (phase_ == phase::fresh || phase_ == phase::forming)
+    text = "the communicator has not been formed yet: call init() first";
+  if (phase_ == phase::spent) text = "another communicator has been made of this one: use that";
+  throw exception{error{.code = errc::communicator_failed, .text = text, .rank = self()}};
+}
 
 nccl_communicator::~nccl_communicator() {
   if (phase_ == phase::fresh || phase_ == phase::ended) return;
@@ -114,24 +133,23 @@ void nccl_communicator::init() {
     if (phase_ != phase::fresh)
       throw exception{errc::invalid_argument, "init() is called once: create a new communicator"};
     barrier_word_ = std::move(word);
-    if (!parent_) form();
+    if (!from_.parent) form();
     phase_ = phase::forming;
     ++inside_;
   }
-  if (parent_)
+  if (from_.parent)
     form_from_parent();
   else
     end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // meets the other ranks
 }
 
 void nccl_communicator::form_from_parent() {
-  const auto parent = std::exchange(parent_, nullptr);
+  const descent from = std::exchange(from_, {});
   ncclComm_t formed = nullptr;
   ncclResult_t result = ncclSuccess;
   try {
-    const visit stay{*parent};
-    result = parent->wait_out(nccl_.comm_split(stay.handle(), color_, self().value(), &formed, config_.as_nccl()));
-  } catch (const exception&) { // the parent has been aborted, and NCCL has not been entered
+    result = form_from(from, formed);
+  } catch (const exception&) { // the parent is aborted or held by another call, and NCCL has not been entered
     const std::lock_guard lock{guard_};
     --inside_;
     left_.notify_all();
@@ -145,7 +163,25 @@ void nccl_communicator::form_from_parent() {
     if (!ended) handle_ = formed;
   }
   if (ended && formed != nullptr) static_cast<void>(nccl_.comm_abort(formed)); // abort() came before there was a handle
-  end_forming(result, "ncclCommSplit");
+  end_forming(result, from.how == descent::way::shrink ? "ncclCommShrink" : "ncclCommSplit");
+}
+
+ncclResult_t nccl_communicator::form_from(const descent& from, ncclComm_t& formed) {
+  nccl_communicator& parent = *from.parent;
+  const visit stay{parent, from.how == descent::way::split ? visit::kind::usual : visit::kind::last};
+  if (from.how == descent::way::shrink) {
+    std::vector<int> without = from.without;
+    return parent.wait_out(nccl_.comm_shrink(stay.handle(), without.data(), static_cast<int>(without.size()), &formed,
+                                             config_.as_nccl(), nccl_shrink_abort));
+  }
+  if (from.how == descent::way::revoke) {
+    const ncclResult_t begun = nccl_.comm_revoke(stay.handle(), nccl_revoke_default);
+    if (begun != ncclSuccess && begun != ncclInProgress) return begun;
+    // Nothing is in flight any more once its state is no longer in progress, on a blocking communicator too.
+    const ncclResult_t quiet = parent.wait_out(ncclInProgress);
+    if (quiet != ncclSuccess) return quiet;
+  }
+  return parent.wait_out(nccl_.comm_split(stay.handle(), from.color, self().value(), &formed, config_.as_nccl()));
 }
 
 void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
@@ -158,7 +194,29 @@ void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
 }
 
 std::shared_ptr<communicator> nccl_communicator::split(const split_seat& as) {
-  return std::make_shared<nccl_communicator>(shared_from_this(), as);
+  return std::make_shared<nccl_communicator>(
+      descent{.parent = shared_from_this(), .how = descent::way::split, .color = as.color}, as.self, as.world_size);
+}
+
+std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_seat& as) {
+  if (nccl_.comm_shrink == nullptr)
+    throw exception{errc::unsupported, "this NCCL has no ncclCommShrink: install NCCL 2.27 or newer, or let "
+                                       "recovery.first_rung be form_beside"};
+  const std::lock_guard lock{guard_};
+  require_ready();
+  descent from{.parent = shared_from_this(), .how = descent::way::shrink};
+  for (const rank one : as.without) from.without.push_back(one.value());
+  return std::make_shared<nccl_communicator>(std::move(from), as.self, as.world_size);
+}
+
+std::shared_ptr<communicator> nccl_communicator::revoke_and_split() {
+  if (nccl_.comm_revoke == nullptr)
+    throw exception{errc::unsupported, "this NCCL has no ncclCommRevoke: install NCCL 2.28.9 or newer, or let "
+                                       "recovery.first_rung be form_beside"};
+  const std::lock_guard lock{guard_};
+  require_ready();
+  return std::make_shared<nccl_communicator>(descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(),
+                                             world_size());
 }
 
 void nccl_communicator::split_none() {
@@ -274,7 +332,7 @@ void nccl_communicator::destroy() {
     std::unique_lock lock{guard_};
     if (phase_ == phase::ended || phase_ == phase::closing) return;
     if (phase_ == phase::forming) throw exception{errc::invalid_argument, "destroy() during init(): call abort()"};
-    if (phase_ == phase::unusable) {
+    if (phase_ == phase::unusable || phase_ == phase::spent) {
       lock.unlock();
       return abort();
     }

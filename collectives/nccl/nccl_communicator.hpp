@@ -29,6 +29,11 @@ namespace troupe {
 ///   there. Such a call sees the flag within microseconds, while the freeing begins with stopping threads; the
 ///   remaining window is NCCL's and has no remedy in its interface.
 /// - ncclCommSplit() gives the new handle only when all is done; until then the parent's abort is what ends it.
+/// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, takes the flag back
+/// and
+///   meets the others; ncclCommRevoke() ends the kernels too, and a split may follow. Both belong to the thread that
+///   aborts: so the parent's door is shut for good first, and a thread that does not leave makes it unfit. An abort in
+///   the moments between setting the flag and taking it back would be forgotten; that has no remedy either.
 /// - While ranks still meet (bootstrap), an abort sets the flag and frees nothing: NCCL leaks the unborn
 ///   communicator. Bounded by the restart budget.
 class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
@@ -36,8 +41,15 @@ public:
   nccl_communicator(std::shared_ptr<const nccl_library> library, std::shared_ptr<nccl_barrier_memories> words,
                     const unique_id& id, rank self, int world_size, std::shared_ptr<device> where,
                     const nccl_native_config& config = {}) noexcept;
-  /// The end that init() splits off \p parent.
-  nccl_communicator(std::shared_ptr<nccl_communicator> parent, const split_seat& as) noexcept;
+  /// What init() makes it of, and how.
+  struct descent {
+    enum class way : std::uint8_t { split, shrink, revoke };
+    std::shared_ptr<nccl_communicator> parent{};
+    way how{};
+    int color = 0;              ///< Of a split.
+    std::vector<int> without{}; ///< Of a shrink: the parent's ranks that are left out.
+  };
+  nccl_communicator(descent from, rank self, int world_size) noexcept;
   /// Neither aborted nor destroyed: reports and leaks NCCL's part, rather than block.
   ~nccl_communicator() override;
 
@@ -51,16 +63,21 @@ public:
   void destroy() override;
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
   void split_none() override;
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override;
+  [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region& region) override;
   [[nodiscard]] library_words last_words() const override;
 
 private:
-  enum class phase : std::uint8_t { fresh, forming, ready, unusable, closing, ended };
+  /// spent: another has been made of it, and it is only to be aborted.
+  enum class phase : std::uint8_t { fresh, forming, ready, spent, unusable, closing, ended };
   class visit;
 
   void form();
   void form_from_parent();
+  [[nodiscard]] ncclResult_t form_from(const descent& from, ncclComm_t& formed);
+  void require_ready() const;
   void end_forming(ncclResult_t result, const char* call);
   [[nodiscard]] nccl_target target(ncclComm_t handle, stream_ref stream) const noexcept;
   void end_launch(const nccl_enqueued& outcome) const;
@@ -72,8 +89,7 @@ private:
   std::shared_ptr<nccl_barrier_memories> words_;
   ncclUniqueId id_{};
   nccl_native_config config_;
-  std::shared_ptr<nccl_communicator> parent_; ///< Until init() has ended.
-  int color_ = 0;
+  descent from_;                                    ///< With its parent until init() has ended.
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
 
   mutable std::mutex guard_; ///< Of all below.

@@ -11,6 +11,8 @@ namespace troupe {
 using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
 using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
                                           int flags);
+inline constexpr int nccl_shrink_abort = 1;   ///< NCCL_SHRINK_ABORT
+inline constexpr int nccl_revoke_default = 0; ///< NCCL_REVOKE_DEFAULT
 using nccl_get_last_error = const char* (*)(ncclComm_t);
 
 using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,9 +30,25 @@ namespace {
 struct rung_choice {
   const char* name;
   recovery_rung rung;
+  recovery_policy policy = recovery_policy::keep_size;
+  std::optional<feature> needs{}; ///< Of the backend.
+
+  /// Each fault may cost the world a rank: it is formed anew before the next.
+  [[nodiscard]] bool shrinks() const noexcept { return policy == recovery_policy::shrink; }
 };
-constexpr std::array rungs{rung_choice{"beside", recovery_rung::form_beside},
-                           rung_choice{"abort-first", recovery_rung::abort_first}};
+constexpr std::array rungs{
+    rung_choice{"beside", recovery_rung::form_beside},
+    rung_choice{"abort-first", recovery_rung::abort_first},
+    rung_choice{"revoke", recovery_rung::revoke, recovery_policy::keep_size, feature::revoke},
+    rung_choice{"shrink", recovery_rung::shrink, recovery_policy::shrink, feature::shrink},
+    rung_choice{"fewer", recovery_rung::form_beside, recovery_policy::shrink}, // beside, by the survivors
+};
+
+std::string rung_names() {
+  std::string names;
+  for (const rung_choice& one : rungs) names += std::string{one.name} + ", ";
+  return names + "all";
+}
 
 struct recovery_options {
   bench_options common{};
@@ -92,7 +109,11 @@ public:
       if (options.rung == "all" || options.rung == one.name) rungs_.push_back(one);
     if (rungs_.empty())
       throw exception{errc::invalid_argument,
-                      "--rung " + options.rung + " is none of beside, abort-first, all: choose one of them"};
+                      "--rung " + options.rung + " is none of " + rung_names() + ": choose one of them"};
+    if (asked_.origin(find_setting("recovery.policy")).source == setting_source::standard) return;
+    const recovery_policy policy = asked_.settings().recovery.policy;
+    if (policy != recovery_policy::fail_fast) // which is refused
+      std::erase_if(rungs_, [&](const rung_choice& one) { return one.policy != policy; });
   }
 
   [[nodiscard]] bool run(const json_file& document) {
@@ -125,41 +146,90 @@ private:
     ~releaser() { faults.release(); }
   };
 
-  void play_all(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+  /// A world under traffic, in which faults are raised.
+  struct scene {
+    scene(const configuration& settings, std::shared_ptr<armed_faults> which, const traffic_plan& plan)
+      : faults{std::move(which)},
+        rig{settings, false},
+        harm{rig.where},
+        log{rig.where},
+        traffic{rig.where, plan},
+        at_end{*faults} {}
+
+    std::shared_ptr<armed_faults> faults;
+    bench_rig rig;
+    harmful_works harm;
+    event_history log;
+    fault_traffic traffic;
+    releaser at_end;
+  };
+
+  void end(std::unique_ptr<scene>& one) {
+    one->faults->release();
+    one->traffic.stop();
+    one->rig.where.stop();
+    totals_.traffic += one->traffic.counts();
+    one = nullptr;
+  }
+
+  [[nodiscard]] std::unique_ptr<scene> make_scene(const rung_choice& rung, std::FILE* out, progress_line& progress) {
     const auto faults = std::make_shared<armed_faults>();
     configuration settings = fault_settings(asked_, faults);
+    settings.recovery.policy = rung.policy;
     settings.recovery.first_rung = rung.rung;
-    bench_rig rig{settings, false};
-    if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(rig.where);
-    const harmful_works harm{rig.where};
-    if (report_.is_null()) begin(rig, out, progress);
+    auto made = std::make_unique<scene>(settings, faults,
+                                        traffic_plan{.clients = options_.clients, .patience = patience_.at_most});
+    if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
+    if (report_.is_null()) begin(made->rig, out, progress);
+    return made;
+  }
+
+  void play_all(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+    if (const std::string lacking = why_not(rung); !lacking.empty()) {
+      if (options_.rung != "all") throw exception{errc::unsupported, lacking};
+      notes_.push_back(lacking);
+      return;
+    }
+    auto now = make_scene(rung, out, progress);
+    const int ranks = now->rig.where.size();
     const std::size_t first_row = figures_.size();
     for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
-    event_history log{rig.where};
-    fault_traffic traffic{rig.where, {.clients = options_.clients, .patience = patience_.at_most}};
-    const releaser at_end{*faults};
     process_footprint early;
     std::size_t turn = 0;
     bool serves = true;
     for (std::size_t cycle = 0; serves && cycle < options_.warm_ups + options_.cycles; ++cycle) {
-      if (cycle == options_.warm_ups) early = measure_footprint(rig.where);
+      if (cycle == options_.warm_ups) early = measure_footprint(now->rig.where);
       for (std::size_t i = 0; serves && i < kinds_.size(); ++i) {
         progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name()} + ", cycle " +
                       std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
-        const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(rig.where.size()))};
+        if (now->rig.where.size() < ranks) {
+          end(now);
+          now = make_scene(rung, out, progress);
+        }
+        const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
         const played_fault seen =
-            play_fault(*kinds_[i], {rig.where, *faults, whom, slow_abort_, spin_, harm}, traffic, log, patience_);
+            play_fault(*kinds_[i], {now->rig.where, *now->faults, whom, slow_abort_, spin_, now->harm}, now->traffic,
+                       now->log, patience_);
         enter(seen, *kinds_[i], rung);
         if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
         serves = seen.recovered;
         progress.done(1);
       }
     }
-    if (serves) add_drift(rung, early, measure_footprint(rig.where));
-    faults->release();
-    traffic.stop();
-    rig.where.stop();
-    totals_.traffic += traffic.counts();
+    if (serves) add_drift(rung, early, measure_footprint(now->rig.where));
+    end(now);
+  }
+
+  /// Why this rung cannot be measured here; empty where it can.
+  [[nodiscard]] std::string why_not(const rung_choice& rung) const {
+    if (!rung.needs) return {};
+    configuration settings = asked_.settings();
+    settings.recovery = {};
+    runtime rt{settings};
+    world any = rt.form_world();
+    const feature_finding found = any.capabilities().find(*rung.needs);
+    any.stop();
+    return found.available == availability::no ? std::string{rung.name} + " cannot be had here: " + found.why : "";
   }
 
   void enter(const played_fault& seen, const fault_kind& kind, const rung_choice& rung) {
@@ -277,7 +347,9 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
   command->add_option("--faults", options->faults, "several with commas, of " + fault_kind_names())
       ->capture_default_str()
       ->delimiter(',');
-  command->add_option("--rung", options->rung, "what a recovery begins with: beside, abort-first, or all in turn")
+  command
+      ->add_option("--rung", options->rung,
+                   "what a recovery begins with, of " + rung_names() + "; shrink and fewer go on without a rank")
       ->capture_default_str();
   command->add_option("--cycles", options->cycles, "faults of each kind that are timed")
       ->capture_default_str()

@@ -44,7 +44,7 @@ std::string told_by(const world_event& event) {
   switch (event.phase) {
     case world_phase::rebuilding: return "rebuilding, because " + to_string(event.reason);
     case world_phase::forming: return "forming epoch " + to_string(event.epoch);
-    case world_phase::ready: return "ready in epoch " + to_string(event.epoch);
+    case world_phase::ready: return "ready in epoch " + to_string(event.epoch) + ": " + describe(event);
     case world_phase::failed: return "failed, because " + to_string(event.reason);
     default: return std::string{to_string(event.phase)};
   }

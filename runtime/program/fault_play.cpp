@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
 namespace troupe::program {
@@ -21,7 +22,12 @@ bool has_ended(const world_event& event) {
 class play {
 public:
   play(const fault_scene& scene, fault_traffic& traffic, event_history& log, const fault_patience& patience)
-    : scene_{scene}, traffic_{traffic}, log_{log}, patience_{patience}, before_{scene.where.epoch()} {
+    : scene_{scene},
+      traffic_{traffic},
+      log_{log},
+      patience_{patience},
+      before_{scene.where.epoch()},
+      ranks_before_{scene.where.local_ranks().size()} {
     log_.clear();
     traffic_.begin();
     static_cast<void>(scene_.faults.take_ended_aborts());
@@ -46,7 +52,7 @@ public:
     else
       result_.detected = told;
     if (!result_.hung && !has_ended(scene_.where.status())) see_service(from_world);
-    if (kind.needs_peers() || scene_.where.size() > 1) see_aborts();
+    see_aborts();
     if (raised.request.valid() && raised.request.wait_for(patience_.at_most) != std::future_status::ready)
       result_.hung = true;
     gather(from_world);
@@ -103,11 +109,20 @@ private:
         result_.answered = std::max(result_.answered.value_or(one.replied), one.replied);
   }
 
-  /// Each epoch that is over had a communicator for each rank.
+  /// Each epoch that is over had a communicator for each rank, unless there was only one.
+  [[nodiscard]] std::size_t communicators_to_abort() const {
+    const world_event now = scene_.where.status();
+    std::map<epoch, std::size_t> sizes{{before_, ranks_before_}};
+    for (const logged_event& one : log_.all())
+      if (one.event.epoch > before_) sizes[one.event.epoch] = one.event.local_ranks.size();
+    if (!has_ended(now)) sizes.erase(now.epoch);
+    std::size_t sum = 0;
+    for (const auto& [which, size] : sizes) sum += size > 1 ? size : 0;
+    return sum;
+  }
+
   void see_aborts() {
-    const bool ended = has_ended(scene_.where.status());
-    const std::size_t epochs = scene_.where.epoch().value() - before_.value() + (ended ? 1 : 0);
-    const std::size_t wanted = epochs * scene_.where.local_ranks().size();
+    const std::size_t wanted = communicators_to_abort();
     const time_point until = later(monotonic_clock{}.now(), patience_.at_most);
     std::size_t seen = 0;
     for (;;) {
@@ -148,6 +163,7 @@ private:
   event_history& log_;
   const fault_patience& patience_;
   const epoch before_;
+  const std::size_t ranks_before_;
   played_fault result_;
 };
 

@@ -17,10 +17,15 @@ configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fau
     return asked.origin(find_setting(name)).source == setting_source::standard;
   };
   configuration settings = asked.settings();
-  if (is_open("recovery.policy")) settings.recovery.policy = recovery_policy::keep_size;
+  if (is_open("recovery.policy"))
+    settings.recovery.policy =
+        settings.recovery.first_rung == recovery_rung::shrink ? recovery_policy::shrink : recovery_policy::keep_size;
   if (settings.recovery.policy == recovery_policy::fail_fast)
     throw exception{errc::invalid_argument, "under recovery.policy = fail_fast no world comes back: leave it out"};
-  if (is_open("recovery.rebuilds")) settings.recovery.rebuilds = 1'000'000;
+  if (is_open("recovery.rebuilds")) {
+    settings.recovery.rebuilds = 1'000'000;
+    if (is_open("recovery.window")) settings.recovery.window = std::chrono::years{5}; // in which so many may fail
+  }
   if (is_open("recovery.backoff")) settings.recovery.backoff = nanoseconds{0};
   if (hangs_soon && is_open("limits.hang")) settings.limits.hang = 100ms;
   if (is_open("deadlines.form")) settings.deadlines.form = 3s;
@@ -38,7 +43,9 @@ void require_peers(const world& where) {
 
 void load_kernels(const gathered_settings& asked) {
   constexpr nanoseconds patience = 60s;
-  runtime rt{asked.settings()};
+  configuration settings = asked.settings();
+  settings.recovery = {}; // which may be complete only with fault_settings()
+  runtime rt{settings};
   world where = rt.form_world();
   fault_traffic traffic{where, {.patience = patience}};
   if (!traffic.await([](const seen_reply& one) { return one.code == errc::none; }, patience)) {

@@ -32,12 +32,13 @@ public:
   client(world where, const traffic_plan& plan) : where_{std::move(where)}, plan_{plan} {
     const std::size_t bytes = plan_.element_count * sizeof(float);
     const buffer host = where_.allocate_pinned(bytes);
+    homes_ = where_.status().origins;
     for (const rank self : where_.local_ranks()) {
       for (std::size_t set = 0; set < value_sets; ++set) {
         std::ranges::fill(host.host_span<float>(), value_of(self, set));
         values_[set].push_back(where_.allocate(self, bytes));
         where_.copy(self, host, values_[set].back()).get();
-        sums_[set] += value_of(self, set);
+        worth_[set].push_back(value_of(self, set));
       }
       for (result_set& one : results_) {
         one.on_device.push_back(where_.allocate(self, bytes));
@@ -87,10 +88,12 @@ private:
 
   void ask(std::size_t set) {
     const result_set& into = results_[round_of_results_ % result_sets];
+    const world_event here = where_.status();
+    const std::vector<std::size_t> who = homes_of(here);
     std::vector<operation> parts;
-    for (std::size_t i = 0; i < into.on_device.size(); ++i)
+    for (const std::size_t i : who)
       parts.emplace_back(all_reduce{.send = values_[set][i], .recv = into.on_device[i], .count = plan_.element_count});
-    const epoch now = where_.epoch();
+    const epoch now = here.epoch;
     const time_point asked = monotonic_clock{}.now();
     const auto reply = std::make_shared<counted_reply>(doubled_);
     compat::post(where_.actor(), posted_world_request{world_request{std::move(parts), now},
@@ -100,16 +103,32 @@ private:
     const error* const failure = failure_of(*result);
     keep({asked, monotonic_clock{}.now(), now, failure != nullptr ? failure->code : errc::none}, failure);
     if (failure != nullptr) return step_back(*failure);
-    verify(into, set, now);
+    verify(into, set, now, who);
   }
 
-  void verify(const result_set& of, std::size_t set, epoch now) {
+  /// Which of the memory is that of the ranks that there are, in their order.
+  [[nodiscard]] std::vector<std::size_t> homes_of(const world_event& now) const {
+    std::vector<std::size_t> all;
+    for (const rank one : now.origins)
+      all.push_back(static_cast<std::size_t>(std::ranges::find(homes_, one) - homes_.begin()));
+    return all;
+  }
+
+  void verify(const result_set& of, std::size_t set, epoch now, const std::vector<std::size_t>& who) {
+    std::vector<collective_handle> doors;
+    try {
+      for (std::size_t k = 0; k < who.size(); ++k) doors.push_back(where_.collective(rank{static_cast<int>(k)}));
+    } catch (const exception&) {
+      return; // ranks have left since
+    }
     std::vector<std::shared_ptr<counted_reply>> copies;
-    for (std::size_t i = 0; i < of.on_device.size(); ++i) {
+    float sum = 0;
+    for (std::size_t k = 0; k < who.size(); ++k) {
+      const std::size_t i = who[k];
+      sum += worth_[set][i];
       copies.push_back(std::make_shared<counted_reply>(doubled_));
-      compat::post(where_.collective(where_.local_ranks()[i]),
-                   posted_request{rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
-                                  std::make_shared<answer>(counted_reply::answer_to(copies.back()))});
+      compat::post(doors[k], posted_request{rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
+                                            std::make_shared<answer>(counted_reply::answer_to(copies.back()))});
     }
     std::optional<error> failed;
     for (const auto& one : copies) {
@@ -118,8 +137,8 @@ private:
       if (const error* const why = failure_of(*result)) failed = failed && failed->effect > why->effect ? failed : *why;
     }
     if (failed) return step_back(*failed);
-    const bool right = std::ranges::all_of(of.on_host, [&](const buffer& one) {
-      return std::ranges::all_of(one.host_span<float>(), [&](float seen) { return seen == sums_[set]; });
+    const bool right = std::ranges::all_of(who, [&](std::size_t i) {
+      return std::ranges::all_of(of.on_host[i].host_span<float>(), [&](float seen) { return seen == sum; });
     });
     const std::lock_guard lock{guard_};
     ++counts_.verified;
@@ -159,7 +178,8 @@ private:
   world where_;
   const traffic_plan plan_;
   std::array<std::vector<buffer>, value_sets> values_;
-  std::array<float, value_sets> sums_{};
+  std::array<std::vector<float>, value_sets> worth_; ///< Of each rank's values.
+  std::vector<rank> homes_;                          ///< Whose memory it is, by their names of the first epoch.
   std::array<result_set, result_sets> results_;
   std::size_t round_of_results_ = 0;
   std::atomic<bool> gave_up_{false};

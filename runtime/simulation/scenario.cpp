@@ -48,6 +48,19 @@ planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fau
   return one;
 }
 
+/// From dice of their own, so that the rest stays what it was. A world that ends with its first fault does so.
+void draw_recovery(scenario& made) {
+  if (made.recovery.policy == recovery_policy::fail_fast) return;
+  dice chance{mix(made.seed, 6)};
+  constexpr std::array keeping{recovery_rung::form_beside, recovery_rung::form_beside, recovery_rung::abort_first,
+                               recovery_rung::revoke};
+  constexpr std::array shrinking{recovery_rung::form_beside, recovery_rung::shrink, recovery_rung::shrink,
+                                 recovery_rung::abort_first};
+  const bool shrinks = chance.one_in(2);
+  made.recovery.policy = shrinks ? recovery_policy::shrink : recovery_policy::keep_size;
+  made.recovery.first_rung = (shrinks ? shrinking : keeping)[chance.below(keeping.size())];
+}
+
 } // namespace
 
 std::string_view to_string(fault_kind kind) noexcept {
@@ -118,6 +131,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
                    .rebuilds = 1 + chance.below(4),
                    .window = 10s,
                    .backoff = chance.within(20ms)};
+  draw_recovery(made);
   const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
   if (!kinds.empty())

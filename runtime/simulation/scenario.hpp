@@ -48,8 +48,8 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 struct planned_fault {
   std::size_t number = 0; ///< Its name.
   fault_kind kind{};
-  nanoseconds at{}; ///< From then on it hits its rank at the first occasion.
-  rank where{};
+  nanoseconds at{};   ///< From then on it hits its rank at the first occasion.
+  rank where{};       ///< In the first epoch, as all ranks here.
   nanoseconds span{}; ///< Of what takes long.
 };
 
@@ -73,7 +73,7 @@ struct planned_request {
   nanoseconds jitter{}; ///< By as much ranks may be late.
   operation_kind what{};
   std::size_t count = 1;
-  rank root{};
+  rank root{}; ///< Where it has left: another.
   nanoseconds deadline{};
   std::optional<rank> silent{};      ///< From here on it does not ask in the lane, as long as the epoch lasts.
   std::optional<rank> disagreeing{}; ///< It asks for one element less.

@@ -30,7 +30,7 @@ nanoseconds jumped(const scenario& of) {
 } // namespace
 
 simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where,
-                               const simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults,
+                               simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults,
                                manners how)
   : of_{of},
     on_{on},
@@ -63,8 +63,11 @@ void simulated_cast::ask_world() {
   for (const planned_request& one : of_.requests) {
     if (one.lane) continue;
     wait_until(began_ + one.at);
-    world_request asked{.parts = {}, .epoch = where_.latest().epoch, .deadline = one.deadline};
-    for (int r = 0; r < of_.ranks; ++r) asked.parts.push_back(memory_.part_of(one, rank{r}));
+    const world_event latest = where_.latest();
+    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline};
+    const std::vector<rank> ranks = ranks_in(latest);
+    memory_.ask_among(one.number, ranks);
+    for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
     const epoch now = asked.epoch;
     where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
   }
@@ -92,10 +95,18 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
   }
 }
 
+std::vector<rank> simulated_cast::ranks_in(const world_event& now) const {
+  if (!now.origins.empty()) return now.origins;
+  std::vector<rank> all; // it has told nothing yet
+  for (int r = 0; r < of_.ranks; ++r) all.emplace_back(r);
+  return all;
+}
+
 epoch simulated_cast::epoch_of(const planned_request& what) {
   const auto known = epochs_.find(what.number);
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
+  memory_.ask_among(what.number, ranks_in(now));
   // Where the world is not ready, nobody may have it, also not those who come later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }

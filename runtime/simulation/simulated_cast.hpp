@@ -22,7 +22,7 @@ public:
   /// Whether ranks are asked, too, when the world is not ready, and must refuse.
   enum class manners : std::uint8_t { waits_for_ready, asks_any_time };
 
-  simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where, const simulated_memory& memory,
+  simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where, simulated_memory& memory,
                  simulation_ledger& ledger, simulated_faults& faults, manners how = manners::waits_for_ready);
   simulated_cast(const simulated_cast&) = delete;
   simulated_cast& operator=(const simulated_cast&) = delete;
@@ -36,6 +36,8 @@ private:
   void ask_in(std::size_t lane, rank self);
   /// Whoever asks first for something decides which epoch it is for, so that all mean the same.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
+  /// By their names of the first epoch.
+  [[nodiscard]] std::vector<rank> ranks_in(const world_event& now) const;
   void raise(const planned_fault& one);
   /// From here on it asks in later epochs alone.
   void silence(std::size_t lane, rank self);
@@ -43,7 +45,7 @@ private:
   const scenario& of_;
   simulated_machine& on_;
   simulated_stage& where_;
-  const simulated_memory& memory_;
+  simulated_memory& memory_;
   simulation_ledger& ledger_;
   simulated_faults& faults_;
   manners how_;

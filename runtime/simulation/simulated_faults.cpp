@@ -10,6 +10,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Who it is, under the name of the first epoch.
+rank origin_of(const fault_place& who) {
+  return rank{who.device.value()};
+}
+
 error injected_error(errc code, rank self) {
   return {.code = code, .text = "the simulation says so", .rank = self};
 }
@@ -27,7 +32,7 @@ void simulated_faults::count(const planned_fault& one) {
 
 const planned_fault* simulated_faults::take(const fault_place& who, std::initializer_list<fault_kind> kinds) {
   for (const planned_fault& one : of_.faults) {
-    if (one.where != who.rank || steady_now() - began_ < one.at || used_.contains(one.number)) continue;
+    if (one.where != origin_of(who) || steady_now() - began_ < one.at || used_.contains(one.number)) continue;
     if (std::ranges::find(kinds, one.kind) == kinds.end()) continue;
     used_.insert(one.number);
     count(one);
@@ -52,9 +57,9 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
   const planned_fault* const fault =
       take(who, {fault_kind::withheld, fault_kind::refused, fault_kind::stuck_launch, fault_kind::slow_rank});
   // It stays away: launching what comes after would be a rank that has left something out, which nothing can tell.
-  if (fault != nullptr && fault->kind == fault_kind::withheld) gone_.insert({who.formation, who.rank});
-  const bool withheld = gone_.contains({who.formation, who.rank});
-  ledger_.launched(who.formation, who.rank, all, withheld);
+  if (fault != nullptr && fault->kind == fault_kind::withheld) gone_.insert({who.formation, origin_of(who)});
+  const bool withheld = gone_.contains({who.formation, origin_of(who)});
+  ledger_.launched(who.formation, origin_of(who), all, withheld);
   delay(300us);
   if (fault == nullptr) return !withheld;
   if (fault->kind == fault_kind::refused) throw exception{injected_error(errc::communicator_failed, who.rank)};
@@ -74,7 +79,7 @@ void simulated_faults::before_abort(const fault_place& who) {
 }
 
 void simulated_faults::after_abort(const fault_place& who) {
-  ledger_.aborted(who.formation, who.rank);
+  ledger_.aborted(who.formation, origin_of(who));
 }
 
 } // namespace troupe::simulation

@@ -1,5 +1,6 @@
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 
+#include <algorithm>
 #include <span>
 #include <variant>
 
@@ -48,7 +49,7 @@ simulated_memory::simulated_memory(const scenario& of, const std::vector<std::sh
     const rank self{static_cast<int>(r)};
     std::size_t total = 0;
     for (const planned_request& one : of.requests) {
-      const shape needed = shape_of(one, self);
+      const shape needed = most_of(one);
       total += needed.sent + needed.received;
     }
     storage_.push_back(memory_pool::create(devices[r])->allocate(total * element_bytes));
@@ -60,7 +61,7 @@ simulated_memory::simulated_memory(const scenario& of, const std::vector<std::sh
     };
     for (const planned_request& one : of.requests) {
       place& mine = places_[r][one.number];
-      mine.size = shape_of(one, self);
+      mine.size = most_of(one);
       mine.sent = take(mine.size.sent);
       mine.received = take(mine.size.received);
       for (std::size_t i = 0; i < mine.size.sent; ++i)
@@ -72,9 +73,31 @@ simulated_memory::simulated_memory(const scenario& of, const std::vector<std::sh
   }
 }
 
-simulated_memory::shape simulated_memory::shape_of(const planned_request& what, rank self) const {
-  const auto n = static_cast<std::size_t>(of_.ranks);
-  const bool root = self == what.root;
+std::size_t simulated_memory::party::index_of(rank self) const {
+  return static_cast<std::size_t>(std::ranges::find(ranks, self) - ranks.begin());
+}
+
+bool simulated_memory::is_among(const planned_request& what, rank self) const {
+  const auto found = rosters_.find(what.number);
+  return found == rosters_.end() || std::ranges::find(found->second, self) != found->second.end();
+}
+
+simulated_memory::party simulated_memory::party_of(const planned_request& what, rank self) const {
+  party made{.ranks = {}, .root = what.root, .root_here = what.root};
+  if (const auto found = rosters_.find(what.number); found != rosters_.end() && is_among(what, self)) {
+    made.ranks = found->second;
+    if (!is_among(what, what.root))
+      made.root = made.ranks[static_cast<std::size_t>(what.root.value()) % made.ranks.size()];
+    made.root_here = rank{static_cast<int>(made.index_of(made.root))};
+    return made;
+  }
+  for (int r = 0; r < of_.ranks; ++r) made.ranks.emplace_back(r);
+  return made;
+}
+
+simulated_memory::shape simulated_memory::shape_of(const planned_request& what, rank self, const party& all) {
+  const std::size_t n = all.ranks.size();
+  const bool root = self == all.root;
   switch (what.what) {
     case operation_kind::group:
     case operation_kind::all_reduce: return {what.count, what.count};
@@ -88,26 +111,33 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
   return {};
 }
 
+simulated_memory::shape simulated_memory::most_of(const planned_request& what) const {
+  if (what.what == operation_kind::broadcast || what.what == operation_kind::reduce) return {what.count, what.count};
+  party all{.ranks = std::vector<rank>(static_cast<std::size_t>(of_.ranks)), .root = {}, .root_here = {}};
+  return shape_of(what, rank{0}, all);
+}
+
 std::uint64_t simulated_memory::value(std::size_t request, rank of, std::size_t at) const noexcept {
   return mix(of_.seed, request, static_cast<std::uint64_t>(of.value()) * 1'000'003U + at);
 }
 
-std::uint64_t simulated_memory::expected(const planned_request& what, rank self, std::size_t at) const noexcept {
+std::uint64_t simulated_memory::expected(const planned_request& what, rank self, std::size_t at,
+                                         const party& all) const {
   const auto sum = [&](std::size_t element) {
     std::uint64_t total = 0;
-    for (int r = 0; r < of_.ranks; ++r) total += value(what.number, rank{r}, element);
+    for (const rank one : all.ranks) total += value(what.number, one, element);
     return total;
   };
-  const auto mine = static_cast<std::size_t>(self.value()) * what.count;
-  const rank maker{static_cast<int>(at / what.count)};
+  const std::size_t mine = all.index_of(self) * what.count;
+  const auto maker = [&] { return all.ranks[at / what.count]; };
   switch (what.what) {
     case operation_kind::group:
     case operation_kind::all_reduce:
     case operation_kind::reduce: return sum(at);
-    case operation_kind::broadcast: return value(what.number, what.root, at);
-    case operation_kind::all_gather: return value(what.number, maker, at % what.count);
+    case operation_kind::broadcast: return value(what.number, all.root, at);
+    case operation_kind::all_gather: return value(what.number, maker(), at % what.count);
     case operation_kind::reduce_scatter: return sum(mine + at);
-    case operation_kind::all_to_all: return value(what.number, maker, mine + at % what.count);
+    case operation_kind::all_to_all: return value(what.number, maker(), mine + at % what.count);
     case operation_kind::barrier: break;
   }
   return 0;
@@ -122,10 +152,12 @@ buffer simulated_memory::hand_out(const planned_request& what, rank self, std::b
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
   if (what.what == operation_kind::barrier) return barrier{};
   const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
-  const std::size_t count = what.count - (less ? 1 : 0);
   constexpr dtype type = dtype::u64;
-  buffer sent = hand_out(what, self, mine.sent, mine.size.sent);
-  buffer received = hand_out(what, self, mine.received, mine.size.received);
+  const party all = party_of(what, self);
+  const std::size_t count = what.count - (less && all.ranks.size() > 1 ? 1 : 0);
+  const shape size = shape_of(what, self, all);
+  buffer sent = hand_out(what, self, mine.sent, size.sent);
+  buffer received = hand_out(what, self, mine.received, size.received);
   const auto fill = [&]<class Operation>(Operation one) {
     one.send = std::move(sent);
     one.recv = std::move(received);
@@ -137,12 +169,12 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
     case operation_kind::all_reduce: return fill(all_reduce{});
     case operation_kind::broadcast: {
       broadcast one = fill(broadcast{});
-      one.root = what.root;
+      one.root = all.root_here;
       return one;
     }
     case operation_kind::reduce: {
       reduce one = fill(reduce{});
-      one.root = what.root;
+      one.root = all.root_here;
       return one;
     }
     case operation_kind::all_gather: return fill(all_gather{});
@@ -180,13 +212,15 @@ std::optional<std::size_t> simulated_memory::request_of(const operation& part, r
 simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {
   const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
   if (mine.size.received == 0) return finding::nothing;
-  const auto result = elements(mine.received, mine.size.received);
-  bool untouched = true;
+  const auto memory = elements(mine.received, mine.size.received);
+  const bool untouched = std::ranges::all_of(memory, [](std::uint64_t one) { return one == mark; });
+  if (!is_among(what, self)) return untouched ? finding::nothing : finding::wrong;
+  const party all = party_of(what, self);
+  const std::size_t size = shape_of(what, self, all).received;
+  if (size == 0) return untouched ? finding::nothing : finding::wrong;
   bool right = true;
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    untouched = untouched && result[i] == mark;
-    right = right && result[i] == expected(what, self, i);
-  }
+  for (std::size_t i = 0; i < memory.size(); ++i)
+    right = right && memory[i] == (i < size ? expected(what, self, i, all) : mark);
   if (right) return finding::right;
   return untouched ? finding::untouched : finding::wrong;
 }

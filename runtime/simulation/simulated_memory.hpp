@@ -27,13 +27,20 @@ public:
 
   void on_release(release_hook hook) { hook_ = std::move(hook); }
 
-  /// \p self's part of \p what; \p less: of one element less.
+  /// \p request is asked of a world of these ranks, in its order, under their names of the first epoch: to be called
+  /// before its parts are made. Without a call it is one of all ranks.
+  void ask_among(std::size_t request, std::vector<rank> ranks) { rosters_[request] = std::move(ranks); }
+  [[nodiscard]] bool is_among(const planned_request& what, rank self) const;
+
+  /// \p self's part of \p what, also where it is none of the ranks that are asked; \p less: of one element less
+  /// than the others', where there are any.
   [[nodiscard]] operation part_of(const planned_request& what, rank self, bool less = false) const;
   /// Whose memory \p part names, a group's first part; none: of a barrier.
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;
 
   enum class finding : std::uint8_t { nothing, untouched, right, wrong };
-  /// What lies where \p self's result of \p what goes; nothing where it has none.
+  /// What lies where \p self's result of \p what goes; nothing where it has none, and where it is none of the ranks
+  /// that are asked and nothing is written.
   [[nodiscard]] finding look(const planned_request& what, rank self) const;
 
 private:
@@ -41,9 +48,20 @@ private:
     std::size_t sent = 0;     ///< In elements.
     std::size_t received = 0; ///< 0: nothing is written.
   };
-  [[nodiscard]] shape shape_of(const planned_request& what, rank self) const;
+  /// Of the ranks that are asked, or where there is none: as if all were.
+  struct party {
+    std::vector<rank> ranks;
+    rank root;      ///< As all ranks here: its name in the first epoch.
+    rank root_here; ///< As it is called where it is asked.
+    [[nodiscard]] std::size_t index_of(rank self) const;
+  };
+  [[nodiscard]] party party_of(const planned_request& what, rank self) const;
+  /// Of its part among \p all.
+  [[nodiscard]] static shape shape_of(const planned_request& what, rank self, const party& all);
+  /// Whoever is asked: what it needs at most.
+  [[nodiscard]] shape most_of(const planned_request& what) const;
   [[nodiscard]] std::uint64_t value(std::size_t request, rank of, std::size_t at) const noexcept;
-  [[nodiscard]] std::uint64_t expected(const planned_request& what, rank self, std::size_t at) const noexcept;
+  [[nodiscard]] std::uint64_t expected(const planned_request& what, rank self, std::size_t at, const party& all) const;
 
   struct place {
     std::byte* sent = nullptr;
@@ -59,6 +77,7 @@ private:
   std::vector<buffer> storage_;                                   ///< By rank.
   std::vector<std::map<std::size_t, place>> places_;              ///< By rank, then by request.
   std::vector<std::map<const std::byte*, std::size_t>> requests_; ///< By rank, then by address.
+  std::map<std::size_t, std::vector<rank>> rosters_;              ///< By request.
   release_hook hook_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace troupe::simulation {
 
-/// Threads: the run's.
+/// Ranks are named as in the first epoch. Threads: the run's.
 class simulated_stage {
 public:
   simulated_stage() = default;

@@ -122,6 +122,7 @@ world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std
                   .ordering = of.ordering,
                   .deadlines = of.deadlines,
                   .recovery = of.recovery,
+                  .seed = of.seed.value_or(0),
                   .pending = std::make_shared<pending_work>(of.pending, on.services.poller)};
   plan.services.able = std::make_shared<const capabilities>(sound->examine(on.devices));
   for (int i = 0; i < of.ranks; ++i) {
@@ -174,9 +175,9 @@ void simulated_world::end_rank(rank self) {
   mail_->put([place](world_conductor& to) { to.on_rank_ended(place, "the simulation says so"); });
 }
 
-std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t place) {
-  log_.note("another actor for rank " + std::to_string(place));
-  states_[place] = std::make_shared<collective_state>(rank{static_cast<int>(place)});
+std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t place, rank self) {
+  log_.note("another actor for the rank that was " + std::to_string(place));
+  states_[place] = std::make_shared<collective_state>(self);
   return states_[place];
 }
 

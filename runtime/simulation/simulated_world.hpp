@@ -75,16 +75,18 @@ public:
   [[nodiscard]] bool is_over() const override { return over_; }
   /// Calls \p heard at each later event; to be called before the first turn, where all are to be heard.
   void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
-  /// What its clients find at its door, and at a rank's.
+  /// What its clients find at its door, and at that of the rank which was called \p origin in the first epoch.
   [[nodiscard]] world_entrance& entrance() noexcept { return conductor_->entrance(); }
-  [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
+  [[nodiscard]] collective_state& rank_state(rank origin) const {
+    return *states_[static_cast<std::size_t>(origin.value())];
+  }
 
 private:
   /// What actors have between them: first come, first served, each after a while.
   class mailbox;
 
   void announce(const world_event& event) override;
-  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place) override;
+  [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
   void leave() override { over_ = true; }
 
   [[nodiscard]] std::uint64_t client_of(rank self, std::size_t lane) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <utility>
 #include <variant>
 
 namespace troupe::simulation {
@@ -68,7 +69,7 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
     if (asked.what == operation_kind::group && !std::holds_alternative<group>(*one))
       wrong("rank " + to_string(self) + " launched a part of the group r" + std::to_string(asked.number) +
             " by itself (GRP-1)");
-    if (asked.disagreeing)
+    if (asked.disagreeing && memory_.is_among(asked, *asked.disagreeing))
       wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
             ", about which the ranks disagree (ORD-2)");
   }
@@ -124,12 +125,23 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (const auto* const done = std::get_if<completion>(&*one.first); done != nullptr && done->epoch != one.asked_in)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and done in epoch " +
           to_string(done->epoch) + " (EPO-1)");
+  if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
   for (int r = 0; r < of_.ranks; ++r) {
     const rank self{r};
     if ((one.self && *one.self != self) || hollow_.contains({one.what->number, self})) continue;
     judge_memory(one, self);
     judge_place(one, self);
   }
+}
+
+void simulation_ledger::judge_lost(const entry& one) {
+  const error* const failure = failure_of(*one.first);
+  // What a killed actor had in its mailbox is answered for it.
+  const bool is_told = failure != nullptr && failure->effect == effect::rejected &&
+                       (failure->code == errc::rank_lost || failure->code == errc::abandoned);
+  if (!is_told)
+    wrong(name_of(one) + " was asked of a rank that has left the world, and was told " +
+          (failure == nullptr ? "that it is done" : std::string{to_string(failure->code)}) + " (EPO-1)");
 }
 
 void simulation_ledger::judge_memory(const entry& one, rank self) {
@@ -155,11 +167,13 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
 
 void simulation_ledger::judge_orders() {
   for (const auto& [formation, ranks] : launches_)
-    for (std::size_t r = 1; r < ranks.size(); ++r) {
-      const std::size_t both = std::min(ranks[r - 1].size(), ranks[r].size());
+    for (std::size_t r = 1, before = 0; r < ranks.size(); ++r) {
+      if (ranks[r].empty()) continue; // perhaps it has left
+      const std::size_t other = std::exchange(before, r);
+      const std::size_t both = std::min(ranks[other].size(), ranks[r].size());
       for (std::size_t i = 0; i < both; ++i)
-        if (ranks[r - 1][i] != ranks[r][i]) {
-          wrong("ranks " + std::to_string(r - 1) + " and " + std::to_string(r) +
+        if (ranks[other][i] != ranks[r][i]) {
+          wrong("ranks " + std::to_string(other) + " and " + std::to_string(r) +
                 " launched different things at place " + std::to_string(i) + " of epoch " +
                 std::to_string(formation + 1) + " (ORD-1)");
           break;

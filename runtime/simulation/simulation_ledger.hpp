@@ -80,6 +80,8 @@ private:
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
   void judge_outcome(const entry& one);
+  /// Of a rank that had left.
+  void judge_lost(const entry& one);
   void judge_memory(const entry& one, rank self);
   void judge_place(const entry& one, rank self);
   void judge_orders();

@@ -1,5 +1,6 @@
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/configuration.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
@@ -21,7 +22,7 @@ virtual_options checked(int ranks, virtual_options options) {
   if (fibers::current() != nullptr)
     throw exception{errc::invalid_argument, "this thread has a virtual world already, or buffers of one: they must end "
                                             "before another begins"};
-  check(options.recovery);
+  check(options.recovery, options.deadlines, options.limits);
   if (!options.script) options.script = std::make_shared<fault_script>();
   return options;
 }
@@ -63,7 +64,6 @@ public:
             .seed = options.seed},
       machine{std::make_unique<simulation::simulated_machine>(terms)} {
     for (int i = 0; i < ranks; ++i) {
-      ranks_of_it.emplace_back(i);
       devices.push_back(with_threads(threads, machine->devices[static_cast<std::size_t>(i)]));
       pools.push_back(memory_pool::create(devices.back()));
     }
@@ -111,12 +111,15 @@ public:
     return all + total_backoff(options.recovery) + std::chrono::seconds{1};
   }
 
-  [[nodiscard]] std::size_t index_of(rank whom) const {
-    if (whom < rank{0} || whom.value() >= terms.ranks)
+  /// Of the rank that is called \p whom now.
+  [[nodiscard]] std::size_t place_of(rank whom) const {
+    const world_event now = status();
+    if (whom < rank{0} || whom.value() >= now.world_size)
       throw exception{errc::invalid_argument, "there is no rank " + to_string(whom) + ": the world has " +
-                                                  std::to_string(terms.ranks) + ", counted from 0"};
-    return static_cast<std::size_t>(whom.value());
+                                                  std::to_string(now.world_size) + ", counted from 0"};
+    return static_cast<std::size_t>(now.origins[static_cast<std::size_t>(whom.value())].value());
   }
+  [[nodiscard]] rank origin_of(rank whom) const { return rank{static_cast<int>(place_of(whom))}; }
 
   virtual_options options;
   std::shared_ptr<fibers> threads;
@@ -124,7 +127,6 @@ public:
   simulation::simulated_terms terms;
   simulation::trace log{false};
   std::unique_ptr<simulation::simulated_machine> machine;
-  std::vector<rank> ranks_of_it;
   std::vector<std::shared_ptr<device>> devices;
   std::vector<std::shared_ptr<memory_pool>> pools;
   std::vector<virtual_event> events;
@@ -136,12 +138,12 @@ virtual_world::virtual_world(int ranks, virtual_options options)
 
 virtual_world::~virtual_world() = default;
 
-int virtual_world::size() const noexcept {
-  return stage_->terms.ranks;
+int virtual_world::size() const {
+  return status().world_size;
 }
 
-const std::vector<rank>& virtual_world::local_ranks() const noexcept {
-  return stage_->ranks_of_it;
+std::vector<rank> virtual_world::local_ranks() const {
+  return status().local_ranks;
 }
 
 world_event virtual_world::status() const {
@@ -149,7 +151,7 @@ world_event virtual_world::status() const {
 }
 
 buffer virtual_world::allocate(rank where, std::size_t size_bytes) const {
-  return stage_->pools[stage_->index_of(where)]->allocate(size_bytes);
+  return stage_->pools[stage_->place_of(where)]->allocate(size_bytes);
 }
 
 buffer virtual_world::allocate_pinned(std::size_t size_bytes) const {
@@ -157,7 +159,7 @@ buffer virtual_world::allocate_pinned(std::size_t size_bytes) const {
 }
 
 const std::shared_ptr<device>& virtual_world::device_of(rank where) const {
-  return stage_->devices[stage_->index_of(where)];
+  return stage_->devices[stage_->place_of(where)];
 }
 
 virtual_reply virtual_world::ask(std::vector<operation> parts, nanoseconds deadline) {
@@ -176,10 +178,10 @@ virtual_reply virtual_world::ask(rank whom, operation what, lane in, nanoseconds
 }
 
 virtual_reply virtual_world::ask(rank whom, rank_request asked) {
-  static_cast<void>(stage_->index_of(whom));
+  collective_state& door = stage_->where->rank_state(stage_->origin_of(whom));
   auto [reply, seen] = virtual_reply::make();
   const fibers::must_not_wait at_the_door;
-  stage_->where->rank_state(whom).accept(std::move(asked), std::move(reply), the_client);
+  door.accept(std::move(asked), std::move(reply), the_client);
   return seen;
 }
 
@@ -229,8 +231,7 @@ void virtual_world::jump(nanoseconds span) {
 }
 
 void virtual_world::end_rank(rank whom) {
-  static_cast<void>(stage_->index_of(whom));
-  stage_->where->end_rank(whom);
+  stage_->where->end_rank(stage_->origin_of(whom));
 }
 
 bool virtual_world::stop(nanoseconds at_most) {

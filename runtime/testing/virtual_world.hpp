@@ -73,8 +73,9 @@ public:
   /// Stops it: what hangs is released, and whatever is pending is answered.
   ~virtual_world();
 
-  [[nodiscard]] int size() const noexcept;
-  [[nodiscard]] const std::vector<rank>& local_ranks() const noexcept;
+  /// As troupe::world's: of the present epoch.
+  [[nodiscard]] int size() const;
+  [[nodiscard]] std::vector<rank> local_ranks() const;
   [[nodiscard]] world_event status() const;
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
 

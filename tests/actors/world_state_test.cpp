@@ -4,6 +4,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <string>
+#include <variant>
+#include <vector>
+
 namespace troupe::tests {
 
 namespace {
@@ -250,6 +254,108 @@ TEST_CASE("a stop ends a world between two epochs", "[actors]") {
     CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
   }
   CHECK(world.event().phase == world_phase::stopped);
+}
+
+namespace {
+
+world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
+  world_state world{
+      3, {rank{0}, rank{1}, rank{2}}, {.policy = recovery_policy::shrink, .rebuilds = 5, .first_rung = first}};
+  static_cast<void>(world.begin());
+  for (int i = 0; i < 3; ++i) static_cast<void>(world.on_formed(epoch{1}, {}));
+  return world;
+}
+
+template <class Effect>
+const Effect& the(const world_effects& effects) {
+  return std::get<Effect>(effects[at<Effect>(effects)]);
+}
+
+} // namespace
+
+TEST_CASE("a world that shrinks numbers its ranks anew, and says which they were (FLT-1, EPO-1)", "[actors]") {
+  world_state world = shrinking_world();
+  CHECK(world.event().origins == std::vector{rank{0}, rank{1}, rank{2}});
+  CHECK_FALSE(world.event().is_degraded());
+  const auto fault = world.on_fault(epoch{1}, some_fault, {rank{1}});
+  CHECK(at<world_effect::retire>(fault) < at<world_effect::lose>(fault));
+  CHECK(at<world_effect::lose>(fault) < at<world_effect::rebuild_after>(fault));
+  CHECK(the<world_effect::announce>(fault).event.world_size == 3); // the epoch that has failed
+  const auto& lost = the<world_effect::lose>(fault);
+  CHECK(lost.ranks == std::vector{rank{1}});
+  CHECK(lost.reason.code == errc::rank_lost);
+  CHECK(lost.reason.epoch == epoch{2});
+  CHECK(lost.reason.text.find("goes on with 2 ranks from epoch 2 on") != std::string::npos);
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  static_cast<void>(world.on_formed(epoch{2}, {}));
+  const world_event ready = world.event();
+  CHECK(ready.phase == world_phase::ready);
+  CHECK(ready.world_size == 2);
+  CHECK(ready.local_ranks == std::vector{rank{0}, rank{1}});
+  CHECK(ready.origins == std::vector{rank{0}, rank{2}});
+  CHECK(ready.is_degraded());
+  CHECK(describe(ready).find("degraded: it began with 3, and rank 1 left it after epoch 1; back by form_beside in") !=
+        std::string::npos);
+  for (int i = 0; i < 3; ++i) CHECK(world.on_released(epoch{1}, {}).empty());
+  world_request old_size{{barrier{}, barrier{}, barrier{}}, epoch{2}};
+  const error refused = world.admission().objection_to(old_size);
+  CHECK(refused.code == errc::invalid_argument);
+  CHECK(refused.text.find("has 2 ranks, no longer the 3") != std::string::npos);
+  CHECK_FALSE(world.admission().objection_to({{barrier{}, barrier{}}, epoch{2}}));
+
+  SECTION("and shrinks again") {
+    static_cast<void>(world.on_fault(epoch{2}, some_fault, {rank{0}}));
+    static_cast<void>(world.on_rebuild_due(epoch{2}));
+    static_cast<void>(world.on_formed(epoch{3}, {}));
+    CHECK(world.event().phase == world_phase::ready);
+    CHECK(world.event().origins == std::vector{rank{2}});
+    REQUIRE(world.event().lost.size() == 2);
+    CHECK(world.event().lost[1].origin == rank{0});
+    CHECK(world.event().lost[1].last_in == epoch{2});
+    CHECK(world.on_fault(epoch{3}, some_fault, {rank{0}}).size() > 0);
+    CHECK(world.event().phase == world_phase::failed);
+  }
+  SECTION("and ends as it is") {
+    static_cast<void>(world.on_stop());
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_closed(epoch{2}));
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_drained(epoch{2}, {}));
+    CHECK(world.on_released(epoch{2}, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
+  }
+}
+
+TEST_CASE("each rung that is tried is told with its time and why it was not the last", "[actors]") {
+  world_state world = shrinking_world(recovery_rung::shrink);
+  static_cast<void>(world.on_fault(epoch{1}, some_fault, {rank{0}}));
+  const auto begun = world.on_rebuild_due(epoch{1});
+  CHECK(the<world_effect::form>(begun).how == recovery_rung::shrink);
+  CHECK(the<world_effect::form>(begun).without == std::vector{rank{0}});
+  SECTION("it is ready") {
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{2}, {}));
+    REQUIRE(world.event().recovery);
+    REQUIRE(world.event().recovery->size() == 1);
+    CHECK(world.event().recovery->front().rung == recovery_rung::shrink);
+    CHECK_FALSE(world.event().recovery->front().failure);
+  }
+  SECTION("it cannot be had at once") {
+    world.fell_back({.code = errc::unsupported, .text = "no such thing"});
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{2}, {}));
+    REQUIRE(world.event().recovery->size() == 2);
+    CHECK(world.event().recovery->front().failure.code == errc::unsupported);
+    CHECK(world.event().recovery->back().rung == recovery_rung::form_beside);
+    CHECK(describe(world.event()).find("not by shrink in ") != std::string::npos);
+  }
+  SECTION("it fails later") {
+    const auto again = world.on_formed(epoch{2}, some_fault);
+    CHECK_FALSE(has<world_effect::lose>(again));
+    CHECK_FALSE(has<world_effect::abort_retired>(again)); // beside, once more
+    static_cast<void>(world.on_rebuild_due(epoch{2}));
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{3}, {}));
+    REQUIRE(world.event().recovery->size() == 2);
+    CHECK(world.event().recovery->front().failure.text == "a fault");
+    CHECK(world.event().origins == std::vector{rank{1}, rank{2}});
+  }
 }
 
 } // namespace troupe::tests

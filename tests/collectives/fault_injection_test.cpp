@@ -11,7 +11,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -156,4 +159,54 @@ TEST_CASE("what is released hangs no longer, and nothing is armed any more", "[c
   while (ended.wait_for(1ms) != std::future_status::ready) pair.faults->release(); // it may not have begun to wait
   CHECK(ended.get().code == errc::communicator_failed);
   CHECK_THROWS_AS(never.get(), std::future_error);
+}
+
+namespace {
+
+/// Writes down who forms where.
+class noting_injector final : public fault_injector {
+public:
+  void before_init(const fault_place& who) override {
+    const std::lock_guard lock{guard_};
+    seen_.push_back(who);
+  }
+  [[nodiscard]] std::vector<fault_place> take() {
+    const std::lock_guard lock{guard_};
+    return std::exchange(seen_, {});
+  }
+
+private:
+  std::mutex guard_;
+  std::vector<fault_place> seen_;
+};
+
+} // namespace
+
+TEST_CASE("what is made of failed communicators is a formation of its own, with ranks of its own on the old devices",
+          "[collectives][faults]") {
+  const auto noted = std::make_shared<noting_injector>();
+  const auto kind = make_faulty_backend(make_mock_backend(), noted);
+  const auto api = make_mock_driver({.device_count = 3});
+  const auto form = [](const std::vector<std::shared_ptr<communicator>>& all) {
+    std::vector<std::jthread> helpers;
+    for (const auto& one : all) helpers.emplace_back([&one] { one->init(); });
+  };
+  const auto id = kind->make_unique_id();
+  std::vector<std::shared_ptr<communicator>> first;
+  for (int i = 0; i < 3; ++i) first.push_back(kind->create(id, rank{i}, 3, device::open(api, device_id{i})));
+  form(first);
+  static_cast<void>(noted->take());
+  const std::vector<rank> without{rank{0}};
+  const std::vector<std::shared_ptr<communicator>> fewer{first[1]->shrink({without, rank{0}, 2}),
+                                                         first[2]->shrink({without, rank{1}, 2})};
+  form(fewer);
+  for (const fault_place& one : noted->take()) {
+    CHECK(one.formation == 1);
+    CHECK(one.device.value() == one.rank.value() + 1);
+  }
+  const std::vector<std::shared_ptr<communicator>> again{fewer[0]->revoke_and_split(), fewer[1]->revoke_and_split()};
+  form(again);
+  for (const fault_place& one : noted->take()) CHECK(one.formation == 2);
+  for (const auto* all : {&std::as_const(first), &fewer, &again})
+    for (const auto& one : *all) one->abort();
 }

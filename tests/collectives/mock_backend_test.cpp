@@ -13,7 +13,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -267,6 +270,75 @@ TEST_CASE("a rank whose device fails leaves its peers hanging and its memory alo
   world.seats[1].comm->abort();
   world.seats[1].line.ref().synchronize();
   CHECK(kept.host_span<std::uint8_t>()[0] == 0xA5);
+}
+
+namespace {
+
+/// What each of \p stay makes of its failed communicator, formed, and checked by a sum of each one's number there.
+void check_successors(mock_world& failed, const std::vector<std::size_t>& stay,
+                      const std::function<std::shared_ptr<communicator>(communicator&, rank)>& make) {
+  std::vector<std::shared_ptr<communicator>> next;
+  for (std::size_t i = 0; i < stay.size(); ++i)
+    next.push_back(make(*failed.seats[stay[i]].comm, rank{static_cast<int>(i)}));
+  {
+    std::vector<std::jthread> helpers;
+    for (const auto& one : next) helpers.emplace_back([&one] { one->init(); });
+  }
+  std::vector<buffer> values;
+  std::vector<std::unique_ptr<stream>> lines;
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < stay.size(); ++i) {
+    CHECK(next[i]->self() == rank{static_cast<int>(i)});
+    CHECK(next[i]->world_size() == static_cast<int>(stay.size()));
+    const auto& gpu = failed.seats[stay[i]].gpu;
+    values.push_back(memory_pool::create(gpu)->allocate(sizeof sum));
+    *reinterpret_cast<std::int32_t*>(values.back().data()) = static_cast<std::int32_t>(10 * (i + 1));
+    sum += static_cast<std::int32_t>(10 * (i + 1));
+    lines.push_back(std::make_unique<stream>(gpu));
+    next[i]->launch(sum_of(values.back(), values.back(), 1), *lines.back());
+  }
+  for (const auto& line : lines) line->ref().synchronize();
+  for (const buffer& one : values) CHECK(*reinterpret_cast<const std::int32_t*>(one.data()) == sum);
+  for (const auto& one : next) one->destroy();
+}
+
+} // namespace
+
+TEST_CASE("survivors shrink a failed communicator while it hangs, and are numbered anew in their old order (FLT-1)",
+          "[collectives][mock]") {
+  mock_world world{4};
+  const auto pool = memory_pool::create(world.seats[0].gpu);
+  const buffer hung = pool->allocate(sizeof(std::int32_t));
+  world.seats[0].comm->launch(sum_of(hung, hung, 1), world.seats[0].line); // the others never come
+  const std::vector<rank> without{rank{1}};
+  check_successors(world, {0, 2, 3}, [&](communicator& failed, rank self) {
+    return failed.shrink({without, self, 3});
+  });
+  world.seats[0].line.ref().synchronize(); // what hung has ended
+  for (auto& one : world.seats) one.comm->abort();
+  CHECK(error_of([&] {
+          static_cast<void>(world.seats[0].comm->shrink({without, rank{0}, 3}));
+        }).code == errc::communicator_failed);
+}
+
+TEST_CASE("a failed communicator is revoked and split with all its ranks (FLT-1)", "[collectives][mock]") {
+  mock_world world{3};
+  const auto pool = memory_pool::create(world.seats[2].gpu);
+  const buffer hung = pool->allocate(sizeof(std::int32_t));
+  world.seats[2].comm->launch(sum_of(hung, hung, 1), world.seats[2].line);
+  check_successors(world, {0, 1, 2}, [](communicator& failed, rank) { return failed.revoke_and_split(); });
+  world.seats[2].line.ref().synchronize();
+  for (auto& one : world.seats) one.comm->abort();
+}
+
+TEST_CASE("a mock that is told to be without shrinking and revoking refuses both", "[collectives][mock]") {
+  const auto kind = make_mock_backend({feature::shrink, feature::revoke});
+  const auto gpu = device::open(make_mock_driver({.device_count = 1}), device_id{0});
+  const auto comm = kind->create(kind->make_unique_id(), rank{0}, 1, gpu);
+  comm->init();
+  CHECK(error_of([&] { static_cast<void>(comm->shrink({{}, rank{0}, 1})); }).code == errc::unsupported);
+  CHECK(error_of([&] { static_cast<void>(comm->revoke_and_split()); }).code == errc::unsupported);
+  comm->destroy();
 }
 
 TEST_CASE("abort ends an init that waits for ranks that do not come", "[collectives][mock]") {

@@ -6,7 +6,9 @@
 #include <troupe/runtime/gathered_settings.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -14,6 +16,9 @@
 namespace troupe::tests {
 
 namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
 
 /// Sets variables of this process, and takes back all that troupe reads when it ends.
 class environment {
@@ -109,6 +114,37 @@ TEST_CASE("a deadline of nothing is refused", "[runtime]") {
   configuration settings;
   settings.deadlines.drain = nanoseconds{0};
   CHECK_THROWS_AS(check(settings), exception);
+}
+
+TEST_CASE("recoveries that cannot use up their budget are refused with the arithmetic", "[runtime]") {
+  configuration settings;
+  settings.recovery.policy = recovery_policy::keep_size;
+  CHECK_NOTHROW(check(settings));
+  SECTION("rebuilds that outlast the window") {
+    settings.recovery.rebuilds = 5; // 450 s and 1.5 s of back-off
+    settings.recovery.window = 451s;
+    CHECK_THROWS_WITH(check(settings),
+                      ContainsSubstring("5 rebuilds (recovery.rebuilds) that each take deadlines.abort "
+                                        "30s and deadlines.form 60s, with 1500ms of back-off, are "
+                                        "451500ms, and recovery.window is 451s"));
+    settings.recovery.window = 452s;
+    CHECK_NOTHROW(check(settings));
+  }
+  SECTION("hangs that are noticed when it is over") {
+    settings.recovery.rebuilds = 1;
+    settings.recovery.window = 2min;
+    settings.limits.hang = 2min;
+    CHECK_THROWS_WITH(check(settings), ContainsSubstring("limits.hang is 120s and recovery.window 120s"));
+    settings.limits.hang = 30s;
+    settings.limits.launch = 3min;
+    CHECK_THROWS_WITH(check(settings), ContainsSubstring("limits.launch is 180s and recovery.window 120s"));
+  }
+  SECTION("where nothing is rebuilt, it does not matter") {
+    settings.recovery.policy = recovery_policy::fail_fast;
+    settings.recovery.window = 1s;
+    settings.recovery.backoff = 1ms;
+    CHECK_NOTHROW(check(settings));
+  }
 }
 
 TEST_CASE("spinning threads that do not fit the cores fall to frugal", "[runtime]") {

@@ -66,6 +66,7 @@ TEST_CASE("each planted bug is found within a thousand seeds, by its name, and i
       expectation{planted_bug::unchecked_request, "(ORD-2)"}, expectation{planted_bug::split_group, "(GRP-1)"},
       expectation{planted_bug::blocking_turn, "(BLK-1)"}, expectation{planted_bug::early_release, "(BUF-1)"},
       expectation{planted_bug::stale_request, "(EPO-1)"},
+      expectation{planted_bug::untold_rank, "of a rank that has left"},
       expectation{planted_bug::missed_deadline, "after its deadline"},
       expectation{planted_bug::endless_rebuilds, "(FLT-1)"});
   INFO("bug " << static_cast<int>(expected.bug));

@@ -1,6 +1,7 @@
 /// Worlds in virtual time, as users' tests have them.
 #include "support/outcomes.hpp"
 
+#include <troupe/collectives/fault_report.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
@@ -8,6 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -81,6 +83,55 @@ TEST_CASE("a rank that hangs is recovered from, in virtual time (TIM-1, FLT-1)",
   CHECK_THAT(replies[5], !succeeds());
   CHECK(world.script().waiting().empty());
   CHECK(world.forbidden_waits() == 0);
+}
+
+TEST_CASE("a world goes on without a rank, in virtual time, by every rung (FLT-1, EPO-1)", "[testing]") {
+  const auto first = GENERATE(recovery_rung::form_beside, recovery_rung::abort_first, recovery_rung::shrink);
+  virtual_world world{4, {.recovery = {.policy = recovery_policy::shrink, .first_rung = first}}};
+  const auto values = make_ranked<float>(world, count);
+  world.script().on(rank{2}).operation(1).fail();
+  CHECK_THAT(world.ask(sums_of(values)).get(), succeeds());
+  const auto failing = world.ask(sums_of(values));
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK_THAT(failing, has_unknown_outcome());
+  CHECK(world.size() == 3);
+  CHECK(world.status().origins == std::vector{rank{0}, rank{1}, rank{3}});
+  REQUIRE(world.status().recovery);
+  CHECK(world.status().recovery->back().rung == first);
+  CHECK_THAT(world.ask(sums_of(values)), fails_with(errc::invalid_argument) && was_rejected()); // of four ranks
+  const auto fresh = make_ranked<float>(world, count);
+  CHECK_THAT(world.ask(sums_of(fresh)).get(), succeeds());
+  CHECK(values_of<float>(fresh[2]) == std::vector<float>(count, 1 + 2 + 3));
+  CHECK_THROWS_AS(static_cast<void>(world.ask(rank{3}, barrier{})), exception);
+  world.end_rank(rank{0}); // again, and to two
+  REQUIRE(world.run_until_ready(epoch{3}, 1s));
+  CHECK(world.status().origins == std::vector{rank{1}, rank{3}});
+  const auto second = std::ranges::find_if(world.events(), [](const virtual_event& one) {
+    return one.event.phase == world_phase::rebuilding && one.event.epoch == epoch{2};
+  });
+  REQUIRE(second != world.events().end());
+  REQUIRE(second->event.report);
+  CHECK(second->event.report->world_size == 3);
+  CHECK(second->event.report->ranks.size() == 3);
+  const auto two = make_ranked<float>(world, count);
+  CHECK_THAT(world.ask(sums_of(two)).get(), succeeds());
+  CHECK(world.forbidden_waits() == 0);
+}
+
+TEST_CASE("where nobody can be blamed a world that may shrink keeps its size", "[testing]") {
+  virtual_world world{3,
+                      {.recovery = {.policy = recovery_policy::shrink, .first_rung = recovery_rung::shrink},
+                       .ordering = ordering::caller}};
+  const auto values = make_ranked<float>(world, count);
+  auto parts = sums_of(values);
+  std::get<all_reduce>(parts[1]).count -= 1; // the ranks disagree, and the communicators find out
+  std::vector<virtual_reply> replies;
+  for (int i = 0; i < 3; ++i) replies.push_back(world.ask(rank{i}, parts[static_cast<std::size_t>(i)]));
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK(world.size() == 3);
+  CHECK_FALSE(world.status().is_degraded());
+  CHECK(world.status().recovery->back().rung == recovery_rung::form_beside);
+  for (const virtual_reply& one : replies) CHECK_THAT(one, has_unknown_outcome());
 }
 
 TEST_CASE("a world without a policy of recovery fails closed, and can be stopped", "[testing]") {
