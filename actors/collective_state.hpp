@@ -49,7 +49,8 @@ private:
     std::shared_ptr<pending_work> pending{};
   };
 
-  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
+  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now, const answer& reply);
+  [[nodiscard]] static error objection_to_retry(const rank_request& asked, const terms& now, const answer& reply);
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, answer& reply);
 

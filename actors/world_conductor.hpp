@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -93,6 +94,12 @@ private:
   void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
   void recapture_plans();
 
+  /// The present epoch's pipelines are put aside: each will be reported as released.
+  void expect_release();
+  void note_release(const rank_report& one);
+  /// There will be no next epoch.
+  void end_retries();
+
   world_plan plan_;
   const std::uint64_t number_; ///< Of this world among all of the process (world_stamp).
   world_state state_;
@@ -104,6 +111,12 @@ private:
   std::set<std::size_t> ended_; ///< Places whose actors are replaced in the next epoch.
   pipelines pipelines_;
   pipelines retired_; ///< Of failed epochs, and not told to abort.
+  /// Of an epoch that was put aside.
+  struct unreleased {
+    std::size_t ranks = 0;
+    bool safely = true; ///< No abort has been given up.
+  };
+  std::map<epoch, unreleased> unreleased_;
   std::deque<maintenance> maintenance_;
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.

@@ -24,6 +24,7 @@ public:
     world_admission admission;
     std::shared_ptr<ordered_world> order{}; ///< None while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
+    bool is_ordered_by_callers = false; ///< Requests to single ranks are.
   };
 
   /// \p seats in rank order; \p able is what they refer to.
@@ -45,6 +46,8 @@ public:
 
 private:
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
+  [[nodiscard]] error objection_to_retry(const std::vector<operation>& parts, const terms& now,
+                                         const answer& reply) const;
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, answer& reply) const;
 

@@ -1,6 +1,7 @@
 /// What a world tells about itself.
 #pragma once
 
+#include <troupe/collectives/sequencing/retry_counts.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -38,6 +39,8 @@ struct world_event {
   /// Where every rank of this process stood: of `reason`, or of a request whose deadline has passed in flight, which is
   /// no change of phase.
   std::shared_ptr<const fault_report> report{};
+  /// What has become of requests marked retry_safe, by now.
+  retry_counts retries{};
 };
 
 /// One line for people.

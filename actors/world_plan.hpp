@@ -50,6 +50,12 @@ struct world_plan {
   world_deadlines deadlines;
   recovery_terms recovery{};
   std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
+  /// What outlives its faults, if its recovery forms again; none: nothing does.
+  std::shared_ptr<retry_shelf> retries{};
 };
+
+/// For a plan's arbiter, recovery and ordering.
+[[nodiscard]] std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan);
+
 
 } // namespace troupe

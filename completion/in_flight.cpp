@@ -35,9 +35,15 @@ void in_flight::succeed(time_point now) noexcept {
 }
 
 void in_flight::fail(error why) noexcept {
+  if (answered()) return;
+  reply_.deliver(completed(std::move(why)));
+}
+
+error in_flight::completed(error why) const noexcept {
   why.ticket = ticket_;
   why.epoch = epoch_;
-  reply_.deliver(std::move(why));
+  if (why.effect == effect::unknown_outcome) why.undefined = undefined();
+  return why;
 }
 
 } // namespace troupe

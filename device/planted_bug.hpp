@@ -18,6 +18,9 @@ enum class planted_bug : std::uint8_t {
   stale_request,     ///< EPO-1: a request of an epoch that is over is taken.
   missed_deadline,   ///< TIM-1: nobody looks whether peers are late.
   endless_rebuilds,  ///< FLT-1: the budget is not looked at.
+  unmarked_retry,    ///< EPO-1: run again although not every participant said that it may be.
+  early_retry,       ///< BUF-1: run again while the failed work may still write to its results.
+  overtaken_retry,   ///< ORD-1: what is newer in a lane goes before what is run again.
   unseeded_choice,   ///< DET-1: something depends on more than the seed.
 };
 

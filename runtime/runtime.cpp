@@ -213,6 +213,7 @@ world runtime::form_world(const world_options& options) {
     shared->able = plan.services.able;
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
+  shared->retries = plan.retries = make_retry_shelf(plan);
   shared->world_size = plan.world_size;
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;

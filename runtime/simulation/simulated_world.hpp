@@ -77,6 +77,10 @@ public:
   void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
   /// What its clients find at its door, and at a rank's.
   [[nodiscard]] world_entrance& entrance() noexcept { return conductor_->entrance(); }
+  [[nodiscard]] retry_counts retries() const {
+    const auto& shelf = conductor_->plan().retries;
+    return shelf ? shelf->counts() : retry_counts{};
+  }
   [[nodiscard]] collective_state& rank_state(rank one) const { return *states_[static_cast<std::size_t>(one.value())]; }
 
 private:

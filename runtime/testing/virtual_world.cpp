@@ -183,6 +183,20 @@ virtual_reply virtual_world::ask(rank whom, rank_request asked) {
   return seen;
 }
 
+virtual_reply virtual_world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline) {
+  return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .retry_safe = true});
+}
+
+virtual_reply virtual_world::ask(retry_safe_mark, rank whom, operation what, lane in, nanoseconds deadline) {
+  return ask(whom,
+             rank_request{
+                 .what = std::move(what), .epoch = epoch(), .deadline = deadline, .lane = in, .retry_safe = true});
+}
+
+retry_counts virtual_world::retries() const {
+  return stage_->where->retries();
+}
+
 virtual_reply virtual_world::all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
                                         dtype type, reduction op) {
   if (send.size() != local_ranks().size() || recv.size() != send.size())
