@@ -4,8 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -38,6 +40,7 @@ public:
 private:
   void take(error&& failure) {
     may_have_run_ = may_have_run_ || failure.effect == effect::unknown_outcome;
+    if (failure.undefined) undefined_.push_back(failure.undefined);
     if (!failure_) failure_ = std::move(failure);
   }
 
@@ -59,7 +62,21 @@ private:
       return *latest_;
     }
     failure_->ticket = ticket_;
+    if (undefined_.size() > 1) failure_->undefined = all_undefined();
+    if (undefined_.size() == 1) failure_->undefined = undefined_.front();
     return may_have_run_ ? with_unknown_outcome(std::move(*failure_)) : std::move(*failure_);
+  }
+
+  /// Of all parts, in the order of ranks. Null where there is no memory for it.
+  [[nodiscard]] std::shared_ptr<const undefined_buffers> all_undefined() const noexcept {
+    try {
+      auto all = std::make_shared<undefined_buffers>();
+      for (const auto& one : undefined_) all->insert(all->end(), one->begin(), one->end());
+      std::ranges::stable_sort(*all, {}, &undefined_buffer::rank);
+      return all;
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
 
   answer whole_;
@@ -68,6 +85,7 @@ private:
   std::size_t missing_;
   bool may_have_run_ = false;
   std::optional<error> failure_;
+  std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Of parts whose outcome is unknown.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };

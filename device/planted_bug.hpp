@@ -15,6 +15,7 @@ enum class planted_bug : std::uint8_t {
   split_group,       ///< GRP-1: the parts of a group are launched one by one.
   blocking_turn,     ///< BLK-1: an actor's turn aborts by itself, and waits for the launcher.
   early_release,     ///< BUF-1: failed operations let go of their buffers before the abort.
+  foreign_memory,    ///< BUF-2: nobody looks whose device a buffer is of.
   stale_request,     ///< EPO-1: a request of an epoch that is over is taken.
   missed_deadline,   ///< TIM-1: nobody looks whether peers are late.
   endless_rebuilds,  ///< FLT-1: the budget is not looked at.

@@ -63,7 +63,8 @@ void simulated_cast::ask_world() {
   for (const planned_request& one : of_.requests) {
     if (one.lane) continue;
     wait_until(began_ + one.at);
-    world_request asked{.parts = {}, .epoch = where_.latest().epoch, .deadline = one.deadline};
+    world_request asked{
+        .parts = {}, .epoch = where_.latest().epoch, .deadline = one.deadline, .retry_safe = one.retry_safe};
     for (int r = 0; r < of_.ranks; ++r) asked.parts.push_back(memory_.part_of(one, rank{r}));
     const epoch now = asked.epoch;
     where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
@@ -84,7 +85,8 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
                      .epoch = meant_for,
                      .deadline = one.deadline,
-                     .lane = name_of(lane)},
+                     .lane = name_of(lane),
+                     .retry_safe = one.retry_safe && one.unmarked != self},
                     ledger_.expect(one, self, meant_for));
     if (one.cancelling != self) continue;
     silence(lane, self);

@@ -1,5 +1,6 @@
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 
+#include <algorithm>
 #include <span>
 #include <variant>
 
@@ -8,6 +9,7 @@ namespace troupe::simulation {
 namespace {
 
 constexpr std::uint64_t mark = 0xEEEEEEEEEEEEEEEEU;
+constexpr std::uint64_t rubbish = 0xDDDDDDDDDDDDDDDDU;
 constexpr std::size_t element_bytes = sizeof(std::uint64_t);
 
 /// The mock's device memory is the host's.
@@ -115,8 +117,8 @@ std::uint64_t simulated_memory::expected(const planned_request& what, rank self,
 
 buffer simulated_memory::hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const {
   if (first == nullptr || count == 0) return {};
-  return buffer{std::make_shared<watched_block>(devices_[static_cast<std::size_t>(self.value())], first, count, hook_,
-                                                what.number, self)};
+  const auto home = static_cast<std::size_t>(self.value() + (what.foreign == self ? 1 : 0)) % devices_.size();
+  return buffer{std::make_shared<watched_block>(devices_[home], first, count, hook_, what.number, self)};
 }
 
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
@@ -175,6 +177,23 @@ std::optional<std::size_t> simulated_memory::request_of(const operation& part, r
         return std::nullopt;
       },
       part);
+}
+
+bool simulated_memory::is_listed(const planned_request& what, rank self, const undefined_buffers& all) const {
+  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  for (auto& element : elements(mine.received, mine.size.received))
+    if (std::ranges::none_of(all, [&](const undefined_buffer& one) {
+          const auto* const first = static_cast<const std::byte*>(one.address);
+          const auto* const at = reinterpret_cast<const std::byte*>(&element);
+          return one.rank == self && at >= first && at < first + one.size_bytes;
+        }))
+      return false;
+  return true;
+}
+
+void simulated_memory::spoil(const planned_request& what, rank self) const {
+  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  for (auto& element : elements(mine.received, mine.size.received)) element = rubbish;
 }
 
 simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {

@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/operation.hpp>
 #include <troupe/device/memory_pool.hpp>
+#include <troupe/device/undefined_buffer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>
@@ -31,6 +32,12 @@ public:
   [[nodiscard]] operation part_of(const planned_request& what, rank self, bool less = false) const;
   /// Whose memory \p part names, a group's first part; none: of a barrier.
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;
+
+  /// As work that hangs may do when it is aborted: \p self's result of \p what is something else from now on.
+  void spoil(const planned_request& what, rank self) const;
+
+  /// Whether all of \p self's result of \p what is in \p all.
+  [[nodiscard]] bool is_listed(const planned_request& what, rank self, const undefined_buffers& all) const;
 
   enum class finding : std::uint8_t { nothing, untouched, right, wrong };
   /// What lies where \p self's result of \p what goes; nothing where it has none.
