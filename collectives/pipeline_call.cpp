@@ -47,24 +47,31 @@ std::shared_ptr<const undefined_buffers> pipeline_call::undefined() const noexce
 }
 
 void pipeline_call::lost(error why) noexcept {
-  if (!claim_ || answered()) {
-    claim_.settle();
-    return fail(std::move(why));
-  }
+  if (claim_ && !answered() && keep(completed(why))) return;
+  fail(std::move(why));
+  claim_.settle();
+}
+
+void pipeline_call::settle_claim(const completion& result) noexcept {
+  if (!answered() && claim_.is_kept_when_done() && keep(result)) return;
+  claim_.settle();
+}
+
+bool pipeline_call::keep(outcome result) noexcept {
   try {
     // A copy, since the device may still read what this one holds (BUF-1).
-    lost_part mine{.self = self_,
+    kept_part mine{.self = self_,
                    .name = name(),
                    .what = what_,
                    .from = from_,
                    .queued = queued_at(),
                    .deadline = deadline(),
-                   .why = completed(why)};
+                   .result = std::move(result)};
     mine.reply = take_reply();
-    claim_.put_aside(std::move(mine));
-  } catch (...) { // no memory to put it aside in
-    claim_.settle();
-    fail(std::move(why));
+    claim_.keep(std::move(mine));
+    return true;
+  } catch (...) {
+    return false;
   }
 }
 

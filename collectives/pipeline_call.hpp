@@ -73,16 +73,20 @@ public:
 
   [[nodiscard]] bool inputs_ready() const override;
   void started() noexcept override { progress_.running.set(sketch_); }
-  void succeeded() noexcept override {
+  void succeeded(const completion& result) noexcept override {
     progress_.finished.set(sketch_);
-    claim_.settle();
+    if (claim_) settle_claim(result);
   }
+  void failed() noexcept override { claim_.settle(); }
   [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
   void lost(error why) noexcept override;
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
   void launch(rank_pipeline& by) noexcept override;
+  void settle_claim(const completion& result) noexcept;
+  /// Hands it to the claim, to be answered with \p result in the end. Returns whether there was memory for that.
+  [[nodiscard]] bool keep(outcome result) noexcept;
 
   operation what_;
   std::vector<const event*> ready_;  ///< Held by what_, and by those that it is launched with.

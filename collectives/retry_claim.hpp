@@ -5,7 +5,7 @@
 #include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/completion/answer.hpp>
 #include <troupe/completion/clock.hpp>
-#include <troupe/device/error.hpp>
+#include <troupe/completion/outcome.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstddef>
@@ -14,8 +14,9 @@
 
 namespace troupe {
 
-/// One rank's part that a fault took, with all that it takes to ask for it anew, or to answer it.
-struct lost_part {
+/// One rank's part that a fault took, or that is done while others may be lost, with all that it takes to ask for it
+/// anew, or to answer it.
+struct kept_part {
   rank self{};
   ticket name{};
   operation what{}; ///< Holds its buffers (BUF-1).
@@ -23,7 +24,7 @@ struct lost_part {
   time_point queued{};
   time_point deadline{};
   answer reply{};
-  error why{}; ///< As it would have been answered.
+  outcome result{}; ///< As it would have been answered.
 };
 
 /// Hears what comes of each part of one operation, each once. Threads: any.
@@ -34,8 +35,10 @@ public:
   retried_parts& operator=(const retried_parts&) = delete;
   virtual ~retried_parts() = default;
 
-  /// A fault has taken it, and it has not been answered.
-  virtual void put_aside(lost_part one) noexcept = 0;
+  /// A fault has taken it, or it is done and is_kept_when_done(); it has not been answered.
+  virtual void keep(kept_part one) noexcept = 0;
+  /// Whether a part that is done is answered with the others alone.
+  [[nodiscard]] virtual bool is_kept_when_done() const noexcept = 0;
   /// It has been answered, or is about to be, or nobody will.
   virtual void settled() noexcept = 0;
 };
@@ -56,7 +59,8 @@ public:
   ~retry_claim() { settle(); }
 
   [[nodiscard]] explicit operator bool() const noexcept { return whole_ != nullptr; }
-  void put_aside(lost_part one) noexcept { std::exchange(whole_, nullptr)->put_aside(std::move(one)); }
+  void keep(kept_part one) noexcept { std::exchange(whole_, nullptr)->keep(std::move(one)); }
+  [[nodiscard]] bool is_kept_when_done() const noexcept { return whole_->is_kept_when_done(); }
   void settle() noexcept {
     if (whole_) std::exchange(whole_, nullptr)->settled();
   }

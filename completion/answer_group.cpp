@@ -41,6 +41,7 @@ private:
   void take(error&& failure) {
     may_have_run_ = may_have_run_ || failure.effect == effect::unknown_outcome;
     if (failure.undefined) undefined_.push_back(failure.undefined);
+    is_unlisted_ = is_unlisted_ || (failure.effect == effect::unknown_outcome && !failure.undefined);
     if (!failure_) failure_ = std::move(failure);
   }
 
@@ -62,8 +63,8 @@ private:
       return *latest_;
     }
     failure_->ticket = ticket_;
-    if (undefined_.size() > 1) failure_->undefined = all_undefined();
-    if (undefined_.size() == 1) failure_->undefined = undefined_.front();
+    // Empty where what may have run is done, and the others certainly did not run.
+    if (may_have_run_ && (!undefined_.empty() || !is_unlisted_)) failure_->undefined = all_undefined();
     return may_have_run_ ? with_unknown_outcome(std::move(*failure_)) : std::move(*failure_);
   }
 
@@ -86,6 +87,7 @@ private:
   bool may_have_run_ = false;
   std::optional<error> failure_;
   std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Of parts whose outcome is unknown.
+  bool is_unlisted_ = false;                                         ///< Some such part has no list.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };

@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-void answer_with_faults(std::vector<lost_part> all) noexcept {
-  for (lost_part& one : all) one.reply.deliver(std::move(one.why));
+void answer_all(std::vector<kept_part> all) noexcept {
+  for (kept_part& one : all) one.reply.deliver(std::move(one.result));
 }
 
 } // namespace
@@ -26,29 +26,32 @@ retried_operation::retried_operation(std::weak_ptr<retry_shelf> shelf, std::opti
   : shelf_{std::move(shelf)}, line_{line}, formed_in_{formed_in}, world_size_{world_size}, open_{parts} {}
 
 retried_operation::~retried_operation() {
-  answer_with_faults(take()); // the shelf went first
+  answer_all(take()); // the shelf went first
 }
 
-void retried_operation::put_aside(lost_part one) noexcept {
+void retried_operation::keep(kept_part one) noexcept {
   bool kept = false;
+  bool all_done = false;
   {
     const std::lock_guard lock{guard_};
     --open_;
     if (!over_) {
       try {
-        lost_.push_back(std::move(one));
+        kept_.reserve(kept_.size() + open_ + 1);
+        any_lost_ = any_lost_ || failure_of(one.result) != nullptr;
+        kept_.push_back(std::move(one));
         kept = true;
-      } catch (...) { // no memory: whatever else is lost is answered, too
+      } catch (...) { // no memory: nothing else is kept
         over_ = true;
       }
     }
+    all_done = kept && open_ == 0 && !any_lost_;
+    if (kept && !any_lost_ && open_ > 0) return;
   }
-  if (kept) {
+  if (!kept) one.reply.deliver(std::move(one.result));
+  if (kept && !all_done)
     if (const auto shelf = shelf_.lock()) return shelf->look_again();
-  } else {
-    one.reply.deliver(std::move(one.why));
-  }
-  answer_with_faults(take());
+  answer_all(take());
 }
 
 void retried_operation::settled() noexcept {
@@ -57,32 +60,35 @@ void retried_operation::settled() noexcept {
     --open_;
   }
   // A participant has its answer, and may use its memory for something else: the others cannot be run without it.
-  answer_with_faults(take());
+  answer_all(take());
 }
 
 retried_operation::stage retried_operation::at() const noexcept {
   const std::lock_guard lock{guard_};
   if (over_) return stage::over;
-  if (lost_.empty()) return stage::running;
+  if (!any_lost_) return stage::running;
   return open_ > 0 ? stage::lost_in_part : stage::lost;
 }
 
 bool retried_operation::may_have_run() const noexcept {
   const std::lock_guard lock{guard_};
-  return std::ranges::any_of(lost_, [](const lost_part& one) { return one.why.effect == effect::unknown_outcome; });
+  return std::ranges::any_of(kept_, [](const kept_part& one) {
+    const error* const failure = failure_of(one.result);
+    return failure == nullptr || failure->effect == effect::unknown_outcome;
+  });
 }
 
 time_point retried_operation::deadline() const noexcept {
   const std::lock_guard lock{guard_};
   time_point first = time_point::max();
-  for (const lost_part& one : lost_) first = std::min(first, one.deadline);
+  for (const kept_part& one : kept_) first = std::min(first, one.deadline);
   return first;
 }
 
-std::vector<lost_part> retried_operation::take() noexcept {
+std::vector<kept_part> retried_operation::take() noexcept {
   const std::lock_guard lock{guard_};
   over_ = true;
-  return std::exchange(lost_, {});
+  return std::exchange(kept_, {});
 }
 
 } // namespace troupe

@@ -21,8 +21,8 @@ public:
   enum class stage : std::uint8_t {
     running,      ///< No part is lost.
     lost_in_part, ///< Some are, of others it is not known yet.
-    lost,         ///< All are, and none has been answered.
-    over,         ///< Answered, or handed on: what is lost from now on is answered with its fault.
+    lost,         ///< So are all, or done, and none has been answered.
+    over,         ///< Answered, or handed on: whatever comes of a part from now on is its answer.
   };
 
   [[nodiscard]] static std::shared_ptr<retried_operation> make(std::weak_ptr<retry_shelf> shelf,
@@ -32,7 +32,9 @@ public:
                     std::size_t parts) noexcept;
   ~retried_operation() override;
 
-  void put_aside(lost_part one) noexcept override;
+  void keep(kept_part one) noexcept override;
+  /// Of a request to the world, which has one answer for all.
+  [[nodiscard]] bool is_kept_when_done() const noexcept override { return !line_; }
   void settled() noexcept override;
 
   [[nodiscard]] stage at() const noexcept;
@@ -40,17 +42,17 @@ public:
   [[nodiscard]] const std::optional<lane>& line() const noexcept { return line_; }
   [[nodiscard]] epoch formed_in() const noexcept { return formed_in_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
-  /// Whether any of the lost parts may have.
+  /// Whether any of the parts may have.
   [[nodiscard]] bool may_have_run() const noexcept;
-  /// Of the lost part that has the least time.
+  /// Of the part that has the least time.
   [[nodiscard]] time_point deadline() const noexcept;
   template <class Visit>
   void visit(Visit visit) const {
     const std::lock_guard lock{guard_};
-    for (const lost_part& one : lost_) visit(one);
+    for (const kept_part& one : kept_) visit(one);
   }
-  /// The lost parts; it is over then.
-  [[nodiscard]] std::vector<lost_part> take() noexcept;
+  /// Whatever it keeps; it is over then.
+  [[nodiscard]] std::vector<kept_part> take() noexcept;
 
   [[nodiscard]] bool counted() const noexcept { return counted_; }
   void count() noexcept { counted_ = true; }
@@ -65,7 +67,8 @@ private:
   mutable std::mutex guard_;
   std::size_t open_; ///< Parts that have not been heard of.
   bool over_ = false;
-  std::vector<lost_part> lost_;
+  bool any_lost_ = false;
+  std::vector<kept_part> kept_;
 };
 
 } // namespace troupe

@@ -145,7 +145,7 @@ error retry_shelf::misfit(const retried_operation& one) const {
                     " ranks, which has come back with " + std::to_string(world_->size()) +
                     ": ask for what fits the new size"};
   error why;
-  one.visit([&](const lost_part& part) {
+  one.visit([&](const kept_part& part) {
     if (why) return;
     why = validate(part.what, world_->pipeline_of(part.self).sitting());
     if (why) why.rank = part.self;
@@ -154,12 +154,12 @@ error retry_shelf::misfit(const retried_operation& one) const {
 }
 
 void retry_shelf::run_again(std::shared_ptr<retried_operation>& one, time_point now) {
-  std::vector<lost_part> lost = one->take();
-  std::ranges::stable_sort(lost, {}, [](const lost_part& part) { return std::pair{part.self, part.from.position}; });
-  auto next = retried_operation::make(weak_from_this(), one->line(), epoch_of(*world_), one->world_size(), lost.size());
+  std::vector<kept_part> kept = one->take();
+  std::ranges::stable_sort(kept, {}, [](const kept_part& part) { return std::pair{part.self, part.from.position}; });
+  auto next = retried_operation::make(weak_from_this(), one->line(), epoch_of(*world_), one->world_size(), kept.size());
   released_operation parts;
-  parts.reserve(lost.size());
-  for (lost_part& part : lost) {
+  parts.reserve(kept.size());
+  for (kept_part& part : kept) {
     auto call = world_->pipeline_of(part.self).prepare({.name = part.name,
                                                         .what = std::move(part.what),
                                                         .deadline = part.deadline - now,
@@ -167,6 +167,8 @@ void retry_shelf::run_again(std::shared_ptr<retried_operation>& one, time_point 
                                                         .from = part.from,
                                                         .queued = part.queued},
                                                        now);
+    const error* const failure = failure_of(part.result);
+    if (failure == nullptr || failure->effect == effect::unknown_outcome) call->may_have_run_before();
     call->is_retried_by(retry_claim{next});
     parts.push_back({.self = part.self, .call = std::move(call)});
   }
@@ -179,15 +181,15 @@ void retry_shelf::give_up(retried_operation& one, error instead) {
   if (one.counted()) given_up_.fetch_add(1, std::memory_order_relaxed);
   // What has run, perhaps, is not said to be rejected, whatever else is in its way.
   const bool says_why = instead && !one.may_have_run();
-  for (lost_part& part : one.take()) {
+  for (kept_part& part : one.take()) {
     if (!says_why) {
-      part.reply.deliver(std::move(part.why));
+      part.reply.deliver(std::move(part.result));
       continue;
     }
     error why = instead;
     if (!why.rank) why.rank = part.self;
     why.ticket = part.name;
-    why.epoch = part.why.epoch;
+    why.epoch = one.formed_in();
     part.reply.deliver(std::move(why));
   }
 }

@@ -119,7 +119,10 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
       const auto* const done = std::get_if<completion>(&*one.first);
       return done != nullptr && done->epoch.value() == formation + 1;
     });
-    if (!is_done) memory_.spoil(*requests_.at(whose.first), self);
+    // Work that was done writes no more, answered or not.
+    const bool has_result = *formations.rbegin() == formation &&
+                            memory_.look(*requests_.at(whose.first), self) == simulated_memory::finding::right;
+    if (!is_done && !has_result) memory_.spoil(*requests_.at(whose.first), self);
   }
 }
 
