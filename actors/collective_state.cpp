@@ -90,8 +90,9 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
 error collective_state::objection_to_retry(const rank_request& asked, const terms& now, const answer& reply) {
   if (!now.order)
     return {.code = errc::unsupported,
-            .text = "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "
-                    "live in this process: leave the mark out, and ask again after a fault"};
+            .text =
+                "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "
+                "live in this process: leave the mark out, and ask again after a fault"};
   if (reply.listener() != nullptr) return two_step_retry();
   return troupe::objection_to_retry(asked.what, now.pipeline->self(), now.pipeline->world_size());
 }

@@ -231,9 +231,8 @@ std::vector<std::shared_ptr<communicator>> world_conductor::make_ends() const {
 
 void world_conductor::adopt() {
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
-    order_ = plan_.above->open_world(pipelines_,
-                                     [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); },
-                                     plan_.retries);
+    order_ = plan_.above->open_world(
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
@@ -320,7 +319,7 @@ void world_conductor::retire() {
 }
 
 void world_conductor::publish() {
-  entrance_.publish({.admission = state_.admission(), 
+  entrance_.publish({.admission = state_.admission(),
                      .order = order_,
                      .registered = registered_,
                      .is_ordered_by_callers = plan_.ordering == ordering::caller});

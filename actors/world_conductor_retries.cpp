@@ -5,7 +5,8 @@ namespace troupe {
 
 std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan) {
   const bool is_whole = plan.locals.size() == static_cast<std::size_t>(plan.world_size);
-  if (plan.recovery.policy == recovery_policy::fail_fast || plan.ordering == ordering::caller || !is_whole) return nullptr;
+  if (plan.recovery.policy == recovery_policy::fail_fast || plan.ordering == ordering::caller || !is_whole)
+    return nullptr;
   return plan.above->open_shelf();
 }
 

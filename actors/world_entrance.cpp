@@ -45,8 +45,9 @@ error world_entrance::objection_to_retry(const std::vector<operation>& parts, co
                                          const answer& reply) const {
   if (now.is_ordered_by_callers)
     return {.code = errc::unsupported,
-            .text = "no request is retry_safe under ordering::caller: nobody else could tell where it is run again in the "
-                    "callers' order; leave the mark out, and ask again after a fault"};
+            .text =
+                "no request is retry_safe under ordering::caller: nobody else could tell where it is run again in the "
+                "callers' order; leave the mark out, and ask again after a fault"};
   if (reply.listener() != nullptr) return two_step_retry();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (error objection = troupe::objection_to_retry(parts[i], seats_[i].self, seats_[i].world_size)) return objection;

@@ -57,5 +57,4 @@ struct world_plan {
 /// For a plan's arbiter, recovery and ordering.
 [[nodiscard]] std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan);
 
-
 } // namespace troupe

@@ -62,7 +62,8 @@ struct world_request {
   troupe::epoch epoch;
   nanoseconds deadline = world_default_deadline;
   troupe::credit credit{}; ///< As rank_request's.
-  /// As rank_request's, but that it stands in no lane: what is asked of the world in the new epoch does not wait for it.
+  /// As rank_request's, but that it stands in no lane: what is asked of the world in the new epoch does not wait for
+  /// it.
   bool retry_safe = false;
 };
 

@@ -18,15 +18,17 @@ memory_range addresses_of(const extent& one) {
 
 error two_step_retry() {
   return {.code = errc::invalid_argument,
-          .text = "a request in two steps cannot be retry_safe: kernels behind its event would have run before it is run "
-                  "again; ask for its outcome alone, or leave the mark out"};
+          .text =
+              "a request in two steps cannot be retry_safe: kernels behind its event would have run before it is run "
+              "again; ask for its outcome alone, or leave the mark out"};
 }
 
 error objection_to_retry(const operation& what, rank self, int world_size) {
   if (std::holds_alternative<replay>(what))
     return {.code = errc::unsupported,
-            .text = "a replay cannot be retry_safe: what the captured kernels read and write is not known, so ask for it "
-                    "again yourself",
+            .text =
+                "a replay cannot be retry_safe: what the captured kernels read and write is not known, so ask for it "
+                "again yourself",
             .rank = self};
   memory_ranges read;
   auto note_read = [&](const extent& one) {

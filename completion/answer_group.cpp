@@ -87,7 +87,7 @@ private:
   bool may_have_run_ = false;
   std::optional<error> failure_;
   std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Of parts whose outcome is unknown.
-  bool is_unlisted_ = false;                                         ///< Some such part has no list.
+  bool is_unlisted_ = false;                                        ///< Some such part has no list.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };

@@ -64,8 +64,9 @@ struct error {
   std::optional<std::size_t> part{}; ///< Of a group: the part at fault.
   /// Where peers of an operation did not come, or took it back because of that: who is missing.
   std::shared_ptr<const absence_report> absence{};
-  /// With unknown outcome: what the request may have written, in all its parts whose outcome is unknown. Null where that
-  /// is not known, since the request was lost before it came to a rank (an actor that ended with it in its mailbox).
+  /// With unknown outcome: what the request may have written, in all its parts whose outcome is unknown. Null where
+  /// that is not known, since the request was lost before it came to a rank (an actor that ended with it in its
+  /// mailbox).
   std::shared_ptr<const undefined_buffers> undefined{};
 
   /// True when this is a failure.

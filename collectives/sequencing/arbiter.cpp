@@ -237,8 +237,7 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .reply = std::move(asked.reply),
                                          .from = request_origin{asked.where}},
                                         now);
-  above_->turns_.take(
-      std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
+  above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,

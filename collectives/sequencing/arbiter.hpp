@@ -91,7 +91,7 @@ private:
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< In this round.
   std::vector<std::weak_ptr<retry_shelf>> shelves_;
-  std::size_t put_aside_ = 0;                   ///< On all shelves.
+  std::size_t put_aside_ = 0;                ///< On all shelves.
   time_point retry_due_ = time_point::max(); ///< Of all shelves.
 
   turns turns_; ///< Last: what it runs uses all of the above.

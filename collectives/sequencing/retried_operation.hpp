@@ -25,9 +25,8 @@ public:
     over,         ///< Answered, or handed on: whatever comes of a part from now on is its answer.
   };
 
-  [[nodiscard]] static std::shared_ptr<retried_operation> make(std::weak_ptr<retry_shelf> shelf,
-                                                               std::optional<lane> line, epoch formed_in,
-                                                               int world_size, std::size_t parts);
+  [[nodiscard]] static std::shared_ptr<retried_operation>
+  make(std::weak_ptr<retry_shelf> shelf, std::optional<lane> line, epoch formed_in, int world_size, std::size_t parts);
   retried_operation(std::weak_ptr<retry_shelf> shelf, std::optional<lane> line, epoch formed_in, int world_size,
                     std::size_t parts) noexcept;
   ~retried_operation() override;

@@ -105,9 +105,10 @@ void retry_shelf::advance(time_point now) {
     due_ = std::min(due_, one->deadline());
   }
   std::erase_if(all_, [](const auto& one) { return one->at() == stage::over; });
-  const epoch oldest = all_.empty() ? epoch{~std::uint64_t{0}} : (*std::ranges::min_element(all_, {}, [](const auto& one) {
-    return one->formed_in();
-  }))->formed_in();
+  const epoch oldest =
+      all_.empty()
+          ? epoch{~std::uint64_t{0}}
+          : (*std::ranges::min_element(all_, {}, [](const auto& one) { return one->formed_in(); }))->formed_in();
   std::erase_if(released_, [&](const auto& one) { return one.first < oldest; });
   std::erase_if(held_, [&](const lane& one) {
     if (contains(blocked, one)) return false;

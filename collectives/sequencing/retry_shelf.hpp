@@ -25,8 +25,8 @@ class retried_operation;
 /// answers. When a fault has taken every part of one and no part has been answered, it is put aside, with its buffers
 /// and answers; in the next epoch it goes into the order again, without being asked for.
 ///
-/// In a lane the old relative order stays, and what the new epoch is asked for in the lane waits for the lane's last; so
-/// does what requests to the whole world left behind among themselves. What may have been launched (unknown outcome)
+/// In a lane the old relative order stays, and what the new epoch is asked for in the lane waits for the lane's last;
+/// so does what requests to the whole world left behind among themselves. What may have been launched (unknown outcome)
 /// must not run while the work of its old epoch may still write to its results: it waits until that epoch's pipelines
 /// have been released, and with it what is behind it in its lane; other lanes go on. (docs/design/0030)
 ///
@@ -76,7 +76,7 @@ private:
   std::atomic<std::uint64_t> run_again_{0};
   std::atomic<std::uint64_t> given_up_{0};
 
-  operation_list all_; ///< In the order of their release, whatever has become of them.
+  operation_list all_;                   ///< In the order of their release, whatever has become of them.
   std::shared_ptr<ordered_world> world_; ///< The present epoch; none between two.
   std::vector<lane> held_;               ///< Of world_.
   std::map<epoch, bool> released_;       ///< Epochs whose work has ended, and whether safely.

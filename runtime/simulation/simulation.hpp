@@ -19,7 +19,7 @@ struct simulation_result {
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
   retry_counts retries{}; ///< Of requests marked retry_safe.
-  std::string trace{}; ///< Where it was asked for.
+  std::string trace{};    ///< Where it was asked for.
 };
 
 /// The same scenario gives the same result, and the same trace byte for byte. Several threads may play at a time.

@@ -188,9 +188,9 @@ virtual_reply virtual_world::ask(retry_safe_mark, std::vector<operation> parts, 
 }
 
 virtual_reply virtual_world::ask(retry_safe_mark, rank whom, operation what, lane in, nanoseconds deadline) {
-  return ask(whom,
-             rank_request{
-                 .what = std::move(what), .epoch = epoch(), .deadline = deadline, .lane = in, .retry_safe = true});
+  return ask(
+      whom,
+      rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .lane = in, .retry_safe = true});
 }
 
 retry_counts virtual_world::retries() const {

@@ -66,8 +66,8 @@ TROUPE_WORLD_TEST(2, "clients of lanes do not hear of faults where their request
         for (int i = 0; i < requests;) {
           rank_lane mine{where, rank{r}, lane::named("retried " + std::to_string(i))};
           const buffer out = where.allocate(rank{r}, retried_count * sizeof(float));
-          const error why = failure_of(
-              mine.ask(retry_safe, all_reduce{.send = in[at], .recv = out, .count = retried_count}, 20s));
+          const error why =
+              failure_of(mine.ask(retry_safe, all_reduce{.send = in[at], .recv = out, .count = retried_count}, 20s));
           // Those that not all ranks had asked for, or that came while the world formed anew, are asked for again.
           const bool asks_again = why && why.effect == effect::rejected;
           if (why && !asks_again) ++failures[at];

@@ -161,9 +161,10 @@ TEST_CASE("what not all ranks had asked for is rejected by a fault, marked or no
   CHECK(world.retries() == retry_counts{});
 }
 
-TEST_CASE("what may have been launched waits for the failed work to end; the newer of its lane wait for it, other lanes "
-          "do not (BUF-1, ORD-1)",
-          "[runtime][retry]") {
+TEST_CASE(
+    "what may have been launched waits for the failed work to end; the newer of its lane wait for it, other lanes "
+    "do not (BUF-1, ORD-1)",
+    "[runtime][retry]") {
   virtual_options options = keeping_size();
   options.seed = GENERATE(range(std::uint64_t{0}, std::uint64_t{10}));
   options.fusion = {.mode = fusion::off};
