@@ -55,12 +55,22 @@ void retried_operation::keep(kept_part one) noexcept {
 }
 
 void retried_operation::settled() noexcept {
+  bool is_awaited = false;
   {
     const std::lock_guard lock{guard_};
     --open_;
+    is_awaited = awaited_ && !over_;
   }
   // A participant has its answer, and may use its memory for something else: the others cannot be run without it.
   answer_all(take());
+  if (!is_awaited) return;
+  if (const auto shelf = shelf_.lock()) shelf->look_again();
+}
+
+bool retried_operation::await() noexcept {
+  const std::lock_guard lock{guard_};
+  awaited_ = true;
+  return !over_;
 }
 
 retried_operation::stage retried_operation::at() const noexcept {

@@ -53,6 +53,9 @@ public:
   /// Whatever it keeps; it is over then.
   [[nodiscard]] std::vector<kept_part> take() noexcept;
 
+  /// Somebody waits for what becomes of it: from now on the shelf is told when it is over, too.
+  /// Returns false where it is.
+  [[nodiscard]] bool await() noexcept;
   [[nodiscard]] bool counted() const noexcept { return counted_; }
   void count() noexcept { counted_ = true; }
 
@@ -67,6 +70,7 @@ private:
   std::size_t open_; ///< Parts that have not been heard of.
   bool over_ = false;
   bool any_lost_ = false;
+  bool awaited_ = false;
   std::vector<kept_part> kept_;
 };
 

@@ -99,6 +99,7 @@ void retry_shelf::advance(time_point now) {
     }
     if (at != stage::running && dispose(one, at == stage::lost && !contains(blocked, one->line()), now)) continue;
     if (world_ && one->formed_in() >= epoch_of(*world_) && at == stage::running) continue;
+    if (!one->await()) continue;
     if (!contains(blocked, one->line())) blocked.push_back(one->line());
     if (at == stage::running) continue; // its parts will be heard of
     ++waiting_;

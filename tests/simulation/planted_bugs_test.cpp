@@ -32,11 +32,13 @@ public:
   ~planting() { the_planted_bug = planted_bug::none; }
 };
 
-/// The first scenario in which anything is wrong.
-std::optional<scenario> find_failing() {
+/// The first scenario of whose findings one says \p name: a bug may show as something else before.
+std::optional<scenario> find_failing(std::string_view name) {
   for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
     scenario one = draw_scenario(seed, 4, all);
-    if (!simulate(one).found.is_good()) return one;
+    const auto findings = simulate(one).findings;
+    if (std::ranges::any_of(findings, [&](const std::string& text) { return text.find(name) != std::string::npos; }))
+      return one;
   }
   return std::nullopt;
 }
@@ -73,12 +75,9 @@ TEST_CASE("each planted bug is found within a thousand seeds, by its name, and i
       expectation{planted_bug::endless_rebuilds, "(FLT-1)"});
   INFO("bug " << static_cast<int>(expected.bug));
   const planting bug{expected.bug};
-  const auto failing = find_failing();
+  const auto failing = find_failing(expected.found_as);
   REQUIRE(failing);
-  const auto findings = simulate(*failing).findings;
-  INFO("seed " << failing->seed << ": " << findings.front());
-  CHECK(std::ranges::any_of(findings,
-                            [&](const std::string& one) { return one.find(expected.found_as) != std::string::npos; }));
+  INFO("seed " << failing->seed);
   const scenario few = shorten(*failing);
   CHECK_FALSE(simulate(few).found.is_good());
   CHECK(few.requests.size() <= failing->requests.size());
