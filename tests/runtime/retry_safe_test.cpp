@@ -211,8 +211,10 @@ TEST_CASE("what certainly was not launched is run again at once, in the old orde
   options.fusion = {.mode = fusion::off};
   virtual_world world{2, options};
   const operands stuck{world, 9};
-  world.script().on(rank{0}).operation(0).delay(80ms); // longer than limits.launch: what is behind it is not launched
-  world.script().on(rank{0}).aborting(0).delay(60ms);
+  for (int r = 0; r < 2; ++r) {
+    world.script().on(rank{r}).operation(0).delay(60ms); // longer than limits.launch: what is behind is not launched
+    world.script().on(rank{r}).aborting(0).delay(90ms);
+  }
   const lane mine = lane::named("queued");
   const auto first = world.ask(stuck.sums());
   std::vector<operands> queued;
@@ -220,15 +222,37 @@ TEST_CASE("what certainly was not launched is run again at once, in the old orde
   world.advance(1ms);
   for (std::size_t i = 1; i <= 3; ++i) {
     queued.emplace_back(world, i);
-    // Of rank 1 it may be launched at once, since its launcher is free; of the other it is not.
     for (const auto& one : ask_marked(world, queued.back(), mine)) replies.push_back(one);
   }
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   CHECK_THAT(first, has_unknown_outcome());
   for (const auto& one : replies) CHECK(one.get().epoch == epoch{2});
+  CHECK(world.now() < 120ms); // the aborts have not ended
   for (const auto& one : queued) CHECK(one.are_summed());
+  CHECK(launched_in(world, 1) == std::vector<std::size_t>{9});
   CHECK(launched_in(world, 2) == std::vector<std::size_t>{1, 2, 3});
   CHECK(world.retries().run_again == 3);
+}
+
+TEST_CASE("what no longer fits when the world comes back is rejected if it was not launched (BUF-2)",
+          "[runtime][retry][BUF-2]") {
+  virtual_world world{2, keeping_size()};
+  for (int r = 0; r < 2; ++r) world.script().on(rank{r}).operation(0).delay(80ms); // longer than limits.launch
+  const operands launched{world, 9};
+  const operands queued{world, 3};
+  const auto first = world.ask(retry_safe, launched.sums());
+  world.advance(1ms);
+  const auto second = world.ask(retry_safe, queued.sums());
+  REQUIRE(world.run_until([&] { return world.status().phase == world_phase::rebuilding; }, 1s));
+  world.device_of(rank{1})->declare_memory_lost();
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  world.advance(200ms);
+  CHECK_THAT(first, fails_with(errc::deadline_exceeded) && has_unknown_outcome()); // the fault
+  CHECK_THAT(second, fails_with(errc::stale_buffer) && was_rejected());
+  CHECK(error_in(second).ticket);
+  CHECK(launched_in(world, 2).empty());
+  CHECK(world.retries() == retry_counts{.put_aside = 2, .given_up = 2});
+  CHECK_THAT(world.ask(retry_safe, operands{world}.sums()).get(), succeeds());
 }
 
 TEST_CASE("a deadline counts on while a request is put aside, and is answered with the fault (TIM-1)",
