@@ -1,6 +1,8 @@
 // Requests marked retry_safe, which outlive a fault. (docs/design/0030-retries.md)
 #include <troupe/actors/world_conductor.hpp>
 
+#include <algorithm>
+
 namespace troupe {
 
 std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan) {
@@ -11,7 +13,8 @@ std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan) {
 }
 
 void world_conductor::expect_release() {
-  if (plan_.retries) unreleased_[state_.current_epoch()].ranks = plan_.locals.size();
+  // Those whose pipelines could not be made are spoken for.
+  if (plan_.retries) unreleased_[state_.current_epoch()].ranks = std::max(pipelines_.size(), plan_.locals.size());
 }
 
 void world_conductor::note_release(const rank_report& one) {
