@@ -1,5 +1,6 @@
 #include <troupe/actors/collective_state.hpp>
 #include <troupe/collectives/held_bytes.hpp>
+#include <troupe/collectives/retry_objection.hpp>
 #include <troupe/collectives/validation.hpp>
 #include <troupe/device/planted_bug.hpp>
 
@@ -43,7 +44,7 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
-    error objection = objection_to(asked, now);
+    error objection = objection_to(asked, now, reply);
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
       if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
@@ -58,7 +59,8 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
                                   .reply = std::move(reply),
                                   .where = asked.lane,
                                   .client = client,
-                                  .position = asked.position});
+                                  .position = asked.position,
+                                  .retry_safe = asked.retry_safe});
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
@@ -79,7 +81,7 @@ void collective_state::forget(std::uint64_t client, const error& why) {
   if (now->order) now->order->withdraw(name_in(*now), client, why);
 }
 
-error collective_state::objection_to(const rank_request& asked, const terms& now) {
+error collective_state::objection_to(const rank_request& asked, const terms& now, const answer& reply) {
   if (now.closed) return now.closed;
   if (asked.epoch != now.pipeline->formed_in() && !is_planted(planted_bug::stale_request))
     return error{.code = errc::stale_epoch,
@@ -88,7 +90,18 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
                  .epoch = now.pipeline->formed_in()};
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  return validate(asked.what, now.pipeline->sitting());
+  error objection = validate(asked.what, now.pipeline->sitting());
+  return objection || !asked.retry_safe ? objection : objection_to_retry(asked, now, reply);
+}
+
+error collective_state::objection_to_retry(const rank_request& asked, const terms& now, const answer& reply) {
+  if (!now.order)
+    return {.code = errc::unsupported,
+            .text =
+                "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "
+                "live in this process: leave the mark out, and ask again after a fault"};
+  if (reply.listener() != nullptr) return two_step_retry();
+  return troupe::objection_to_retry(asked.what, now.pipeline->self(), now.pipeline->world_size());
 }
 
 void collective_state::end(const std::string& reason) {

@@ -51,9 +51,10 @@ private:
     std::shared_ptr<pending_work> pending{};
   };
 
-  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
   /// What this rank is called in the present epoch.
   [[nodiscard]] rank name_in(const terms& now) const noexcept { return now.pipeline ? now.pipeline->self() : self_; }
+  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now, const answer& reply);
+  [[nodiscard]] static error objection_to_retry(const rank_request& asked, const terms& now, const answer& reply);
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, answer& reply);
 

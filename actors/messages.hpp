@@ -198,6 +198,7 @@ struct sub_world {
   std::shared_ptr<rank_directory> ranks{}; ///< Their actors, in the order of local_ranks.
   std::shared_ptr<world_board> board{};
   std::shared_ptr<pending_work> pending{};
+  std::shared_ptr<retry_shelf> retries{};
 };
 
 /// In the order of the groups asked for. All of them are ready.

@@ -16,6 +16,7 @@ void offspring::raise(caf::actor_system& system, const world_inner_handle& self,
     if (auto plan = made.plan_of(i, parent)) {
       one.board = plan->board;
       one.pending = plan->pending;
+      one.retries = plan->retries = make_retry_shelf(*plan);
       for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
       plans.push_back(std::move(*plan));
     }

@@ -59,6 +59,7 @@ world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<co
     mail_{std::move(mail)},
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
+  if (!plan_.retries) plan_.retries = make_retry_shelf(plan_);
 }
 
 void world_conductor::begin() {
@@ -78,7 +79,9 @@ void world_conductor::on(world_note note) {
                        return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
                      case rank_report::kind::closed: return carry_out(state_.on_closed(one.epoch));
                      case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
-                     case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
+                     case rank_report::kind::released:
+                       note_release(one);
+                       return carry_out(state_.on_released(one.epoch, one.failure));
                      case rank_report::kind::maintained:
                        return carry_out(state_.on_maintained(one.epoch, one.failure, blamed_for(one.failure)));
                    }
@@ -109,10 +112,12 @@ void world_conductor::on_rank_ended(std::size_t place, const std::string& reason
 }
 
 void world_conductor::stop() {
+  end_retries();
   carry_out(state_.on_stop());
 }
 
 void world_conductor::kill(const error& why) {
+  end_retries();
   drop_maintenance(why);
   for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
   for (const auto& one : pipelines_) {
@@ -138,6 +143,7 @@ void world_conductor::let_go() {
   failed_.clear();
   registered_.clear();
   order_ = nullptr;
+  plan_.retries = nullptr;
 }
 
 void world_conductor::carry_out(const world_effects& effects) {
@@ -155,6 +161,7 @@ void world_conductor::carry_out(const world_effects& effects) {
                      close_order(what.reason);
                    },
                    [this](world_effect::abort) {
+                     end_retries();
                      on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
                                    [](rank_pipeline& one) { one.abort(); });
                    },
@@ -238,8 +245,8 @@ world_conductor::communicators world_conductor::make_ends() const {
 
 void world_conductor::adopt() {
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
-    order_ = plan_.above->open_world(pipelines_,
-                                     [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); });
+    order_ = plan_.above->open_world(
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
@@ -290,6 +297,7 @@ void world_conductor::tell_of_late(const rank_report& one) {
 }
 
 void world_conductor::announce(world_event event) {
+  if (plan_.retries) event.retries = plan_.retries->counts();
   if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.board->publish(event);
   shell_.announce(event);
@@ -318,6 +326,7 @@ void world_conductor::speak_for_unmade(rank_report::kind report) {
 }
 
 void world_conductor::retire() {
+  expect_release();
   speak_for_unmade(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
@@ -325,7 +334,11 @@ void world_conductor::retire() {
 }
 
 void world_conductor::publish() {
-  entrance_.publish({.admission = state_.admission(), .seats = seats_, .order = order_, .registered = registered_});
+  entrance_.publish({.admission = state_.admission(),
+                     .seats = seats_,
+                     .order = order_,
+                     .registered = registered_,
+                     .is_ordered_by_callers = plan_.ordering == ordering::caller});
 }
 
 } // namespace troupe

@@ -107,6 +107,12 @@ private:
   /// \p plan has streams of ranks that have left.
   void drop_plan(captured_plan& plan);
 
+  /// The present epoch's pipelines are put aside: each will be reported as released.
+  void expect_release();
+  void note_release(const rank_report& one);
+  /// There will be no next epoch.
+  void end_retries();
+
   world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next while it is rebuilt.
   std::vector<std::size_t> places_; ///< Of the plan's locals.
   const std::uint64_t number_;      ///< Of this world among all of the process (world_stamp).
@@ -122,6 +128,12 @@ private:
   pipelines pipelines_;
   pipelines failed_;  ///< Those of retired_ that were put aside last.
   pipelines retired_; ///< Of failed epochs, and not told to abort.
+  /// Of an epoch that was put aside.
+  struct unreleased {
+    std::size_t ranks = 0;
+    bool safely = true; ///< No abort has been given up.
+  };
+  std::map<epoch, unreleased> unreleased_;
   std::deque<maintenance> maintenance_;
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.

@@ -1,5 +1,6 @@
 #include <troupe/actors/world_entrance.hpp>
 #include <troupe/collectives/held_bytes.hpp>
+#include <troupe/collectives/retry_objection.hpp>
 
 #include <utility>
 
@@ -24,7 +25,7 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
       return reply.deliver(std::move(objection));
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
-    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply));
+    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe);
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }
@@ -33,7 +34,23 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
 error world_entrance::admit(const world_request& asked, const terms& now, answer& reply) const {
   if (error objection = now.admission.objection_to(asked)) return objection;
   if (error objection = objection_to(asked.parts, now)) return objection;
+  if (asked.retry_safe)
+    if (error objection = objection_to_retry(asked.parts, now, reply)) return objection;
   return pending_->is_bounded() ? charge(asked, reply) : error{};
+}
+
+error world_entrance::objection_to_retry(const std::vector<operation>& parts, const terms& now,
+                                         const answer& reply) const {
+  if (now.is_ordered_by_callers)
+    return {.code = errc::unsupported,
+            .text =
+                "no request is retry_safe under ordering::caller: nobody else could tell where it is run again in the "
+                "callers' order; leave the mark out, and ask again after a fault"};
+  if (reply.listener() != nullptr) return two_step_retry();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (error objection = troupe::objection_to_retry(parts[i], (*now.seats)[i].self, (*now.seats)[i].world_size))
+      return objection;
+  return {};
 }
 
 error world_entrance::charge(const world_request& asked, answer& reply) const {

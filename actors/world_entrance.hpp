@@ -25,6 +25,7 @@ public:
     std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; none while nothing is admitted.
     std::shared_ptr<ordered_world> order{};           ///< None while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
+    bool is_ordered_by_callers = false; ///< Requests to single ranks are.
   };
 
   /// \p devices and \p able are what seats refer to.
@@ -37,14 +38,16 @@ public:
   void accept(world_request asked, answer reply) noexcept;
 
   /// Why all ranks cannot be asked for \p parts, which are in rank order and agree; errc::none where they can.
-  /// Why not, or counts it among what is pending.
-  [[nodiscard]] error admit(const world_request& asked, const terms& now, answer& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
     return objection_to(parts, *terms_.read());
   }
 
 private:
+  /// Why not, or counts it among what is pending.
+  [[nodiscard]] error admit(const world_request& asked, const terms& now, answer& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
+  [[nodiscard]] error objection_to_retry(const std::vector<operation>& parts, const terms& now,
+                                         const answer& reply) const;
   /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, answer& reply) const;
 

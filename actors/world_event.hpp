@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/collectives/sequencing/retry_counts.hpp>
 #include <troupe/completion/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -62,6 +63,8 @@ struct world_event {
 
   /// Whether it serves with fewer ranks than it began with.
   [[nodiscard]] bool is_degraded() const noexcept { return !lost.empty(); }
+  /// What has become of requests marked retry_safe, by now.
+  retry_counts retries{};
 };
 
 /// One line for people.

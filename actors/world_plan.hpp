@@ -52,6 +52,11 @@ struct world_plan {
   recovery_terms recovery{};
   std::uint64_t seed = 0;                ///< Of what delays are drawn from.
   std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
+  /// What outlives its faults, if its recovery forms again; none: nothing does.
+  std::shared_ptr<retry_shelf> retries{};
 };
+
+/// For a plan's arbiter, recovery and ordering.
+[[nodiscard]] std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan);
 
 } // namespace troupe

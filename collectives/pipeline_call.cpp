@@ -1,6 +1,7 @@
 #include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/undefined_ranges.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -15,12 +16,16 @@ constexpr std::size_t most_bytes_of_short = std::size_t{512} << 10U;
 } // namespace
 
 pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what,
-                             request_origin from, progress_record& progress)
+                             request_origin from, progress_record& progress, const communicator& peers)
   : in_flight{name, formed_in, deadline, std::move(reply)},
     what_{std::move(what)},
     is_staged_{staging_of(what_) != staging::none},
     sketch_{what_, from},
-    progress_{progress} {
+    progress_{progress},
+    from_{from},
+    self_{peers.self()},
+    world_size_{peers.world_size()},
+    where_{peers.where()->id()} {
   const auto* const again = std::get_if<replay>(&what_);
   if (again != nullptr && again->of) plan_ = again->of->hold();
   std::size_t bytes = 0;
@@ -35,6 +40,39 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
 void pipeline_call::wait_also_for(const pipeline_call& other) {
   for (const event* one : other.ready_)
     if (std::ranges::find(ready_, one) == ready_.end()) ready_.push_back(one);
+}
+
+std::shared_ptr<const undefined_buffers> pipeline_call::undefined() const noexcept {
+  return undefined_ranges(what_, self_, world_size_, where_);
+}
+
+void pipeline_call::lost(error why) noexcept {
+  if (claim_ && !answered() && keep(completed(why))) return;
+  fail(std::move(why));
+  claim_.settle();
+}
+
+void pipeline_call::settle_claim(const completion& result) noexcept {
+  if (!answered() && claim_.is_kept_when_done() && keep(result)) return;
+  claim_.settle();
+}
+
+bool pipeline_call::keep(outcome result) noexcept {
+  try {
+    // A copy, since the device may still read what this one holds (BUF-1).
+    kept_part mine{.self = self_,
+                   .name = name(),
+                   .what = what_,
+                   .from = from_,
+                   .queued = queued_at(),
+                   .deadline = deadline(),
+                   .result = std::move(result)};
+    mine.reply = take_reply();
+    claim_.keep(std::move(mine));
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 bool pipeline_call::inputs_ready() const {

@@ -1,9 +1,11 @@
 /// A request that a pipeline has accepted.
 #pragma once
 
+#include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/retry_claim.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/completion/in_flight.hpp>
 
@@ -37,7 +39,7 @@ private:
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, answer reply, operation what, request_origin from,
-                progress_record& progress);
+                progress_record& progress, const communicator& peers);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
   /// What its launch waits for on the device.
@@ -55,7 +57,10 @@ public:
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
 
   /// Before it is shared: where it stands turns out late, by the order.
-  void stands_at(request_origin from) noexcept { sketch_ = operation_sketch{what_, from}; }
+  void stands_at(request_origin from) noexcept {
+    from_ = from;
+    sketch_ = operation_sketch{what_, from};
+  }
   /// Before it is shared: \p who is to hear of its launch.
   void tell(std::shared_ptr<launch_listener> who) noexcept { listener_ = std::move(who); }
   /// Who is; most have nobody.
@@ -63,13 +68,25 @@ public:
   /// Before it is shared: it is launched with \p other, which leaves the track later, and so waits for the same.
   void wait_also_for(const pipeline_call& other);
 
+  /// Before it is shared: a fault does not answer it, but puts it aside by \p claim.
+  void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
+
   [[nodiscard]] bool inputs_ready() const override;
   void started() noexcept override { progress_.running.set(sketch_); }
-  void succeeded() noexcept override { progress_.finished.set(sketch_); }
+  void succeeded(const completion& result) noexcept override {
+    progress_.finished.set(sketch_);
+    if (claim_) settle_claim(result);
+  }
+  void failed() noexcept override { claim_.settle(); }
+  [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
+  void lost(error why) noexcept override;
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
   void launch(rank_pipeline& by) noexcept override;
+  void settle_claim(const completion& result) noexcept;
+  /// Hands it to the claim, to be answered with \p result in the end. Returns whether there was memory for that.
+  [[nodiscard]] bool keep(outcome result) noexcept;
 
   operation what_;
   std::vector<const event*> ready_;  ///< Held by what_, and by those that it is launched with.
@@ -81,6 +98,11 @@ private:
   operation_sketch sketch_;
   std::shared_ptr<launch_listener> listener_;
   progress_record& progress_; ///< Held by the track, which alone says that it has succeeded.
+  request_origin from_;
+  rank self_;
+  int world_size_;
+  device_id where_;
+  retry_claim claim_; ///< Of most none.
 };
 
 } // namespace troupe

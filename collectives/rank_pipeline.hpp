@@ -41,6 +41,8 @@ struct submission {
   answer reply{};
   /// For reports alone; none: the lane of those who name none, counted here.
   std::optional<request_origin> from{};
+  /// When it was accepted, where that was in an earlier epoch.
+  std::optional<time_point> queued{};
 };
 
 /// What pipelines of one process share.

@@ -61,8 +61,8 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   auto listener = one.reply.listener();
   auto prepared = std::allocate_shared<pipeline_call>(recycling_allocator<pipeline_call>{}, one.name, epoch_,
                                                       later(now, one.deadline), std::move(one.reply),
-                                                      std::move(one.what), from, *progress_);
-  prepared->accepted_at(now);
+                                                      std::move(one.what), from, *progress_, *peers_);
+  prepared->accepted_at(one.queued.value_or(now));
   prepared->tell(std::move(listener));
   return prepared;
 }

@@ -30,6 +30,10 @@ enum class ordering : std::uint8_t {
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] ordering parse_ordering(std::string_view name);
 
+/// Marks what is asked as rank_request::retry_safe and world_request::retry_safe do: the first argument of ask().
+struct retry_safe_mark {};
+inline constexpr retry_safe_mark retry_safe{};
+
 /// One rank's request (SPMD): each rank's client asks its own rank.
 struct rank_request {
   operation what;
@@ -42,6 +46,13 @@ struct rank_request {
   std::optional<std::uint64_t> position{};
   /// What it is charged to: see world::credit(). None: what all clients share.
   troupe::credit credit{};
+  /// The client promises that it may be run again: it is out of place, what it reads has its values when it is asked
+  /// (or from the ready events on) and keeps them until the reply, and nobody uses what it writes before that. Where
+  /// every participant of the operation says so, none has been answered, and a fault is followed by a new epoch, it is
+  /// not answered with the fault but run again there, before what its lane is asked for in that epoch; its deadline
+  /// counts on. (docs/recovery.md) Only under ordering::agreed. Errors: invalid_argument (in place, or in two steps),
+  /// unsupported (a replay; ordering::caller; ranks in other processes).
+  bool retry_safe = false;
 };
 
 /// One request for all ranks of a world that live in this process: parts[i] is rank i's. The world orders it (ORD-1)
@@ -51,6 +62,9 @@ struct world_request {
   troupe::epoch epoch;
   nanoseconds deadline = world_default_deadline;
   troupe::credit credit{}; ///< As rank_request's.
+  /// As rank_request's, but that it stands in no lane: what is asked of the world in the new epoch does not wait for
+  /// it.
+  bool retry_safe = false;
 };
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include <troupe/collectives/plans/captured_plan.hpp>
 #include <troupe/collectives/validation.hpp>
 #include <troupe/collectives/value_check.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,7 +33,7 @@ objection check_life(const buffer& memory, std::string_view role, const device& 
 }
 
 bool is_elsewhere(const buffer& memory, const device& where) {
-  return memory && !memory.on_host() && memory.where()->id() != where.id();
+  return memory && !memory.on_host() && memory.where()->id() != where.id() && !is_planted(planted_bug::foreign_memory);
 }
 
 objection check_residence(const buffer& memory, std::string_view role, const device& where) {

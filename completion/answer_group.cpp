@@ -4,8 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -38,6 +40,8 @@ public:
 private:
   void take(error&& failure) {
     may_have_run_ = may_have_run_ || failure.effect == effect::unknown_outcome;
+    if (failure.undefined) undefined_.push_back(failure.undefined);
+    is_unlisted_ = is_unlisted_ || (failure.effect == effect::unknown_outcome && !failure.undefined);
     if (!failure_) failure_ = std::move(failure);
   }
 
@@ -59,7 +63,21 @@ private:
       return *latest_;
     }
     failure_->ticket = ticket_;
+    // Empty where what may have run is done, and the others certainly did not run.
+    if (may_have_run_ && (!undefined_.empty() || !is_unlisted_)) failure_->undefined = all_undefined();
     return may_have_run_ ? with_unknown_outcome(std::move(*failure_)) : std::move(*failure_);
+  }
+
+  /// Of all parts, in the order of ranks. Null where there is no memory for it.
+  [[nodiscard]] std::shared_ptr<const undefined_buffers> all_undefined() const noexcept {
+    try {
+      auto all = std::make_shared<undefined_buffers>();
+      for (const auto& one : undefined_) all->insert(all->end(), one->begin(), one->end());
+      std::ranges::stable_sort(*all, {}, &undefined_buffer::rank);
+      return all;
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
 
   answer whole_;
@@ -68,6 +86,8 @@ private:
   std::size_t missing_;
   bool may_have_run_ = false;
   std::optional<error> failure_;
+  std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Of parts whose outcome is unknown.
+  bool is_unlisted_ = false;                                        ///< Some such part has no list.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };

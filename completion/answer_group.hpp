@@ -14,7 +14,8 @@ using divided_answer = std::vector<answer, recycling_allocator<answer>>;
 
 /// Divides \p whole into \p part_count > 0 answers. When the last of them has been delivered, \p whole gets the first
 /// error in time if there was one, else a completion that carries \p name, the earliest `queued`, and the latest
-/// `launched` and `done`. If any part may have run, an error says so for the whole.
+/// `launched` and `done`. If any part may have run, an error says so for the whole, and lists what is undefined of the
+/// parts whose outcome is unknown; parts that were done have their results.
 [[nodiscard]] divided_answer divide_answer(answer whole, ticket name, std::size_t part_count);
 
 } // namespace troupe

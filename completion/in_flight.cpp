@@ -29,15 +29,24 @@ bool in_flight::withdraw() noexcept {
 }
 
 void in_flight::succeed(time_point now) noexcept {
-  succeeded();
   times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
-  reply_.deliver(completion{ticket_, epoch_, times_, place_.launch});
+  const completion result{ticket_, epoch_, times_, place_.launch};
+  succeeded(result);
+  reply_.deliver(result);
 }
 
 void in_flight::fail(error why) noexcept {
+  if (answered()) return;
+  reply_.deliver(completed(std::move(why)));
+  failed();
+}
+
+error in_flight::completed(error why) const noexcept {
   why.ticket = ticket_;
   why.epoch = epoch_;
-  reply_.deliver(std::move(why));
+  if (ran_before_) why.effect = effect::unknown_outcome;
+  if (why.effect == effect::unknown_outcome) why.undefined = undefined();
+  return why;
 }
 
 } // namespace troupe

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace troupe {
 
@@ -40,8 +42,15 @@ public:
   [[nodiscard]] virtual bool inputs_ready() const = 0;
   /// Called on the poller when it has been seen to run: most are over before anybody looks.
   virtual void started() noexcept {}
-  /// Called on the poller before the reply, also where a deadline has been answered already.
-  virtual void succeeded() noexcept {}
+  /// Called on the poller with what is to be the reply and before it, also where a deadline has been answered already.
+  virtual void succeeded(const completion& /*result*/) noexcept {}
+  /// Called when it has been answered with an error, and has not been before.
+  virtual void failed() noexcept {}
+  /// What it may have written, where nobody knows whether it has; null: not known. Asked for where it fails so alone.
+  [[nodiscard]] virtual std::shared_ptr<const undefined_buffers> undefined() const noexcept { return nullptr; }
+  /// Its stream or communicator has failed before its outcome, and \p why says whether it may have run. That is its
+  /// answer, where nobody has a better use for it.
+  virtual void lost(error why) noexcept { fail(std::move(why)); }
 
   // Launcher ---------------------------------------------------------------------------------------------------------
   /// Takes it for launching. False when it was withdrawn.
@@ -63,9 +72,18 @@ public:
   [[nodiscard]] bool answered() const noexcept { return !reply_.pending(); }
   void succeed(time_point now) noexcept;
   void fail(error why) noexcept;
+  /// \p why as its answer has it.
+  [[nodiscard]] error completed(error why) const noexcept;
 
   // Before it is shared ----------------------------------------------------------------------------------------------
   void accepted_at(time_point now) noexcept { times_.queued = now; }
+  /// It has been asked for anew, and may have run before: no error says any more that it certainly has not.
+  void may_have_run_before() noexcept { ran_before_ = true; }
+
+protected:
+  [[nodiscard]] time_point queued_at() const noexcept { return times_.queued; }
+  /// For whoever answers in its place: it has been answered then, as far as it knows.
+  [[nodiscard]] answer take_reply() noexcept { return std::move(reply_); }
 
 private:
   ticket ticket_;
@@ -76,6 +94,7 @@ private:
   time_point launch_began_{};
   launch_place place_{};
   error refusal_;
+  bool ran_before_ = false;
   std::atomic<stage> stage_{stage::queued};
 };
 

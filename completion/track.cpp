@@ -60,7 +60,7 @@ bool track::settle_head(time_point now) {
   in_flight& head = *pending_.front();
   switch (head.at()) {
     case in_flight::stage::refused:
-      head.fail(head.refusal());
+      head.lost(head.refusal());
       if (head.refusal().effect == effect::rejected) break; // nothing has touched them
       // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
       quarantine_.push_back(std::move(pending_.front()));
@@ -113,15 +113,15 @@ void track::fail_pending() {
       }
       error certain = why;
       certain.effect = effect::rejected;
-      one->fail(std::move(certain));
+      one->lost(std::move(certain));
       one = nullptr;
       forget(1);
       continue;
     }
     if (one->at() == in_flight::stage::refused)
-      one->fail(one->refusal());
+      one->lost(one->refusal());
     else
-      one->fail(is_planted(planted_bug::false_rejection) ? why : with_unknown_outcome(why));
+      one->lost(is_planted(planted_bug::false_rejection) ? why : with_unknown_outcome(why));
     if (is_planted(planted_bug::early_release)) {
       one = nullptr;
       forget(1);
@@ -145,7 +145,7 @@ void track::check_deadlines(time_point now) {
                     .text = "no outcome before the request's deadline; it stays in its place in the stream",
                     .rank = self_};
     one->fail(why);
-    if (hooks_.on_late && !std::exchange(late_told_, true)) hooks_.on_late(why);
+    if (hooks_.on_late && !std::exchange(late_told_, true)) hooks_.on_late(one->completed(why));
   }
 }
 

@@ -47,6 +47,7 @@ std::string to_string(const error& failure) {
   if (failure.epoch) line += " (epoch " + to_string(*failure.epoch) + ")";
   if (failure.effect == effect::unknown_outcome)
     line += "; the work may have run: the contents of its output buffers are undefined";
+  if (failure.undefined && !failure.undefined->empty()) line += ": " + describe(*failure.undefined);
   return line;
 }
 

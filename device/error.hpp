@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/device/identity.hpp>
+#include <troupe/device/undefined_buffer.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -64,6 +65,10 @@ struct error {
   std::optional<std::size_t> part{}; ///< Of a group: the part at fault.
   /// Where peers of an operation did not come, or took it back because of that: who is missing.
   std::shared_ptr<const absence_report> absence{};
+  /// With unknown outcome: what the request may have written, in all its parts whose outcome is unknown. Null where
+  /// that is not known, since the request was lost before it came to a rank (an actor that ended with it in its
+  /// mailbox).
+  std::shared_ptr<const undefined_buffers> undefined{};
 
   /// True when this is a failure.
   [[nodiscard]] explicit operator bool() const noexcept { return code != errc::none; }

@@ -4,10 +4,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -51,6 +55,25 @@ json seconds_until(time_point taken, const std::optional<time_point>& since) {
   return std::chrono::duration<double>(taken - *since).count();
 }
 
+/// Of thousands of ranks' not all: a report is to be read.
+constexpr std::size_t most_ranges = 64;
+
+json of(const std::shared_ptr<const undefined_buffers>& all) {
+  if (!all) return nullptr;
+  json ranges = json::array();
+  for (std::size_t i = 0; i < std::min(all->size(), most_ranges); ++i) {
+    const undefined_buffer& one = (*all)[i];
+    std::array<char, 24> at{};
+    std::snprintf(at.data(), at.size(), "0x%jx",
+                  static_cast<std::uintmax_t>(reinterpret_cast<std::uintptr_t>(one.address)));
+    ranges.push_back({{"rank", one.rank.value()},
+                      {"device", number_or_null(one.device)},
+                      {"address", at.data()},
+                      {"bytes", one.size_bytes}});
+  }
+  return {{"count", all->size()}, {"ranges", ranges}};
+}
+
 json of(const error& why) {
   if (!why) return nullptr;
   json made{{"code", to_string(why.code)},
@@ -59,7 +82,8 @@ json of(const error& why) {
             {"call", nullptr},
             {"rank", number_or_null(why.rank)},
             {"ticket", number_or_null(why.ticket)},
-            {"epoch", number_or_null(why.epoch)}};
+            {"epoch", number_or_null(why.epoch)},
+            {"undefined", of(why.undefined)}};
   if (!why.call.empty()) made["call"] = {{"name", why.call}, {"code", why.native_code}, {"text", why.native_text}};
   return made;
 }

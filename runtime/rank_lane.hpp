@@ -30,6 +30,9 @@ public:
   /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
   /// not ask, busy where too many wait for them, mismatch where they ask for something else.
   [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline);
+  /// The same, marked: may be run again after a fault instead of being answered with it. See rank_request::retry_safe.
+  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, operation what,
+                                            nanoseconds deadline = world_default_deadline);
   /// The same in two steps: see world::ask_overlapped().
   [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline);
   /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
@@ -44,7 +47,7 @@ public:
 private:
   void leave() noexcept;
   [[nodiscard]] const collective_handle& actor() const;
-  void post(operation what, nanoseconds deadline, std::shared_ptr<answer> reply);
+  void post(operation what, nanoseconds deadline, bool is_retry_safe, std::shared_ptr<answer> reply);
 
   world world_;
   rank whom_;

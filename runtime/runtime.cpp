@@ -254,6 +254,7 @@ world runtime::form_world(const world_options& options) {
     require_rung(plan.recovery, *shared->able);
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
+  shared->retries = plan.retries = make_retry_shelf(plan);
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
   shared->pending = plan.pending;

@@ -175,6 +175,22 @@ std::future<completion> world::post(std::size_t place, rank_request asked) {
   return std::move(future);
 }
 
+std::future<completion> world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline) {
+  world_request asked{std::move(parts), epoch(), deadline};
+  asked.retry_safe = true;
+  return ask(std::move(asked));
+}
+
+std::future<completion> world::ask(retry_safe_mark, rank whom, operation what, nanoseconds deadline) {
+  rank_request asked{std::move(what), epoch(), deadline};
+  asked.retry_safe = true;
+  return ask(whom, std::move(asked));
+}
+
+retry_counts world::retries() const {
+  return core_->retries ? core_->retries->counts() : retry_counts{};
+}
+
 std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count) {
   auto [first, enqueued_future] = make_value_answer<enqueued>();
   auto [second, outcome_future] = make_future_answer();
@@ -252,6 +268,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     auto shared = std::make_shared<core>();
     shared->board = std::move(one.board);
     shared->pending = std::move(one.pending);
+    shared->retries = std::move(one.retries);
     shared->actor = std::move(one.world);
     shared->ranks = std::move(one.ranks);
     for (const rank self : one.local_ranks) {

@@ -86,6 +86,13 @@ public:
   /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
+  /// The same, marked: may be run again after a fault instead of being answered with it. See rank_request::retry_safe.
+  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, std::vector<operation> parts,
+                                            nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, rank whom, operation what,
+                                            nanoseconds deadline = world_default_deadline);
+  /// What has become of requests so marked, by now.
+  [[nodiscard]] retry_counts retries() const;
 
   /// The same in two steps, for kernels of your own that follow without the CPU: first when the request is in the GPUs'
   /// queues, with an event behind it on each, then its outcome. (docs/overlap.md) Errors: both futures throw.

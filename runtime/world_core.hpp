@@ -47,6 +47,7 @@ public:
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
   std::shared_ptr<const pending_work> pending;
+  std::shared_ptr<const retry_shelf> retries; ///< None where nothing is run again.
 };
 
 } // namespace troupe

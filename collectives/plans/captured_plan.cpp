@@ -64,6 +64,25 @@ std::shared_ptr<const void> captured_plan::hold() const {
   return content_;
 }
 
+std::vector<buffer> captured_plan::written_on(device_id where) const {
+  std::shared_ptr<const held_content> held;
+  {
+    const std::lock_guard lock{guard_};
+    held = content_;
+  }
+  std::vector<buffer> all;
+  if (!held) return all;
+  const auto note = [&](const buffer& one) {
+    if (one && (one.on_host() || one.where()->id() == where)) all.push_back(one);
+  };
+  for (const operation& one : held->all.operations)
+    visit_operands(one, [&](const operand& each, std::string_view role) {
+      if (role == "recv" || role == "destination") note(each.memory);
+    });
+  for (const buffer& one : held->all.kept) note(one);
+  return all;
+}
+
 void captured_plan::begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks) {
   const std::lock_guard lock{guard_};
   stamp_ = at;

@@ -62,6 +62,9 @@ public:
   [[nodiscard]] error objection_to_replay(const world_stamp& at) const;
   /// What a replay of it must hold until its outcome.
   [[nodiscard]] std::shared_ptr<const void> hold() const;
+  /// Memory on \p where, and in the host, that a launch of it may write: results of its requests, and what it was told
+  /// to keep, since that is what the client's kernels work on.
+  [[nodiscard]] std::vector<buffer> written_on(device_id where) const;
 
   // For captures: first begin(), then succeed() or fail() ------------------------------------------------------------
   /// It is captured for \p at on \p ranks from now on, in place of what there was.

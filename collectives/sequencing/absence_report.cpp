@@ -56,6 +56,9 @@ std::string describe(const absence_report& report) {
     if (one.participates && one.asked) asked.push_back(one.rank);
   const std::vector<rank> missing = report.missing();
   std::string text = report.what + " in lane " + report.lane.name() + " has waited " + describe(report.waited);
+  if (missing.empty() && report.held)
+    return text + ": all who take part have asked, but requests from before a fault go first in the lane, and wait for "
+                  "the failed communicators to end";
   if (missing.empty())
     return text + ": all who take part have asked, but it stands behind other requests of " + name_ranks(asked) +
            " in the lane: let ranks that ask in different orders use different lanes, or one group";

@@ -42,6 +42,7 @@ struct absence_report {
   std::string what{}; ///< The operation that waits.
   troupe::lane lane{};
   nanoseconds waited{0};
+  bool held = false;             ///< What a fault took in the lane, and is run again, goes first.
   std::vector<standing> ranks{}; ///< All of the world, in order.
 
   [[nodiscard]] std::vector<troupe::rank> missing() const;

@@ -1,5 +1,6 @@
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/completion/answer_group.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <span>
@@ -11,12 +12,14 @@ namespace troupe {
 /// One rank's request: first a turn, then what the sequencer keeps, until its pipeline is given the call.
 class arbiter::joining final : public sequenced, public turns::turn {
 public:
-  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call)
-    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)} {}
+  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call,
+          bool is_retry_safe)
+    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)}, retry_safe_{is_retry_safe} {}
 
   [[nodiscard]] const operation& what() const noexcept override { return call_->what(); }
   [[nodiscard]] ordered_world& world() const noexcept { return *world_; }
   [[nodiscard]] std::shared_ptr<pipeline_call>& call() noexcept { return call_; }
+  [[nodiscard]] bool is_retry_safe() const noexcept { return retry_safe_; }
 
   void take(std::unique_ptr<turn> self) noexcept override {
     static_cast<void>(self.release());
@@ -29,22 +32,27 @@ public:
 private:
   std::shared_ptr<ordered_world> world_;
   std::shared_ptr<pipeline_call> call_;
+  bool retry_safe_;
 };
 
 /// An operation of all ranks, which waits for nobody.
 class arbiter::whole final : public turns::turn {
 public:
-  whole(std::shared_ptr<ordered_world> world, released_operation parts)
-    : world_{std::move(world)}, parts_{std::move(parts)} {}
+  whole(std::shared_ptr<ordered_world> world, released_operation parts, bool is_retry_safe)
+    : world_{std::move(world)}, parts_{std::move(parts)}, retry_safe_{is_retry_safe} {}
 
   void take(std::unique_ptr<turn>) noexcept override {
-    if (!world_->closed_) return world_->push(std::move(parts_));
+    if (!world_->closed_) {
+      if (retry_safe_ && world_->retries_) world_->retries_->enroll(*world_, std::nullopt, parts_);
+      return world_->push(std::move(parts_));
+    }
     for (const released_part& one : parts_) one.call->fail(world_->closed_);
   }
 
 private:
   std::shared_ptr<ordered_world> world_;
   released_operation parts_;
+  bool retry_safe_;
 };
 
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
@@ -57,8 +65,10 @@ arbiter::~arbiter() = default;
 
 std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
-                    std::function<void(std::shared_ptr<const absence_report>)> on_straggling) {
-  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling));
+                    std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
+                    std::shared_ptr<retry_shelf> retries) {
+  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling),
+                                              std::move(retries));
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
       if (!waits->load()) return;
@@ -67,8 +77,28 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
   turns_.run([this, made] {
     made->number_ = order_.open_world(made->size());
     worlds_.emplace(made->number_, made);
+    if (made->retries_) made->retries_->continue_in(made);
   });
   return made;
+}
+
+std::shared_ptr<retry_shelf> arbiter::open_shelf() {
+  auto made = std::make_shared<retry_shelf>(shared_from_this());
+  turns_.run([this, made] {
+    std::erase_if(shelves_, [](const auto& one) { return one.expired(); });
+    shelves_.push_back(made);
+  });
+  return made;
+}
+
+void arbiter::count_shelves() {
+  put_aside_ = 0;
+  retry_due_ = time_point::max();
+  for (const auto& weak : shelves_)
+    if (const auto one = weak.lock()) {
+      put_aside_ += one->waiting();
+      retry_due_ = std::min(retry_due_, one->next_due());
+    }
 }
 
 bool arbiter::poll(time_point now) {
@@ -77,6 +107,11 @@ bool arbiter::poll(time_point now) {
     order_.expire(now, effects_);
     settle();
     for (const auto& [number, one] : worlds_) one->queue_.expire(now);
+    if (now >= retry_due_) {
+      count_shelves(); // some may have gone
+      for (const auto& weak : std::vector{shelves_})
+        if (const auto one = weak.lock()) one->expire(now);
+    }
     expiring_.store(false, std::memory_order_release);
   });
   return true;
@@ -116,11 +151,15 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
   }
   released_operation parts;
   parts.reserve(together.size());
+  std::size_t marked = 0;
   for (std::size_t i = 0; i < together.size(); ++i) {
     joining& one = part(i);
     one.call()->stands_at({one.terms().lane, *one.terms().position});
     parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
+    marked += one.is_retry_safe() ? 1 : 0;
   }
+  const bool all_marked = marked == parts.size() || (is_planted(planted_bug::unmarked_retry) && marked > 0);
+  if (all_marked && world.retries_) world.retries_->enroll(world, part(0).terms().lane, parts);
   world.push(std::move(parts));
 }
 
@@ -156,8 +195,8 @@ void arbiter::end_round() {
     }
     released_to_.clear();
   }
-  std::size_t waiting = order_.waiting();
-  time_point due = order_.next_due();
+  std::size_t waiting = order_.waiting() + put_aside_;
+  time_point due = std::min(order_.next_due(), retry_due_);
   for (const auto& [number, one] : worlds_) {
     waiting += one->queue_.size();
     due = std::min(due, one->queue_.next_due());
@@ -171,10 +210,12 @@ void arbiter::end_round() {
 }
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
-                             std::function<void(std::shared_ptr<const absence_report>)> on_straggling)
+                             std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
+                             std::shared_ptr<retry_shelf> retries)
   : above_{std::move(above)},
     ranks_{std::move(ranks)},
     on_straggling_{std::move(on_straggling)},
+    retries_{std::move(retries)},
     queue_{ranks_, above_->fused_} {}
 
 void ordered_world::push(released_operation one) {
@@ -196,10 +237,11 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .reply = std::move(asked.reply),
                                          .from = request_origin{asked.where}},
                                         now);
-  above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call)));
+  above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
 }
 
-void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply) {
+void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
+                            bool is_retry_safe) {
   const time_point now = above_->time_->now();
   auto answers = divide_answer(std::move(reply), name, parts.size());
   released_operation all;
@@ -212,7 +254,7 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
                                                .reply = std::move(answers[i]),
                                                .from = request_origin{.position = name.value()}},
                                               now)});
-  above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all)));
+  above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all), is_retry_safe));
 }
 
 void ordered_world::cancel(rank self, lane where, std::uint64_t position) {
@@ -262,6 +304,7 @@ std::shared_ptr<latch> ordered_world::close(error why) {
     world->queue_.flush_all();
     above.worlds_.erase(world->number_);
     world->registered_.clear();
+    if (world->retries_) world->retries_->leave(*world);
     closed->open();
   });
   return closed;

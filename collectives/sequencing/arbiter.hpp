@@ -4,6 +4,7 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
 #include <troupe/collectives/sequencing/release_queue.hpp>
+#include <troupe/collectives/sequencing/retry_shelf.hpp>
 #include <troupe/collectives/sequencing/sequencer.hpp>
 #include <troupe/collectives/sequencing/turns.hpp>
 #include <troupe/completion/latch.hpp>
@@ -31,6 +32,7 @@ struct lane_request {
   lane where{};
   std::uint64_t client = 0;
   std::optional<std::uint64_t> position{};
+  bool retry_safe = false; ///< See rank_request.
 };
 
 /// Two worlds on the same GPUs must reach every one of them in the same order: if one GPU is given A before B and the
@@ -46,10 +48,14 @@ public:
   ~arbiter() override;
 
   /// A way in for a world whose ranks all live in this process; \p ranks are their pipelines, in rank order.
-  /// \p on_straggling hears of operations whose peers are late; it must neither block nor throw.
+  /// \p on_straggling hears of operations whose peers are late; it must neither block nor throw. What \p retries has
+  /// put aside comes first in it; none: marks of retry_safe are not looked at.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
-             std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {});
+             std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
+             std::shared_ptr<retry_shelf> retries = {});
+  /// For the epochs of one world, which ends it.
+  [[nodiscard]] std::shared_ptr<retry_shelf> open_shelf();
 
   bool poll(time_point now) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
@@ -58,6 +64,7 @@ public:
 
 private:
   friend class ordered_world;
+  friend class retry_shelf;
   class joining;
   class whole;
 
@@ -66,6 +73,8 @@ private:
   void refuse(sequencing_effects::refusal& one);
   void complete(absence_report& report, const ordered_world& world) const;
   void end_round();
+  /// One of them has changed.
+  void count_shelves();
   /// A launcher has become free.
   void continue_with(ordered_world& world);
 
@@ -81,6 +90,9 @@ private:
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< In this round.
+  std::vector<std::weak_ptr<retry_shelf>> shelves_;
+  std::size_t put_aside_ = 0;                ///< On all shelves.
+  time_point retry_due_ = time_point::max(); ///< Of all shelves.
 
   turns turns_; ///< Last: what it runs uses all of the above.
 };
@@ -90,12 +102,14 @@ class ordered_world : public std::enable_shared_from_this<ordered_world> {
 public:
   /// Made by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
-                std::function<void(std::shared_ptr<const absence_report>)> on_straggling);
+                std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
+                std::shared_ptr<retry_shelf> retries);
 
   /// One rank's part of an operation: released when its peers have asked for theirs.
   void ask(rank self, lane_request asked);
   /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
-  void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply);
+  void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
+               bool is_retry_safe = false);
 
   /// Takes back what has not been released; nothing else happens where there is no such request.
   void cancel(rank self, lane where, std::uint64_t position);
@@ -119,12 +133,14 @@ public:
 
 private:
   friend class arbiter;
+  friend class retry_shelf;
   void push(released_operation one);
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
 
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
+  std::shared_ptr<retry_shelf> retries_; ///< None: nothing is run again.
 
   // Touched in turns alone.
   std::uint32_t number_ = 0;

@@ -70,6 +70,7 @@ public:
   std::vector<lane_queue> queues; ///< By rank.
   route_table routes;
   time_point due = time_point::max(); ///< Nothing here is due before.
+  bool held = false;                  ///< Nothing is released for now.
 
   /// The meeting of this number, which may be the first that nobody has come to; then it is made.
   [[nodiscard]] meeting& meeting_at(std::uint64_t index, node_pool<meeting>& pool) {

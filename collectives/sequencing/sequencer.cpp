@@ -63,6 +63,14 @@ void sequencer::withdraw(std::uint32_t world, rank self, std::uint64_t client, c
   state_->withdraw(world, self, client, why, effects);
 }
 
+void sequencer::hold(std::uint32_t world, lane where) {
+  state_->hold(world, where);
+}
+
+void sequencer::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
+  state_->resume(world, where, effects);
+}
+
 void sequencer::expire(time_point now, sequencing_effects& effects) {
   state_->expire(now, effects);
 }

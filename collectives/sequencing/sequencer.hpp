@@ -69,6 +69,10 @@ public:
   /// lanes are then free for another client, at the next position.
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
+  /// What waits in \p where, and what comes, stays there until resume(): something that is not asked for goes first.
+  void hold(std::uint32_t world, lane where);
+  void resume(std::uint32_t world, lane where, sequencing_effects& effects);
+
   /// Refuses what has waited past its deadline, with a report of who is missing, and withdraws it as cancel() does.
   void expire(time_point now, sequencing_effects& effects);
   /// Before this there is nothing for expire() to do; time_point::max() when nothing waits.

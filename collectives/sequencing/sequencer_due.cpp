@@ -86,6 +86,7 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
   made->what = describe(slot.one->what());
   made->lane = at.name;
   made->waited = now - slot.one->terms().asked;
+  made->held = at.held;
   for (int r = 0; r < there.size; ++r) {
     absence_report::standing one{.rank = rank{r}};
     const mark& last = there.last[static_cast<std::size_t>(r)];

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace troupe {
 
@@ -53,9 +54,30 @@ bool sequencer::state::is_in_front(exchange& root) const {
   }
 }
 
+void sequencer::state::hold(std::uint32_t world, lane where) {
+  if (world_table* const there = find_world(world); there != nullptr && !there->closed)
+    lane_of(*there, where).held = true;
+}
+
+void sequencer::state::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
+  lane_table* const at = find_lane(world, rank{0}, where);
+  if (at == nullptr || !std::exchange(at->held, false)) return;
+  // What was noted while it was held may have gone meanwhile, so it is looked for anew.
+  for (std::size_t self = 0; self < at->queues.size(); ++self) {
+    if (at->queues[self].empty()) continue;
+    gathering* const first = at->queues[self].front().where;
+    if (first != nullptr && first->kind == gathering::form::exchange)
+      try_exchange(static_cast<exchange*>(first)->root());
+    else if (first == nullptr || first->heads == at->queues.size())
+      ready_.push_back({at, static_cast<int>(self), first});
+  }
+  settle(effects);
+}
+
 void sequencer::state::settle(sequencing_effects& effects) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     const candidate next = ready_[i];
+    if (next.at->held) continue;
     if (next.what == nullptr) {
       lane_queue& queue = next.at->queues[static_cast<std::size_t>(next.self)];
       // What was noted may have been withdrawn, and something else be there.

@@ -22,6 +22,10 @@ public:
   bool cancel(std::uint32_t world, rank self, lane where, std::uint64_t position, sequencing_effects& effects);
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
+  // sequencer_release.cpp
+  void hold(std::uint32_t world, lane where);
+  void resume(std::uint32_t world, lane where, sequencing_effects& effects);
+
   // sequencer_due.cpp
   void expire(time_point now, sequencing_effects& effects);
   [[nodiscard]] time_point next_due() const noexcept { return waiting_ > 0 ? due_ : time_point::max(); }

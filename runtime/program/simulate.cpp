@@ -79,6 +79,7 @@ struct summary {
   simulation::verdict found{};
   std::size_t requests = 0;
   std::map<fault_kind, std::size_t> faults{};
+  retry_counts retries{};
   std::map<std::uint64_t, simulation_result> failed{}; ///< By seed.
 };
 
@@ -94,6 +95,9 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
       if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
       all.found += result.found;
       all.requests += result.requests;
+      all.retries.put_aside += result.retries.put_aside;
+      all.retries.run_again += result.retries.run_again;
+      all.retries.given_up += result.retries.given_up;
       for (const auto& [kind, count] : result.faults) all.faults[kind] += count;
       if (!result.found.is_good()) all.failed.emplace(seed, std::move(result));
     }
@@ -136,6 +140,10 @@ int run(const simulate_options& options) {
               static_cast<unsigned long long>(seeds.last - seeds.first + 1), all.failed.size(), all.requests, faults,
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  std::printf("retry-safe: put aside %llu, run again %llu, given up %llu\n",
+              static_cast<unsigned long long>(all.retries.put_aside),
+              static_cast<unsigned long long>(all.retries.run_again),
+              static_cast<unsigned long long>(all.retries.given_up));
   std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu\n", all.found.lost, all.found.doubled, all.found.wrong,
               all.found.stuck);
   return all.found.is_good() ? 0 : 1;

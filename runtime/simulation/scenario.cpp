@@ -37,6 +37,13 @@ planned_request draw_request(dice& chance, const scenario& of, std::size_t numbe
   return one;
 }
 
+/// What was thought of later is drawn apart, so that everything else of a seed stays as it was.
+void draw_marks(dice chance, const scenario& of, planned_request& one) {
+  one.retry_safe = chance.one_in(2);
+  if (one.lane && one.retry_safe && chance.one_in(5)) one.unmarked = draw_rank(chance, of.ranks);
+  if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
+}
+
 planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
   planned_fault one{.number = number,
                     .kind = kinds[chance.below(kinds.size())],
@@ -134,6 +141,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   draw_recovery(made);
   const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
+  for (planned_request& one : made.requests) draw_marks(dice{mix(seed, 7, one.number)}, made, one);
   if (!kinds.empty())
     for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
       made.faults.push_back(draw_fault(chance, made, kinds, i));

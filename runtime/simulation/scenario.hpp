@@ -78,6 +78,9 @@ struct planned_request {
   std::optional<rank> silent{};      ///< From here on it does not ask in the lane, as long as the epoch lasts.
   std::optional<rank> disagreeing{}; ///< It asks for one element less.
   std::optional<rank> cancelling{};  ///< It takes its request back.
+  bool retry_safe = false;           ///< Marked so,
+  std::optional<rank> unmarked{};    ///< but not by this rank's client.
+  std::optional<rank> foreign{};     ///< Its memory is said to be another device's. Of requests to the world.
 };
 
 /// How long everything may take. Far shorter than in life, so that a run ends soon.

@@ -64,7 +64,7 @@ void simulated_cast::ask_world() {
     if (one.lane) continue;
     wait_until(began_ + one.at);
     const world_event latest = where_.latest();
-    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline};
+    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline, .retry_safe = one.retry_safe};
     const std::vector<rank> ranks = ranks_in(latest);
     memory_.ask_among(one.number, ranks);
     for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
@@ -87,7 +87,8 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
                      .epoch = meant_for,
                      .deadline = one.deadline,
-                     .lane = name_of(lane)},
+                     .lane = name_of(lane),
+                     .retry_safe = one.retry_safe && one.unmarked != self},
                     ledger_.expect(one, self, meant_for));
     if (one.cancelling != self) continue;
     silence(lane, self);

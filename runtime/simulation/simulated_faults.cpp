@@ -76,6 +76,7 @@ void simulated_faults::before_check(const fault_place& who) {
 void simulated_faults::before_abort(const fault_place& who) {
   delay(10ms);
   if (const planned_fault* const fault = take(who, {fault_kind::slow_abort})) fibers::current()->sleep(fault->span);
+  ledger_.spoil(who.formation, origin_of(who));
 }
 
 void simulated_faults::after_abort(const fault_place& who) {

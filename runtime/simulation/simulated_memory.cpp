@@ -9,6 +9,7 @@ namespace troupe::simulation {
 namespace {
 
 constexpr std::uint64_t mark = 0xEEEEEEEEEEEEEEEEU;
+constexpr std::uint64_t rubbish = 0xDDDDDDDDDDDDDDDDU;
 constexpr std::size_t element_bytes = sizeof(std::uint64_t);
 
 /// The mock's device memory is the host's.
@@ -145,8 +146,8 @@ std::uint64_t simulated_memory::expected(const planned_request& what, rank self,
 
 buffer simulated_memory::hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const {
   if (first == nullptr || count == 0) return {};
-  return buffer{std::make_shared<watched_block>(devices_[static_cast<std::size_t>(self.value())], first, count, hook_,
-                                                what.number, self)};
+  const auto home = static_cast<std::size_t>(self.value() + (what.foreign == self ? 1 : 0)) % devices_.size();
+  return buffer{std::make_shared<watched_block>(devices_[home], first, count, hook_, what.number, self)};
 }
 
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
@@ -207,6 +208,27 @@ std::optional<std::size_t> simulated_memory::request_of(const operation& part, r
         return std::nullopt;
       },
       part);
+}
+
+std::span<std::uint64_t> simulated_memory::results_of(const planned_request& what, rank self) const {
+  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  const std::size_t size = is_among(what, self) ? shape_of(what, self, party_of(what, self)).received : 0;
+  return elements(mine.received, mine.size.received).first(size);
+}
+
+bool simulated_memory::is_listed(const planned_request& what, rank self, const undefined_buffers& all) const {
+  for (auto& element : results_of(what, self))
+    if (std::ranges::none_of(all, [&](const undefined_buffer& one) {
+          const auto* const first = static_cast<const std::byte*>(one.address);
+          const auto* const at = reinterpret_cast<const std::byte*>(&element);
+          return at >= first && at < first + one.size_bytes; // whose it is, the address says
+        }))
+      return false;
+  return true;
+}
+
+void simulated_memory::spoil(const planned_request& what, rank self) const {
+  for (auto& element : results_of(what, self)) element = rubbish;
 }
 
 simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {

@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/operation.hpp>
 #include <troupe/device/memory_pool.hpp>
+#include <troupe/device/undefined_buffer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,12 @@ public:
   /// Whose memory \p part names, a group's first part; none: of a barrier.
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;
 
+  /// As work that hangs may do when it is aborted: \p self's result of \p what is something else from now on.
+  void spoil(const planned_request& what, rank self) const;
+
+  /// Whether all of \p self's result of \p what is in \p all.
+  [[nodiscard]] bool is_listed(const planned_request& what, rank self, const undefined_buffers& all) const;
+
   enum class finding : std::uint8_t { nothing, untouched, right, wrong };
   /// What lies where \p self's result of \p what goes; nothing where it has none, and where it is none of the ranks
   /// that are asked and nothing is written.
@@ -56,6 +64,8 @@ private:
     [[nodiscard]] std::size_t index_of(rank self) const;
   };
   [[nodiscard]] party party_of(const planned_request& what, rank self) const;
+  /// What \p self's part of it writes to.
+  [[nodiscard]] std::span<std::uint64_t> results_of(const planned_request& what, rank self) const;
   /// Of its part among \p all.
   [[nodiscard]] static shape shape_of(const planned_request& what, rank self, const party& all);
   /// Whoever is asked: what it needs at most.

@@ -80,6 +80,10 @@ public:
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
   }
+  [[nodiscard]] retry_counts retries() const {
+    const auto& shelf = conductor_->plan().retries;
+    return shelf ? shelf->counts() : retry_counts{};
+  }
 
 private:
   /// What actors have between them: first come, first served, each after a while.

@@ -26,6 +26,7 @@ simulation_result simulate(const scenario& what, bool with_trace) {
       simulated_cast cast{what, *machine, where, memory, ledger, *faults};
       play_out(what, cast, where, ledger, log);
       result.last_epoch = where.latest().epoch.value();
+      result.retries = where.retries();
     }
     if (threads.forbidden_waits() > 0)
       ledger.wrong("actors' turns waited " + std::to_string(threads.forbidden_waits()) + " times (BLK-1)");

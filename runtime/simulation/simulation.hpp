@@ -1,6 +1,7 @@
 /// Plays a scenario: the whole of a world in virtual time on one thread, from one seed (DET-1).
 #pragma once
 
+#include <troupe/collectives/sequencing/retry_counts.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
@@ -17,7 +18,8 @@ struct simulation_result {
   std::size_t requests = 0;            ///< Asked; of each rank, where ranks are asked.
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
-  std::string trace{}; ///< Where it was asked for.
+  retry_counts retries{}; ///< Of requests marked retry_safe.
+  std::string trace{};    ///< Where it was asked for.
 };
 
 /// The same scenario gives the same result, and the same trace byte for byte. Several threads may play at a time.

@@ -51,7 +51,9 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
   entry& one = entries_[index];
   if (log_.is_kept()) {
     const error* const failure = failure_of(result);
-    log_.note("answer " + name_of(one) + " " + (failure == nullptr ? "done" : to_string(*failure)));
+    error plain = failure == nullptr ? error{} : *failure;
+    plain.undefined = nullptr; // addresses come from the system, not from the seed
+    log_.note("answer " + name_of(one) + " " + (failure == nullptr ? "done" : to_string(plain)));
   }
   if (++one.answers > 1) return;
   --unanswered_;
@@ -72,6 +74,10 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
     if (asked.disagreeing && memory_.is_among(asked, *asked.disagreeing))
       wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
             ", about which the ranks disagree (ORD-2)");
+    if (asked.foreign && memory_.is_among(asked, *asked.foreign))
+      wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
+            ", whose memory is another device's (BUF-2)");
+    judge_relaunch(asked, formation, self);
   }
   auto& ranks = launches_[formation];
   ranks.resize(static_cast<std::size_t>(of_.ranks));
@@ -84,7 +90,44 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
   for (const auto& one : together) {
     if (!one) continue;
     formation_of_[{*one, self}] = formation;
-    if (hollow) hollow_.insert({*one, self});
+    if (hollow)
+      hollow_.insert({*one, self});
+    else
+      formations_of_[{*one, self}].insert(formation);
+  }
+}
+
+bool simulation_ledger::may_be_run_again(const planned_request& one) const {
+  return one.retry_safe && (!one.unmarked || !memory_.is_among(one, *one.unmarked));
+}
+
+void simulation_ledger::judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self) {
+  const auto before = formation_of_.find({asked.number, self});
+  const std::string what = "rank " + to_string(self) + " launched r" + std::to_string(asked.number) + " again";
+  if (before != formation_of_.end() && before->second < formation && !may_be_run_again(asked))
+    wrong(what + ", which not every participant said may be (EPO-1)");
+  for (int r = 0; r < of_.ranks; ++r) {
+    const auto others = formations_of_.find({asked.number, rank{r}});
+    if (others == formations_of_.end()) continue;
+    for (const std::uint64_t earlier : others->second)
+      if (earlier < formation && !aborted_.contains({earlier, rank{r}}))
+        wrong(what + " before what rank " + std::to_string(r) + " launched in epoch " + std::to_string(earlier + 1) +
+              " was aborted (BUF-1)");
+  }
+}
+
+void simulation_ledger::spoil(std::uint64_t formation, rank self) {
+  for (const auto& [whose, formations] : formations_of_) {
+    if (whose.second != self || !formations.contains(formation)) continue;
+    const bool is_done = std::ranges::any_of(entries_, [&](const entry& one) {
+      if (one.what->number != whose.first || (one.self && *one.self != self) || !one.first) return false;
+      const auto* const done = std::get_if<completion>(&*one.first);
+      return done != nullptr && done->epoch.value() == formation + 1;
+    });
+    // Work that was done writes no more, answered or not.
+    const bool has_result = *formations.rbegin() == formation &&
+                            memory_.look(*requests_.at(whose.first), self) == simulated_memory::finding::right;
+    if (!is_done && !has_result) memory_.spoil(*requests_.at(whose.first), self);
   }
 }
 
@@ -112,6 +155,7 @@ verdict simulation_ledger::judge() {
     if (one.first) judge_outcome(one);
   }
   judge_orders();
+  judge_lanes();
   return verdict_;
 }
 
@@ -122,7 +166,9 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (one.answered_at - one.at > patience) stuck(name_of(one) + " was answered long after its deadline");
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > patience - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
-  if (const auto* const done = std::get_if<completion>(&*one.first); done != nullptr && done->epoch != one.asked_in)
+  const auto* const done = std::get_if<completion>(&*one.first);
+  const bool is_later = done != nullptr && done->epoch > one.asked_in && may_be_run_again(*one.what);
+  if (done != nullptr && done->epoch != one.asked_in && !is_later)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and done in epoch " +
           to_string(done->epoch) + " (EPO-1)");
   if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
@@ -130,6 +176,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
     const rank self{r};
     if ((one.self && *one.self != self) || hollow_.contains({one.what->number, self})) continue;
     judge_memory(one, self);
+    judge_list(one, self);
     judge_place(one, self);
   }
 }
@@ -154,13 +201,31 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + "'s memory was written (ONE-2)");
 }
 
+void simulation_ledger::judge_list(const entry& one, rank self) {
+  const error* const failure = failure_of(*one.first);
+  if (failure == nullptr || failure->effect != effect::unknown_outcome) return;
+  if (!failure->undefined) {
+    // Whose actor has ended with the request, or before the reply, knows no more.
+    if (failure->code != errc::abandoned)
+      wrong(name_of(one) + " has an unknown outcome, and does not say of which memory (ONE-2)");
+    return;
+  }
+  // Of the world's request, parts that were done before the fault are not listed.
+  const auto found = memory_.look(*one.what, self);
+  if (found == simulated_memory::finding::nothing || found == simulated_memory::finding::right) return;
+  if (!one.self && found == simulated_memory::finding::untouched) return;
+  if (!memory_.is_listed(*one.what, self, *failure->undefined))
+    wrong(name_of(one) + " has an unknown outcome, and rank " + to_string(self) + "'s memory is not listed (ONE-2)");
+}
+
 void simulation_ledger::judge_place(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
   const auto launched_in = formation_of_.find({one.what->number, self});
   if (launched_in == formation_of_.end()) return;
   if (failure != nullptr && failure->effect == effect::rejected)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + " launched it (ONE-2)");
-  if (launched_in->second + 1 != one.asked_in.value())
+  const bool is_later = launched_in->second + 1 > one.asked_in.value() && may_be_run_again(*one.what);
+  if (launched_in->second + 1 != one.asked_in.value() && !is_later)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and launched in epoch " +
           std::to_string(launched_in->second + 1) + " (EPO-1)");
 }
@@ -177,6 +242,24 @@ void simulation_ledger::judge_orders() {
                 " launched different things at place " + std::to_string(i) + " of epoch " +
                 std::to_string(formation + 1) + " (ORD-1)");
           break;
+        }
+    }
+}
+
+void simulation_ledger::judge_lanes() {
+  std::map<std::size_t, std::size_t> places; // by request: those of a lane are asked in this order
+  for (std::size_t i = 0; i < of_.requests.size(); ++i) places[of_.requests[i].number] = i;
+  for (const auto& [formation, ranks] : launches_)
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      std::map<std::size_t, std::size_t> latest; // by lane
+      for (const batch& together : ranks[r])
+        for (const auto& one : together) {
+          if (!one || !requests_.at(*one)->lane) continue;
+          const auto [found, first] = latest.try_emplace(*requests_.at(*one)->lane, *one);
+          if (!first && places[*one] < places[found->second])
+            wrong("rank " + std::to_string(r) + " launched r" + std::to_string(*one) + " behind r" +
+                  std::to_string(found->second) + ", which is newer in the lane (ORD-1)");
+          found->second = *one;
         }
     }
 }

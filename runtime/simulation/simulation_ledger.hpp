@@ -42,6 +42,8 @@ public:
   /// \p self launches \p all together in its \p formation th communicator, or seems to: nothing is to be made of what
   /// it is told of \p hollow launches.
   void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
+  /// The abort of \p self's \p formation th communicator begins: what hangs there writes to its results.
+  void spoil(std::uint64_t formation, rank self);
   /// The abort of \p self's \p formation th communicator has returned.
   void aborted(std::uint64_t formation, rank self) { aborted_.insert({formation, self}); }
   /// Nobody holds \p self's memory of \p request any more.
@@ -83,8 +85,14 @@ private:
   /// Of a rank that had left.
   void judge_lost(const entry& one);
   void judge_memory(const entry& one, rank self);
+  void judge_list(const entry& one, rank self);
   void judge_place(const entry& one, rank self);
   void judge_orders();
+  void judge_lanes();
+  /// Whether all whom it was asked of marked it.
+  [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
+  /// \p asked has been launched before, in an earlier formation of \p self.
+  void judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self);
   [[nodiscard]] std::string name_of(const entry& one) const;
 
   const scenario& of_;
@@ -93,7 +101,9 @@ private:
   std::vector<entry> entries_;
   std::size_t unanswered_ = 0;
   std::map<std::uint64_t, std::vector<std::vector<batch>>> launches_;  ///< By formation, then by rank.
-  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< By request and rank.
+  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest, by request and rank.
+  /// By request and rank: the formations that it was launched in, but for hollow launches.
+  std::map<std::pair<std::size_t, rank>, std::set<std::uint64_t>> formations_of_;
   std::set<std::pair<std::size_t, rank>> hollow_;
   std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formations.
   std::map<std::size_t, const planned_request*> requests_;

@@ -86,11 +86,11 @@ world_handle actor_world::actor() const {
 }
 
 const collective_handle& actor_world::collective(rank whom) const {
-  return stage_->ranks_of_it->at(stage_->on.index_of(whom));
+  return stage_->ranks_of_it->at(place_of(whom, status()));
 }
 
-const std::vector<rank>& actor_world::local_ranks() const noexcept {
-  return stage_->on.ranks;
+std::vector<rank> actor_world::local_ranks() const {
+  return status().local_ranks;
 }
 
 world_event actor_world::status() const {
@@ -98,7 +98,7 @@ world_event actor_world::status() const {
 }
 
 buffer actor_world::allocate(rank where, std::size_t size_bytes) const {
-  return stage_->on.pools[stage_->on.index_of(where)]->allocate(size_bytes);
+  return stage_->on.pools[place_of(where, status())]->allocate(size_bytes);
 }
 
 void actor_world::settle() {

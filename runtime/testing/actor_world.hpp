@@ -54,7 +54,7 @@ public:
   /// For actors: the world, and one rank's collective actor, as of troupe::world.
   [[nodiscard]] world_handle actor() const;
   [[nodiscard]] const collective_handle& collective(rank whom) const;
-  [[nodiscard]] const std::vector<rank>& local_ranks() const noexcept;
+  [[nodiscard]] std::vector<rank> local_ranks() const;
   [[nodiscard]] world_event status() const;
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;

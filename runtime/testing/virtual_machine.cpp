@@ -1,3 +1,4 @@
+#include <troupe/runtime/configuration.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 
 #include <chrono>
@@ -17,7 +18,7 @@ virtual_options checked(int ranks, virtual_options options) {
   if (fibers::current() != nullptr)
     throw exception{errc::invalid_argument, "this thread has a virtual world already, or buffers of one: they must end "
                                             "before another begins"};
-  check(options.recovery);
+  check(options.recovery, options.deadlines, options.limits);
   if (!options.script) options.script = std::make_shared<fault_script>();
   return options;
 }
@@ -57,7 +58,6 @@ virtual_machine::virtual_machine(int count, virtual_options wanted)
           .seed = options.seed},
     machine{std::make_unique<simulation::simulated_machine>(terms)} {
   for (int i = 0; i < count; ++i) {
-    ranks.emplace_back(i);
     devices.push_back(with_threads(threads, machine->devices[static_cast<std::size_t>(i)]));
     pools.push_back(memory_pool::create(devices.back()));
   }
@@ -84,11 +84,11 @@ nanoseconds virtual_machine::longest_stop() const {
   return all + total_backoff(options.recovery) + std::chrono::seconds{1};
 }
 
-std::size_t virtual_machine::index_of(rank whom) const {
-  if (whom < rank{0} || whom.value() >= terms.ranks)
+std::size_t place_of(rank whom, const world_event& now) {
+  if (whom < rank{0} || whom.value() >= now.world_size)
     throw exception{errc::invalid_argument, "there is no rank " + to_string(whom) + ": the world has " +
-                                                std::to_string(terms.ranks) + ", counted from 0"};
-  return static_cast<std::size_t>(whom.value());
+                                                std::to_string(now.world_size) + ", counted from 0"};
+  return static_cast<std::size_t>(now.origins[static_cast<std::size_t>(whom.value())].value());
 }
 
 } // namespace troupe::testing

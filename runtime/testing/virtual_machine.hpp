@@ -26,17 +26,18 @@ public:
   bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
   /// Everything that can take long at a world's end, one behind the other, for each rebuild.
   [[nodiscard]] nanoseconds longest_stop() const;
-  /// Errors: invalid_argument, where there is no such rank.
-  [[nodiscard]] std::size_t index_of(rank whom) const;
 
   virtual_options options;
   std::shared_ptr<fibers> threads;
   time_point began;
   simulation::simulated_terms terms;
   std::unique_ptr<simulation::simulated_machine> machine;
-  std::vector<rank> ranks;
+  /// By place, that is by the ranks' names in the first epoch.
   std::vector<std::shared_ptr<device>> devices;
   std::vector<std::shared_ptr<memory_pool>> pools;
 };
+
+/// Of the rank that is called \p whom at \p now. Errors: invalid_argument, where there is none.
+[[nodiscard]] std::size_t place_of(rank whom, const world_event& now);
 
 } // namespace troupe::testing

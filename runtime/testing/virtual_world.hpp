@@ -89,6 +89,11 @@ public:
   [[nodiscard]] virtual_reply ask(rank whom, operation what, lane in = {},
                                   nanoseconds deadline = world_default_deadline);
   [[nodiscard]] virtual_reply ask(rank whom, rank_request asked);
+  [[nodiscard]] virtual_reply ask(retry_safe_mark mark, std::vector<operation> parts,
+                                  nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] virtual_reply ask(retry_safe_mark mark, rank whom, operation what, lane in = {},
+                                  nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] retry_counts retries() const;
   [[nodiscard]] virtual_reply all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
                                          dtype type, reduction op);
   [[nodiscard]] virtual_reply barrier();

@@ -126,7 +126,7 @@ struct rig {
   ~rig() { calls = nullptr; }
 
   std::shared_ptr<nccl_communicator> formed(int self, int size) {
-    auto one = std::make_shared<nccl_communicator>(library, unique_id{}, rank{self}, size, gpu);
+    auto one = std::make_shared<nccl_communicator>(library, memories, unique_id{}, rank{self}, size, gpu);
     one->init();
     return one;
   }
@@ -134,6 +134,7 @@ struct rig {
   noted_calls noted;
   std::shared_ptr<device> gpu = device::open(make_mock_driver({.device_count = 1}), device_id{0});
   std::shared_ptr<const nccl_library> library;
+  std::shared_ptr<nccl_barrier_memories> memories = std::make_shared<nccl_barrier_memories>();
 };
 
 } // namespace

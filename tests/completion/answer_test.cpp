@@ -180,3 +180,24 @@ TEST_CASE("a group whose parts are answered by different threads answers once", 
     REQUIRE_FALSE(log.failure());
   }
 }
+
+TEST_CASE("a group that may have run lists what is undefined of all its parts, in the order of ranks (ONE-2)",
+          "[completion][ONE-2]") {
+  const auto lost = [](int self) {
+    error why{.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::to_string(self)};
+    why.undefined = std::make_shared<undefined_buffers>(
+        undefined_buffers{{rank{self}, device_id{self}, nullptr, static_cast<std::size_t>(self)}});
+    return why;
+  };
+  const outcome_log log;
+  auto parts = divide_answer(log.make_answer(), ticket{7}, 4);
+  parts[3].deliver(lost(3));
+  parts[1].deliver(done(1, 2, 3));
+  parts[2].deliver(error{.code = errc::communicator_failed});
+  parts[0].deliver(lost(0));
+  REQUIRE(log.failure().undefined);
+  CHECK(log.failure().text == "3"); // the first in time
+  REQUIRE(log.failure().undefined->size() == 2);
+  CHECK(log.failure().undefined->at(0).rank == rank{0});
+  CHECK(log.failure().undefined->at(1).rank == rank{3});
+}

@@ -32,11 +32,13 @@ public:
   ~planting() { the_planted_bug = planted_bug::none; }
 };
 
-/// The first scenario in which anything is wrong.
-std::optional<scenario> find_failing() {
+/// The first scenario of whose findings one says \p name: a bug may show as something else before.
+std::optional<scenario> find_failing(std::string_view name) {
   for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
     scenario one = draw_scenario(seed, 4, all);
-    if (!simulate(one).found.is_good()) return one;
+    const auto findings = simulate(one).findings;
+    if (std::ranges::any_of(findings, [&](const std::string& text) { return text.find(name) != std::string::npos; }))
+      return one;
   }
   return std::nullopt;
 }
@@ -57,7 +59,7 @@ TEST_CASE("without a planted bug nothing is found", "[simulation]") {
 }
 
 TEST_CASE("each planted bug is found within a thousand seeds, by its name, and its schedule is made short "
-          "(ONE-1, ONE-2, ORD-1, ORD-2, GRP-1, BLK-1, BUF-1, EPO-1, TIM-1, FLT-1)",
+          "(ONE-1, ONE-2, ORD-1, ORD-2, GRP-1, BLK-1, BUF-1, BUF-2, EPO-1, TIM-1, FLT-1)",
           "[simulation]") {
   const auto expected = GENERATE(
       expectation{planted_bug::lost_answer, "not answered in time"},
@@ -65,18 +67,18 @@ TEST_CASE("each planted bug is found within a thousand seeds, by its name, and i
       expectation{planted_bug::false_rejection, "(ONE-2)"}, expectation{planted_bug::reordered_rank, "(ORD-1)"},
       expectation{planted_bug::unchecked_request, "(ORD-2)"}, expectation{planted_bug::split_group, "(GRP-1)"},
       expectation{planted_bug::blocking_turn, "(BLK-1)"}, expectation{planted_bug::early_release, "(BUF-1)"},
-      expectation{planted_bug::stale_request, "(EPO-1)"},
       expectation{planted_bug::untold_rank, "of a rank that has left"},
+      expectation{planted_bug::foreign_memory, "(BUF-2)"}, expectation{planted_bug::stale_request, "(EPO-1)"},
+      expectation{planted_bug::unmarked_retry, "not every participant"},
+      expectation{planted_bug::early_retry, "was aborted (BUF-1)"},
+      expectation{planted_bug::overtaken_retry, "newer in the lane (ORD-1)"},
       expectation{planted_bug::missed_deadline, "after its deadline"},
       expectation{planted_bug::endless_rebuilds, "(FLT-1)"});
   INFO("bug " << static_cast<int>(expected.bug));
   const planting bug{expected.bug};
-  const auto failing = find_failing();
+  const auto failing = find_failing(expected.found_as);
   REQUIRE(failing);
-  const auto findings = simulate(*failing).findings;
-  INFO("seed " << failing->seed << ": " << findings.front());
-  CHECK(std::ranges::any_of(findings,
-                            [&](const std::string& one) { return one.find(expected.found_as) != std::string::npos; }));
+  INFO("seed " << failing->seed);
   const scenario few = shorten(*failing);
   CHECK_FALSE(simulate(few).found.is_good());
   CHECK(few.requests.size() <= failing->requests.size());

@@ -2,6 +2,7 @@
 #include "simulation/scripted_client.hpp"
 
 #include <troupe/actors/caf_stepping.hpp>
+#include <troupe/actors/message_types.hpp>
 #include <troupe/actors/world_actor.hpp>
 #include <troupe/device/condition.hpp>
 #include <troupe/device/worker.hpp>
@@ -31,15 +32,6 @@ namespace {
 
 /// As many as the runtime has at least.
 constexpr int worker_count = 2;
-
-/// Before the first actor system; where a runtime has done it already, nothing happens.
-void register_types() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    TROUPE_REGISTER_LOCAL_TYPES(troupe);
-    compat::register_core_types();
-  });
-}
 
 /// Who subscribes to a world's events.
 class event_listener final : public listener_handle::base {
@@ -73,6 +65,7 @@ public:
     for (int i = 0; i < worker_count; ++i) workers_.emplace_back([this] { work(); });
     world_plan plan = make_plan(terms_of(of), on, board_, std::move(faults));
     held_ = plan.pending;
+    retries_ = plan.retries = make_retry_shelf(plan);
     auto spawned = spawn_world(actors_.system(), std::move(plan));
     world_ = std::move(spawned.world);
     ranks_ = std::move(spawned.ranks);
@@ -162,6 +155,7 @@ public:
   }
   /// What the world's actor holds as long as it is there.
   [[nodiscard]] std::weak_ptr<pending_work> held() const { return held_; }
+  [[nodiscard]] retry_counts retries() const { return retries_ ? retries_->counts() : retry_counts{}; }
 
 private:
   struct client {
@@ -285,6 +279,7 @@ private:
   std::map<std::pair<std::size_t, rank>, client> clients_; ///< By lane and rank.
   std::vector<std::shared_ptr<client_script>> scripts_;
   std::weak_ptr<pending_work> held_;
+  std::shared_ptr<const retry_shelf> retries_;
   std::optional<time_point> rebuilding_since_;
   bool over_ = false;
   std::vector<worker> workers_;
@@ -303,7 +298,7 @@ std::vector<fault_kind> shell_fault_kinds() {
 }
 
 simulation_result simulate_shells(const scenario& what, bool with_trace) {
-  register_types();
+  register_message_types();
   dice chance{mix(what.seed, 4)};
   fibers threads{[&](std::size_t count) { return chance.below(count); }};
   trace log{with_trace};
@@ -322,6 +317,7 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
       where.leave(threads);
       held = where.held();
       result.last_epoch = where.latest().epoch.value();
+      result.retries = where.retries();
     }
     if (threads.forbidden_waits() > 0)
       ledger.wrong("actors' turns waited " + std::to_string(threads.forbidden_waits()) + " times (BLK-1)");

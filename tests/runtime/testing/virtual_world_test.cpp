@@ -134,6 +134,22 @@ TEST_CASE("where nobody can be blamed a world that may shrink keeps its size", "
   for (const virtual_reply& one : replies) CHECK_THAT(one, has_unknown_outcome());
 }
 
+TEST_CASE("a request that may be run again outlives a fault (ONE-1)", "[testing]") {
+  virtual_world world{2, {.recovery = {.policy = recovery_policy::keep_size}}};
+  // [retry_safe]
+  const auto inputs = make_ranked<float>(world, count); // rank r has r + 1
+  const auto results = make_values<float>(world, count, [](rank) { return 0; });
+  world.script().on(rank{1}).operation(0).fail();
+
+  std::vector<operation> parts;
+  for (std::size_t r = 0; r < 2; ++r) parts.emplace_back(all_reduce{inputs[r], results[r], count});
+  const auto reply = world.ask(retry_safe, parts);
+  CHECK(reply.get().epoch == epoch{2}); // not the fault: it was run again when the world had come back
+  CHECK(values_of<float>(results[0]) == std::vector<float>(count, 1 + 2));
+  // [retry_safe]
+  CHECK(world.retries() == retry_counts{.put_aside = 1, .run_again = 1});
+}
+
 TEST_CASE("a world without a policy of recovery fails closed, and can be stopped", "[testing]") {
   virtual_world world{2};
   const auto values = make_ranked<float>(world, count);
