@@ -34,6 +34,13 @@ class CheckHeaders(BuiltTreeTest):
         self.assert_passes("check-headers")
         self.assertIn("1 of device/cuda are left out", run("check-headers", "--root", self.root).stdout)
 
+    def test_headers_of_properties_are_left_out_where_there_is_no_rapidcheck(self):
+        self.plant("tests/properties/property.hpp", "#include <no_such_library.h>\n")
+        self.assert_catches("check-headers", "tests/properties/property.hpp")
+        self.plant("tests/properties/without_rapidcheck_test.cpp", "")
+        self.build("tests/properties/without_rapidcheck_test.cpp")
+        self.assert_passes("check-headers")
+
     def test_a_tree_without_headers_is_no_success(self):
         for header in self.root.rglob("*.hpp"):
             header.unlink()
