@@ -14,6 +14,7 @@ enum class planted_bug : std::uint8_t {
   unchecked_request, ///< ORD-2: ranks that disagree launch all the same.
   split_group,       ///< GRP-1: the parts of a group are launched one by one.
   blocking_turn,     ///< BLK-1: an actor's turn aborts by itself, and waits for the launcher.
+  awaited_turn,      ///< BLK-2: an actor's turn waits for what only its later turns do.
   early_release,     ///< BUF-1: failed operations let go of their buffers before the abort.
   foreign_memory,    ///< BUF-2: nobody looks whose device a buffer is of.
   stale_request,     ///< EPO-1: a request of an epoch that is over is taken.

@@ -91,6 +91,14 @@ public:
         std::move(reply));
   }
 
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) override {
+    if (world_) compat::post(world_, posted_registration{asked, std::move(reply)});
+  }
+
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override {
+    if (world_) compat::post(world_, posted_capture{std::move(asked), std::move(reply)});
+  }
+
   void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override {
     if (!ranks_) return refuse(std::move(reply));
     tell(
@@ -329,6 +337,8 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     result.found = ledger.judge();
     result.findings = ledger.findings();
     result.requests = ledger.asked();
+    result.kinds = ledger.kinds();
+    result.on_registered = ledger.on_registered();
     result.faults = faults->injected();
   }
   result.trace = std::move(log.text());
