@@ -228,6 +228,7 @@ world_conductor::step world_conductor::forming() const {
   return [registered = registered_, locals = ranks_of(plan_)](rank_pipeline& one) {
     one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
+    if (is_planted(planted_bug::lost_registration)) return;
     for (const auto& pool : registered) one.peers().register_region(pool->region(static_cast<std::size_t>(local)));
   };
 }

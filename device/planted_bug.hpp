@@ -21,6 +21,7 @@ enum class planted_bug : std::uint8_t {
   untold_rank,       ///< EPO-1: a rank that has left its world is not told.
   missed_deadline,   ///< TIM-1: nobody looks whether peers are late.
   endless_rebuilds,  ///< FLT-1: the budget is not looked at.
+  lost_registration, ///< EPO-1: registered memory is not registered again in the next epoch.
   unmarked_retry,    ///< EPO-1: run again although not every participant said that it may be.
   early_retry,       ///< BUF-1: run again while the failed work may still write to its results.
   overtaken_retry,   ///< ORD-1: what is newer in a lane goes before what is run again.

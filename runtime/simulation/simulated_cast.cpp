@@ -160,7 +160,9 @@ nanoseconds longest(const scenario& of) {
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
   // A capture that somebody does not leave, a registration of which a rank does not come back.
-  const auto asks = [&](operation_kind kind) { return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end(); };
+  const auto asks = [&](operation_kind kind) {
+    return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end();
+  };
   if (asks(operation_kind::capture)) all += 3s;
   if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
   return all + 1s;

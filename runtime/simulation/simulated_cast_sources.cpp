@@ -26,12 +26,11 @@ template <class Reply>
 std::shared_ptr<value_answer<Reply>> simulated_cast::expect(const planned_request& what, epoch now,
                                                             std::function<void(Reply&)> keep) {
   const auto reply = std::make_shared<answer>(ledger_.expect(what, std::nullopt, now));
-  return std::make_shared<value_answer<Reply>>(
-      [reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
-        if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
-        keep(std::get<Reply>(result));
-        reply->deliver(completion{.ticket = {}, .epoch = now, .times = {}});
-      });
+  return std::make_shared<value_answer<Reply>>([reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
+    if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
+    keep(std::get<Reply>(result));
+    reply->deliver(completion{.ticket = {}, .epoch = now, .times = {}});
+  });
 }
 
 void simulated_cast::wait_for(const planned_request& what) const {
@@ -43,11 +42,11 @@ void simulated_cast::ask_registration(const planned_request& one) {
   wait_for_time_of(one);
   const world_event now = where_.latest();
   memory_.ask_among(one, ranks_in(now), now.epoch);
-  where_.register_memory({.size_bytes = memory_.registered_bytes(), .epoch = now.epoch},
-                         expect<registration_reply>(one, now.epoch,
-                                                    [memory = &memory_, number = one.number](registration_reply& reply) {
-                                                      memory->open_registered(number, std::move(reply.pool));
-                                                    }));
+  where_.register_memory(
+      {.size_bytes = memory_.registered_bytes(), .epoch = now.epoch},
+      expect<registration_reply>(one, now.epoch, [memory = &memory_, number = one.number](registration_reply& reply) {
+        memory->open_registered(number, std::move(reply.pool));
+      }));
 }
 
 void simulated_cast::ask_capture(const planned_request& one) {

@@ -26,9 +26,8 @@ simulated_faults::simulated_faults(const scenario& of, simulation_ledger& ledger
     ledger_{ledger},
     log_{log},
     chance_{mix(of.seed, 2)},
-    has_plans_{std::ranges::any_of(of.requests, [](const planned_request& one) {
-      return one.what == operation_kind::capture;
-    })} {}
+    has_plans_{std::ranges::any_of(of.requests,
+                                   [](const planned_request& one) { return one.what == operation_kind::capture; })} {}
 
 void simulated_faults::count(const planned_fault& one) {
   ++injected_[one.kind];

@@ -113,7 +113,7 @@ private:
   };
   /// Of a plan on one rank: each of its captures has one.
   struct plan_memory {
-    std::vector<place> sets;                       ///< What is received is the sum, and then its copy.
+    std::vector<place> sets; ///< What is received is the sum, and then its copy.
     std::size_t used = 0;
     std::map<std::uint64_t, std::size_t> taken_in; ///< By formation.
   };

@@ -94,8 +94,7 @@ void simulated_memory::freeze(const planned_request& what) {
 
 simulated_memory::place& simulated_memory::next_set(const planned_request& what, rank self) {
   plan_memory& mine = plan_of(what.number, self);
-  if (mine.used == mine.sets.size())
-    throw exception{errc::out_of_memory, "the client has no more memory for its plan"};
+  if (mine.used == mine.sets.size()) throw exception{errc::out_of_memory, "the client has no more memory for its plan"};
   return mine.sets[mine.used++];
 }
 
@@ -119,8 +118,8 @@ capture_function simulated_memory::function_of(const planned_request& what) {
     using namespace std::chrono_literals;
     const rank self = origin_of(mine);
     const place& on = next_set(what, self);
-    dice chance{mix(of_.seed, 11 + what.number, plan_of(what.number, self).used * 1'000'003U +
-                                                    static_cast<std::uint64_t>(self.value()))};
+    dice chance{mix(of_.seed, 11 + what.number,
+                    plan_of(what.number, self).used * 1'000'003U + static_cast<std::uint64_t>(self.value()))};
     if (chance.one_in(4)) fibers::current()->sleep(chance.within(chance.one_in(5) ? 30ms : 1ms));
     if (chance.one_in(30 * static_cast<std::size_t>(of_.ranks))) throw std::runtime_error{"the simulation says so"};
     const plan_part part = plan_part_of(what, self, on);

@@ -70,6 +70,7 @@ TEST_CASE("each planted bug is found within a thousand seeds, by its name, and i
       expectation{planted_bug::early_release, "(BUF-1)"},
       expectation{planted_bug::untold_rank, "of a rank that has left"},
       expectation{planted_bug::foreign_memory, "(BUF-2)"}, expectation{planted_bug::stale_request, "(EPO-1)"},
+      expectation{planted_bug::lost_registration, "does not know (EPO-1)"},
       expectation{planted_bug::unmarked_retry, "not every participant"},
       expectation{planted_bug::early_retry, "was aborted (BUF-1)"},
       expectation{planted_bug::overtaken_retry, "newer in the lane (ORD-1)"},
