@@ -66,7 +66,7 @@ void draw_registrations(scenario& made) {
     const planned_request one{.number = made.requests.size(),
                               .at = chance.within(made.length / 2),
                               .what = operation_kind::registration,
-                              .deadline = 2s};
+                              .deadline = 2s + made.ranks * 500us}; // twice the turns of all ranks' reports
     for (std::size_t k = 0; k < asked; ++k) {
       planned_request& user = made.requests[k];
       if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;

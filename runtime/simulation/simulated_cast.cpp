@@ -27,7 +27,8 @@ nanoseconds longest_answer(const scenario& of) {
   for (const planned_fault& one : of.faults)
     if (one.kind == fault_kind::jump) all += one.span;
   for (const planned_request& one : of.requests)
-    if (one.what == operation_kind::capture || one.what == operation_kind::registration) return all + 3s;
+    if (one.what == operation_kind::capture || one.what == operation_kind::registration)
+      return all + 3s + of.ranks * 500us;
   return all;
 }
 
