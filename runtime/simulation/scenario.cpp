@@ -88,7 +88,8 @@ void draw_plans(scenario& made) {
                               .what = operation_kind::capture,
                               .count = 1 + chance.below(4),
                               .deadline = chance.one_in(4) ? 2ms + chance.within(20ms) : 200ms,
-                              .of_requests = chance.one_in(3)};
+                              .of_requests = chance.one_in(3),
+                              .throws = chance.one_in(4)};
     made.requests.push_back(one);
     for (std::size_t k = 0, replays = 2 + chance.below(6); k < replays; ++k) {
       planned_request again{.number = made.requests.size(),

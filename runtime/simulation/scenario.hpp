@@ -94,6 +94,7 @@ struct planned_request {
   /// longer than until it has asked.
   bool gives_back = false;
   bool of_requests = false; ///< Of a capture: its plan is of requests alone, not of a function.
+  bool throws = false;      ///< Of a capture: its function may throw.
 };
 
 /// How long everything may take. Far shorter than in life, so that a run ends soon.

@@ -121,7 +121,8 @@ capture_function simulated_memory::function_of(const planned_request& what) {
     dice chance{mix(of_.seed, 11 + what.number,
                     plan_of(what.number, self).used * 1'000'003U + static_cast<std::uint64_t>(self.value()))};
     if (chance.one_in(4)) fibers::current()->sleep(chance.within(chance.one_in(5) ? 30ms : 1ms));
-    if (chance.one_in(30 * static_cast<std::size_t>(of_.ranks))) throw std::runtime_error{"the simulation says so"};
+    if (what.throws && chance.one_in(8 * static_cast<std::size_t>(of_.ranks)))
+      throw std::runtime_error{"the simulation says so"};
     const plan_part part = plan_part_of(what, self, on);
     mine.launch(part.sum);
     mine.stream().copy(part.copied_to.data(), on.received, what.count * element_bytes);
