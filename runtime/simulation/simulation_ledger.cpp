@@ -245,9 +245,13 @@ void simulation_ledger::judge_outcome(const entry& one) {
 
 void simulation_ledger::judge_lost(const entry& one) {
   const error* const failure = failure_of(*one.first);
-  // What a killed actor had in its mailbox is answered for it.
-  const bool is_told = failure != nullptr && failure->effect == effect::rejected &&
-                       (failure->code == errc::rank_lost || failure->code == errc::abandoned);
+  // What a killed actor had in its mailbox is answered for it; a client that died has not heard its reply.
+  const bool client_may_have_died =
+      std::ranges::any_of(of_.faults, [](const auto& fault) { return fault.kind == fault_kind::ended_client; });
+  const bool is_told =
+      failure != nullptr &&
+      ((failure->code == errc::rank_lost && failure->effect == effect::rejected) ||
+       (failure->code == errc::abandoned && (failure->effect == effect::rejected || client_may_have_died)));
   if (!is_told)
     wrong(name_of(one) + " was asked of a rank that has left the world, and was told " +
           (failure == nullptr ? "that it is done" : std::string{to_string(failure->code)}) + " (EPO-1)");
