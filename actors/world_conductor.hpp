@@ -13,6 +13,7 @@
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/fault_report.hpp>
 #include <troupe/completion/latch.hpp>
+#include <troupe/device/spare_streams.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -67,7 +68,12 @@ private:
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);
-  [[nodiscard]] step forming() const;
+  [[nodiscard]] step forming(const world_effect::form& how) const;
+  using spares = std::map<std::shared_ptr<device>, std::shared_ptr<spare_streams>>;
+  /// Before \p of forms beside what hangs on its device.
+  static void give_back_spares(const spares& all, const rank_pipeline& of);
+  /// Once nothing of ours hangs on \p of's device. May wait for the device.
+  static void keep_spares(const spares& all, const rank_pipeline& of);
   [[nodiscard]] communicators make_ends() const;
   [[nodiscard]] communicators make_ends(const world_effect::form& how);
   /// Made of the communicators that have failed. Errors: unsupported, communicator_failed.
@@ -121,6 +127,8 @@ private:
   std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
+
+  spares spares_; ///< Of each local device, where the world may form beside what hangs.
 
   std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
   std::map<std::size_t, error> lost_; ///< Places whose ranks have left, and what is said there.

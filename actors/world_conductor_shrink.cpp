@@ -33,6 +33,7 @@ void world_conductor::lose(const world_effect::lose& what) {
       continue;
     }
     gone.push_back(i);
+    spares_.erase(plan_.locals[i].where);
     const std::size_t place = places_[i];
     error told = what.reason;
     told.rank = plan_.locals[i].self;
