@@ -92,6 +92,7 @@ void world_conductor::on(world_note note) {
                    now.straggling = std::move(late.report);
                    announce(now);
                  },
+                 [this](const restored_report& one) { on_restored(one); },
              },
              note);
 }
@@ -223,12 +224,18 @@ void world_conductor::form(const world_effect::form& how) {
   plan_.formed.clear(); // of the first epoch alone
 }
 
-world_conductor::step world_conductor::forming() const {
+world_conductor::step world_conductor::forming() {
   if (!plan_.formed.empty()) return [](rank_pipeline& one) { one.init_formed(); };
-  return [registered = registered_, locals = ranks_of(plan_)](rank_pipeline& one) {
+  registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
+  return [registered = registered_, times = registering_, time = plan_.services.time,
+          locals = ranks_of(plan_)](rank_pipeline& one) {
     one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
-    for (const auto& pool : registered) one.peers().register_region(pool->region(static_cast<std::size_t>(local)));
+    for (std::size_t i = 0; i < registered.size(); ++i) {
+      const time_point began = time->now();
+      one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
+      times->note(i, began, time->now());
+    }
   };
 }
 
@@ -244,6 +251,7 @@ world_conductor::communicators world_conductor::make_ends() const {
 }
 
 void world_conductor::adopt() {
+  restored_registrations_are_back();
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
     order_ = plan_.above->open_world(
         pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
@@ -297,7 +305,7 @@ void world_conductor::tell_of_late(const rank_report& one) {
 }
 
 void world_conductor::announce(world_event event) {
-  if (plan_.retries) event.retries = plan_.retries->counts();
+  complete(event);
   if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.board->publish(event);
   shell_.announce(event);
@@ -326,6 +334,7 @@ void world_conductor::speak_for_unmade(rank_report::kind report) {
 }
 
 void world_conductor::retire() {
+  restored_.clear();
   expect_release();
   speak_for_unmade(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
