@@ -107,9 +107,9 @@ TEST_CASE("each of several that one call launches has its own asker", "[testing]
   }
   for (const auto& one : replies) CHECK_THAT(one.get(), succeeds());
   const auto seen = world.script().launches(rank{0});
-  CHECK_THAT(seen, are_launches(is_launch("barrier") && asked_of_world(), is_launch("barrier") && asked_of_world(),
-                                is_launch("all_reduce") && asked_in(first),
-                                is_launch("all_reduce") && asked_in(second)));
+  CHECK_THAT(seen,
+             are_launches(is_launch("barrier") && asked_of_world(), is_launch("barrier") && asked_of_world(),
+                          is_launch("all_reduce") && asked_in(first), is_launch("all_reduce") && asked_in(second)));
   CHECK(seen[2].call == seen[3].call);
 }
 
