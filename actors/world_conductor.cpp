@@ -87,6 +87,7 @@ void world_conductor::on(world_note note) {
                    now.straggling = std::move(late.report);
                    announce(now);
                  },
+                 [this](const restored_report& one) { on_restored(one); },
              },
              note);
 }
@@ -206,6 +207,7 @@ void world_conductor::carry_out(const world_effects& effects) {
 }
 
 void world_conductor::adopt() {
+  restored_registrations_are_back();
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
     order_ = plan_.above->open_world(
         pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
@@ -259,7 +261,7 @@ void world_conductor::tell_of_late(const rank_report& one) {
 }
 
 void world_conductor::announce(world_event event) {
-  if (plan_.retries) event.retries = plan_.retries->counts();
+  complete(event);
   if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.board->publish(event);
   shell_.announce(event);
@@ -288,6 +290,7 @@ void world_conductor::speak_for_unmade(rank_report::kind report) {
 }
 
 void world_conductor::retire() {
+  restored_.clear();
   expect_release();
   speak_for_unmade(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());

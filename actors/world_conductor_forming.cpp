@@ -48,18 +48,24 @@ void world_conductor::form(const world_effect::form& how) {
   plan_.formed.clear(); // of the first epoch alone
 }
 
-world_conductor::step world_conductor::forming(const world_effect::form& how) const {
-  const bool is_beside = how.how != recovery_rung::abort_first;
+world_conductor::step world_conductor::forming(const world_effect::form& how) {
   if (!plan_.formed.empty())
     return [all = spares_](rank_pipeline& one) {
       one.init_formed();
       keep_spares(all, one);
     };
-  return [is_beside, all = spares_, registered = registered_, locals = ranks_of(plan_)](rank_pipeline& one) {
+  const bool is_beside = how.how != recovery_rung::abort_first;
+  registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
+  return [is_beside, all = spares_, registered = registered_, times = registering_, time = plan_.services.time,
+          locals = ranks_of(plan_)](rank_pipeline& one) {
     if (is_beside) give_back_spares(all, one);
     one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
-    for (const auto& pool : registered) one.peers().register_region(pool->region(static_cast<std::size_t>(local)));
+    for (std::size_t i = 0; i < registered.size(); ++i) {
+      const time_point began = time->now();
+      one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
+      times->note(i, began, time->now());
+    }
     if (!is_beside) keep_spares(all, one);
   };
 }

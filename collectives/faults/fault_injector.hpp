@@ -9,6 +9,8 @@
 
 namespace troupe {
 
+class launch_observer;
+
 /// Who is about to do something.
 struct fault_place {
   troupe::rank rank; ///< In that formation: a world that has shrunk numbers its ranks anew.
@@ -34,10 +36,15 @@ public:
                                            [[maybe_unused]] std::span<const operation* const> all) {
     return true;
   }
+  /// Memory is registered with the communicator, which waits for the others to do the same.
+  virtual void before_register([[maybe_unused]] const fault_place& who) {}
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
   virtual void before_abort([[maybe_unused]] const fault_place& who) {}
   virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
+
+  /// Who wants to know whose requests launches are; it lives as long as the injector. Most do not.
+  [[nodiscard]] virtual launch_observer* observer() noexcept { return nullptr; }
 };
 
 } // namespace troupe

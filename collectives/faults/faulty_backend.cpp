@@ -84,7 +84,10 @@ public:
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
     return real_->allocate_region(size_bytes);
   }
-  void register_region(registered_region& region) override { real_->register_region(region); }
+  void register_region(registered_region& region) override {
+    injector_->before_register(place_);
+    real_->register_region(region);
+  }
   [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
 
 private:
@@ -124,6 +127,11 @@ private:
 };
 
 } // namespace
+
+std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector) {
+  launch_observer* const observer = injector ? injector->observer() : nullptr;
+  return observer != nullptr ? std::shared_ptr<launch_observer>{injector, observer} : nullptr;
+}
 
 std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector) {
   return std::make_shared<faulty_backend>(std::move(real), std::move(injector));
