@@ -1,6 +1,7 @@
 // How a world's ranks form an epoch. (docs/design/0026-epochs.md)
 #include <troupe/actors/world_conductor.hpp>
 #include <troupe/collectives/solo_communicator.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -61,7 +62,7 @@ world_conductor::step world_conductor::forming(const world_effect::form& how) {
     if (is_beside) give_back_spares(all, one);
     one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
-    for (std::size_t i = 0; i < registered.size(); ++i) {
+    for (std::size_t i = 0; i < registered.size() && !is_planted(planted_bug::lost_registration); ++i) {
       const time_point began = time->now();
       one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
       times->note(i, began, time->now());

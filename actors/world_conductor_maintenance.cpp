@@ -1,5 +1,6 @@
 // Work that needs a quiet world: what asks for it, and how it is done. (docs/design/0016-maintenance.md)
 #include <troupe/actors/world_conductor.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <string>
 #include <utility>
@@ -16,6 +17,13 @@ void world_conductor::register_memory(const registration_request& asked, std::sh
   if (!objection && asked.size_bytes == 0)
     objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
   if (objection) return reply->deliver(std::move(objection));
+  if (is_planted(planted_bug::awaited_turn)) {
+    const auto quiet = std::make_shared<latch>();
+    maintain({.name = "the wait for a quiet world",
+              .step = [](rank_pipeline&) {},
+              .done = [quiet](const error&) { quiet->open(); }});
+    quiet->wait();
+  }
   const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
   maintain({.name = "the allocation of memory to register",
             .step = [made](rank_pipeline& one) { made->allocate(one); },

@@ -14,12 +14,14 @@ enum class planted_bug : std::uint8_t {
   unchecked_request, ///< ORD-2: ranks that disagree launch all the same.
   split_group,       ///< GRP-1: the parts of a group are launched one by one.
   blocking_turn,     ///< BLK-1: an actor's turn aborts by itself, and waits for the launcher.
+  awaited_turn,      ///< BLK-2: an actor's turn waits for what only its later turns do.
   early_release,     ///< BUF-1: failed operations let go of their buffers before the abort.
   foreign_memory,    ///< BUF-2: nobody looks whose device a buffer is of.
   stale_request,     ///< EPO-1: a request of an epoch that is over is taken.
   untold_rank,       ///< EPO-1: a rank that has left its world is not told.
   missed_deadline,   ///< TIM-1: nobody looks whether peers are late.
   endless_rebuilds,  ///< FLT-1: the budget is not looked at.
+  lost_registration, ///< EPO-1: registered memory is not registered again in the next epoch.
   unmarked_retry,    ///< EPO-1: run again although not every participant said that it may be.
   early_retry,       ///< BUF-1: run again while the failed work may still write to its results.
   overtaken_retry,   ///< ORD-1: what is newer in a lane goes before what is run again.

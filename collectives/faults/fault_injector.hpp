@@ -2,7 +2,9 @@
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/registered_region.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstdint>
 #include <span>
@@ -36,8 +38,11 @@ public:
                                            [[maybe_unused]] std::span<const operation* const> all) {
     return true;
   }
-  /// Memory is registered with the communicator, which waits for the others to do the same.
-  virtual void before_register([[maybe_unused]] const fault_place& who) {}
+  /// Nothing of what before_launch() has withheld goes into \p into; something else may.
+  virtual void in_place_of_launch([[maybe_unused]] const fault_place& who, [[maybe_unused]] stream_ref into) {}
+  /// \p region is registered with the communicator, which waits for the others to do the same.
+  virtual void before_register([[maybe_unused]] const fault_place& who,
+                               [[maybe_unused]] const registered_region& region) {}
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
   virtual void before_abort([[maybe_unused]] const fault_place& who) {}
   virtual void after_abort([[maybe_unused]] const fault_place& who) {}

@@ -51,10 +51,12 @@ public:
   }
   void launch(const operation& what, stream_ref stream) override {
     const std::array one{&what};
-    if (injector_->before_launch(place_, one)) real_->launch(what, stream);
+    if (!injector_->before_launch(place_, one)) return injector_->in_place_of_launch(place_, stream);
+    real_->launch(what, stream);
   }
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
-    if (injector_->before_launch(place_, all)) real_->launch_together(all, stream);
+    if (!injector_->before_launch(place_, all)) return injector_->in_place_of_launch(place_, stream);
+    real_->launch_together(all, stream);
   }
   void check() override {
     injector_->before_check(place_);
@@ -85,7 +87,7 @@ public:
     return real_->allocate_region(size_bytes);
   }
   void register_region(registered_region& region) override {
-    injector_->before_register(place_);
+    injector_->before_register(place_, region);
     real_->register_region(region);
   }
   [[nodiscard]] library_words last_words() const override { return real_->last_words(); }

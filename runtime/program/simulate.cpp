@@ -24,6 +24,7 @@ namespace troupe::program {
 namespace {
 
 using simulation::fault_kind;
+using simulation::operation_kind;
 using simulation::scenario;
 using simulation::simulation_result;
 
@@ -78,6 +79,8 @@ void tell(const simulate_options& options, std::uint64_t seed, const simulation_
 struct summary {
   simulation::verdict found{};
   std::size_t requests = 0;
+  std::map<operation_kind, std::size_t> kinds{};
+  std::size_t on_registered = 0;
   std::map<fault_kind, std::size_t> faults{};
   retry_counts retries{};
   std::map<std::uint64_t, simulation_result> failed{}; ///< By seed.
@@ -98,6 +101,8 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
       all.retries.put_aside += result.retries.put_aside;
       all.retries.run_again += result.retries.run_again;
       all.retries.given_up += result.retries.given_up;
+      all.on_registered += result.on_registered;
+      for (const auto& [kind, count] : result.kinds) all.kinds[kind] += count;
       for (const auto& [kind, count] : result.faults) all.faults[kind] += count;
       if (!result.found.is_good()) all.failed.emplace(seed, std::move(result));
     }
@@ -108,6 +113,14 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   work();
   threads.clear();
   return all;
+}
+
+template <class Kind>
+std::string counts_of(const std::map<Kind, std::size_t>& all) {
+  std::string text;
+  for (const auto& [kind, count] : all)
+    text += (text.empty() ? "" : ", ") + std::string{to_string(kind)} + " " + std::to_string(count);
+  return text;
 }
 
 int run(const simulate_options& options) {
@@ -131,15 +144,13 @@ int run(const simulate_options& options) {
     if (told++ < most_told) tell(options, seed, result);
   if (told > most_told) std::printf("and %zu seeds more\n", told - most_told);
   std::size_t faults = 0;
-  std::string kinds;
-  for (const auto& [kind, count] : all.faults) {
-    faults += count;
-    kinds += (kinds.empty() ? "" : ", ") + std::string{to_string(kind)} + " " + std::to_string(count);
-  }
+  for (const auto& [kind, count] : all.faults) faults += count;
+  const std::string kinds = counts_of(all.faults);
   std::printf("runs %llu, failed %zu, requests %zu, faults %zu%s, %.1f s\n",
               static_cast<unsigned long long>(seeds.last - seeds.first + 1), all.failed.size(), all.requests, faults,
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);
   std::printf("retry-safe: put aside %llu, run again %llu, given up %llu\n",
               static_cast<unsigned long long>(all.retries.put_aside),
               static_cast<unsigned long long>(all.retries.run_again),

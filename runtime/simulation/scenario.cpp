@@ -44,6 +44,66 @@ void draw_marks(dice chance, const scenario& of, planned_request& one) {
   if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
 }
 
+/// Transfers and copies in place of some, drawn apart for the same reason.
+void draw_transfers(dice chance, planned_request& one) {
+  constexpr std::array kinds{operation_kind::exchange, operation_kind::exchange, operation_kind::transfer,
+                             operation_kind::transfer, operation_kind::copy};
+  if (!chance.one_in(5) || one.what == operation_kind::barrier) return;
+  one.what = kinds[chance.below(kinds.size())];
+  if (one.what == operation_kind::exchange) return;
+  one.foreign.reset(); // a copy may be from there, and of a transfer it may be nobody's memory
+  if (one.what == operation_kind::transfer) return;
+  one.disagreeing.reset(); // a copy is one rank's alone
+  one.unmarked.reset();
+}
+
+/// Memory that is registered during the run, and who is on it.
+void draw_registrations(scenario& made) {
+  dice chance{mix(made.seed, 9)};
+  if (!chance.one_in(3)) return;
+  const std::size_t asked = made.requests.size();
+  for (std::size_t i = 0, count = chance.one_in(4) ? 2 : 1; i < count; ++i) {
+    const planned_request one{.number = made.requests.size(),
+                              .at = chance.within(made.length / 2),
+                              .what = operation_kind::registration,
+                              .deadline = 2s + made.ranks * 500us}; // twice the turns of all ranks' reports
+    for (std::size_t k = 0; k < asked; ++k) {
+      planned_request& user = made.requests[k];
+      if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;
+      user.source = one.number;
+      user.gives_back = !user.lane && chance.one_in(2);
+    }
+    made.requests.push_back(one);
+  }
+}
+
+/// Plans that are captured during the run, each with its replays. Those are asked of the world, or of its ranks in a
+/// lane that is theirs.
+void draw_plans(scenario& made) {
+  dice chance{mix(made.seed, 10)};
+  if (!chance.one_in(3)) return;
+  for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
+    const planned_request one{.number = made.requests.size(),
+                              .at = chance.within(made.length * 3 / 4),
+                              .what = operation_kind::capture,
+                              .count = 1 + chance.below(4),
+                              .deadline = chance.one_in(4) ? 2ms + chance.within(20ms) : 200ms,
+                              .of_requests = chance.one_in(3)};
+    made.requests.push_back(one);
+    for (std::size_t k = 0, replays = 2 + chance.below(6); k < replays; ++k) {
+      planned_request again{.number = made.requests.size(),
+                            .at = one.at + chance.within(made.length - one.at),
+                            .what = operation_kind::replay,
+                            .count = one.count,
+                            .deadline = chance.one_in(6) ? 5ms + chance.within(40ms) : 400ms,
+                            .source = one.number,
+                            .gives_back = chance.one_in(10)};
+      if (chance.one_in(2)) again.lane = made.lanes + i;
+      made.requests.push_back(again);
+    }
+  }
+}
+
 planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
   planned_fault one{.number = number,
                     .kind = kinds[chance.below(kinds.size())],
@@ -101,6 +161,12 @@ std::string_view to_string(operation_kind kind) noexcept {
     case operation_kind::all_to_all: return "all_to_all";
     case operation_kind::group: return "group";
     case operation_kind::barrier: return "barrier";
+    case operation_kind::exchange: return "exchange";
+    case operation_kind::transfer: return "transfer";
+    case operation_kind::copy: return "copy";
+    case operation_kind::registration: return "registration";
+    case operation_kind::capture: return "capture";
+    case operation_kind::replay: return "replay";
   }
   return {};
 }
@@ -142,6 +208,9 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
   for (planned_request& one : made.requests) draw_marks(dice{mix(seed, 7, one.number)}, made, one);
+  for (planned_request& one : made.requests) draw_transfers(dice{mix(seed, 8, one.number)}, one);
+  draw_registrations(made);
+  draw_plans(made);
   if (!kinds.empty())
     for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
       made.faults.push_back(draw_fault(chance, made, kinds, i));

@@ -62,7 +62,14 @@ enum class operation_kind : std::uint8_t {
   all_to_all,
   group, ///< Of two all_reduces, one of the first element and one of the rest.
   barrier,
+  exchange,     ///< A group of two: every rank sends to the next and receives from the one before, in a circle.
+  transfer,     ///< A send of root's and a recv of the next rank's; nobody else takes part.
+  copy,         ///< By each rank for itself: of what the rank before it has, to its own memory.
+  registration, ///< No operation: the world is asked to register memory.
+  capture,      ///< Nor this: the world is asked to capture a plan.
+  replay,       ///< Of such a plan.
 };
+inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(operation_kind::replay) + 1;
 [[nodiscard]] std::string_view to_string(operation_kind kind) noexcept;
 
 struct planned_request {
@@ -81,6 +88,12 @@ struct planned_request {
   bool retry_safe = false;           ///< Marked so,
   std::optional<rank> unmarked{};    ///< but not by this rank's client.
   std::optional<rank> foreign{};     ///< Its memory is said to be another device's. Of requests to the world.
+  /// The registration whose memory it is on, where that is done by then; of a replay: the capture whose plan it is.
+  std::optional<std::size_t> source{};
+  /// On registered memory: once it is done, its place is free for others. Of a replay: its client keeps the plan no
+  /// longer than until it has asked.
+  bool gives_back = false;
+  bool of_requests = false; ///< Of a capture: its plan is of requests alone, not of a function.
 };
 
 /// How long everything may take. Far shorter than in life, so that a run ends soon.

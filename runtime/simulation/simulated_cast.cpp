@@ -1,6 +1,7 @@
 #include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/runtime/simulation/simulated_cast.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -20,10 +21,14 @@ lane name_of(std::size_t lane) {
   return lane::named("simulated " + std::to_string(lane));
 }
 
-nanoseconds jumped(const scenario& of) {
-  nanoseconds all{0};
+/// From the asking to the answer: deadlines end every wait.
+nanoseconds longest_answer(const scenario& of) {
+  nanoseconds all = 1s;
   for (const planned_fault& one : of.faults)
     if (one.kind == fault_kind::jump) all += one.span;
+  for (const planned_request& one : of.requests)
+    if (one.what == operation_kind::capture || one.what == operation_kind::registration)
+      return all + 3s + of.ranks * 500us;
   return all;
 }
 
@@ -42,6 +47,10 @@ simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simula
     silent_until_(of.lanes) {
   for (auto& lane : silent_until_) lane.resize(static_cast<std::size_t>(of.ranks));
   begin([this] { ask_world(); });
+  for (const planned_request& one : of.requests) {
+    if (one.what == operation_kind::registration) begin([this, &one] { ask_registration(one); });
+    if (one.what == operation_kind::capture) begin([this, &one] { ask_capture(one); });
+  }
   for (std::size_t lane = 0; lane < of.lanes; ++lane)
     for (int r = 0; r < of.ranks; ++r) begin([this, lane, r] { ask_in(lane, rank{r}); });
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
@@ -59,14 +68,20 @@ void simulated_cast::begin(std::function<void()> part) {
   });
 }
 
+void simulated_cast::wait_for_time_of(const planned_request& what) const {
+  wait_until(began_ + what.at);
+}
+
 void simulated_cast::ask_world() {
   for (const planned_request& one : of_.requests) {
-    if (one.lane) continue;
-    wait_until(began_ + one.at);
+    if (one.lane || one.what == operation_kind::registration || one.what == operation_kind::capture ||
+        one.what == operation_kind::replay)
+      continue;
+    wait_for_time_of(one);
     const world_event latest = where_.latest();
     world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline, .retry_safe = one.retry_safe};
     const std::vector<rank> ranks = ranks_in(latest);
-    memory_.ask_among(one.number, ranks);
+    memory_.ask_among(one, ranks, latest.epoch);
     for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
     const epoch now = asked.epoch;
     where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
@@ -82,6 +97,7 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
     epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
     if (one.silent == self) silent = meant_for;
     const bool too_early = meant_for == epoch{0} && how_ == manners::waits_for_ready;
+    if (memory_.is_among(one, self) && !memory_.takes_part(one, self)) continue;
     if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
     where_.ask_rank(self, lane,
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
@@ -107,7 +123,7 @@ epoch simulated_cast::epoch_of(const planned_request& what) {
   const auto known = epochs_.find(what.number);
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
-  memory_.ask_among(what.number, ranks_in(now));
+  memory_.ask_among(what, ranks_in(now), now.epoch);
   // Where the world is not ready, nobody may have it, also not those who come later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }
@@ -144,6 +160,12 @@ nanoseconds longest(const scenario& of) {
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
+  // A capture that somebody does not leave, a registration of which a rank does not come back.
+  const auto asks = [&](operation_kind kind) {
+    return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end();
+  };
+  if (asks(operation_kind::capture)) all += 3s;
+  if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
   return all + 1s;
 }
 
@@ -151,8 +173,7 @@ void play_out(const scenario& of, simulated_cast& cast, simulated_stage& where, 
   fibers& threads = *fibers::current();
   threads.run([&] { return cast.all_asked(); }, steady_now() + of.length + longest(of));
   if (!of.stops_busy) {
-    // Whatever else happens, deadlines end every wait.
-    threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + jumped(of) + 1s);
+    threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + longest_answer(of));
     if (const std::size_t late = ledger.unanswered(); late > 0)
       ledger.stuck(std::to_string(late) + " requests were not answered in time");
   }

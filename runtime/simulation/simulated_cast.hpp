@@ -1,6 +1,7 @@
 /// Those who ask in a simulated run, and the faults that lie outside the communicators.
 #pragma once
 
+#include <troupe/completion/value_answer.hpp>
 #include <troupe/device/worker.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace troupe::simulation {
@@ -34,8 +36,20 @@ private:
   void begin(std::function<void()> part);
   void ask_world();
   void ask_in(std::size_t lane, rank self);
+  void ask_registration(const planned_request& one);
+  /// And for its replays, one after the other, for all are on the same memory.
+  void ask_capture(const planned_request& one);
+  void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
+  /// Of the one answer to \p what, asked of the world now.
+  template <class Reply>
+  [[nodiscard]] std::shared_ptr<value_answer<Reply>> expect(const planned_request& what, epoch now,
+                                                            std::function<void(Reply&)> keep);
+  /// Gives its turn away until \p what has been answered, or should have been.
+  void wait_for(const planned_request& what) const;
   /// Whoever asks first for something decides which epoch it is for, so that all mean the same.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
+  /// When it is to be asked.
+  void wait_for_time_of(const planned_request& what) const;
   /// By their names of the first epoch.
   [[nodiscard]] std::vector<rank> ranks_in(const world_event& now) const;
   void raise(const planned_fault& one);

@@ -22,7 +22,12 @@ error injected_error(errc code, rank self) {
 } // namespace
 
 simulated_faults::simulated_faults(const scenario& of, simulation_ledger& ledger, trace& log)
-  : of_{of}, ledger_{ledger}, log_{log}, chance_{mix(of.seed, 2)} {}
+  : of_{of},
+    ledger_{ledger},
+    log_{log},
+    chance_{mix(of.seed, 2)},
+    has_plans_{std::ranges::any_of(of.requests,
+                                   [](const planned_request& one) { return one.what == operation_kind::capture; })} {}
 
 void simulated_faults::count(const planned_fault& one) {
   ++injected_[one.kind];
@@ -68,6 +73,21 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
   return !withheld;
 }
 
+/// A plan's launches ask nobody: a rank that is gone would come to its peers again, having left something out.
+void simulated_faults::in_place_of_launch(const fault_place& who, stream_ref into) {
+  if (!has_plans_) return;
+  into.where().api().wait_word(who.device, into.native(), &words_[{who.formation, origin_of(who)}], 1);
+}
+
+void simulated_faults::before_register(const fault_place& who, const registered_region& region) {
+  delay(2ms);
+  if (const planned_fault* const fault = take(who, {fault_kind::failed_init, fault_kind::stuck_init})) {
+    if (fault->kind == fault_kind::failed_init) throw exception{injected_error(errc::communicator_failed, who.rank)};
+    fibers::current()->sleep(fault->span);
+  }
+  ledger_.registered(who.formation, origin_of(who), region);
+}
+
 void simulated_faults::before_check(const fault_place& who) {
   if (take(who, {fault_kind::asynchronous}) != nullptr)
     throw exception{injected_error(errc::communicator_failed, who.rank)};
@@ -81,6 +101,7 @@ void simulated_faults::before_abort(const fault_place& who) {
 
 void simulated_faults::after_abort(const fault_place& who) {
   ledger_.aborted(who.formation, origin_of(who));
+  if (const auto found = words_.find({who.formation, origin_of(who)}); found != words_.end()) found->second = 1;
 }
 
 } // namespace troupe::simulation

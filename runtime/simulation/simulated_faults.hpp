@@ -7,6 +7,7 @@
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -25,6 +26,8 @@ public:
 
   void before_init(const fault_place& who) override;
   [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override;
+  void in_place_of_launch(const fault_place& who, stream_ref into) override;
+  void before_register(const fault_place& who, const registered_region& region) override;
   void before_check(const fault_place& who) override;
   void before_abort(const fault_place& who) override;
   void after_abort(const fault_place& who) override;
@@ -42,6 +45,9 @@ private:
   std::set<std::size_t> used_;
   std::set<std::pair<std::uint64_t, rank>> gone_; ///< From a formation: it launches nothing there any more.
   std::map<fault_kind, std::size_t> injected_;
+  /// Where there are plans: what the streams of those who are gone wait for until they are aborted.
+  const bool has_plans_;
+  std::map<std::pair<std::uint64_t, rank>, std::uint32_t> words_;
 };
 
 } // namespace troupe::simulation

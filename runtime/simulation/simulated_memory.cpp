@@ -1,57 +1,30 @@
 #include <troupe/runtime/simulation/simulated_memory.hpp>
+#include <troupe/runtime/simulation/watched_block.hpp>
 
 #include <algorithm>
 #include <span>
-#include <variant>
 
 namespace troupe::simulation {
 
 namespace {
 
-constexpr std::uint64_t mark = 0xEEEEEEEEEEEEEEEEU;
 constexpr std::uint64_t rubbish = 0xDDDDDDDDDDDDDDDDU;
-constexpr std::size_t element_bytes = sizeof(std::uint64_t);
-
-/// The mock's device memory is the host's.
-std::span<std::uint64_t> elements(std::byte* first, std::size_t count) {
-  return {reinterpret_cast<std::uint64_t*>(first), count};
-}
-
-template <class Operation>
-constexpr bool has_operands = requires(const Operation& one) {
-  one.send;
-  one.recv;
-};
+/// A world is captured anew in each of its epochs, and may fail to be.
+constexpr std::size_t sets_of_a_plan = 8;
 
 } // namespace
-
-class simulated_memory::watched_block final : public memory_block {
-public:
-  watched_block(std::shared_ptr<device> where, std::byte* first, std::size_t count, release_hook hook,
-                std::size_t request, rank self)
-    : memory_block{std::move(where), memory_kind::device, first, count * element_bytes},
-      hook_{std::move(hook)},
-      request_{request},
-      self_{self} {}
-  ~watched_block() override {
-    if (hook_) hook_(request_, self_);
-  }
-  void note_use(stream_ref) override {} // the storage outlives every run's work
-
-private:
-  release_hook hook_;
-  std::size_t request_;
-  rank self_;
-};
 
 simulated_memory::simulated_memory(const scenario& of, const std::vector<std::shared_ptr<device>>& devices)
   : of_{of}, devices_{devices}, places_(devices.size()), requests_(devices.size()) {
   for (std::size_t r = 0; r < devices.size(); ++r) {
     const rank self{static_cast<int>(r)};
+    const auto sets = [](const planned_request& one) {
+      return one.what == operation_kind::capture ? sets_of_a_plan : std::size_t{1};
+    };
     std::size_t total = 0;
     for (const planned_request& one : of.requests) {
       const shape needed = most_of(one);
-      total += needed.sent + needed.received;
+      total += sets(one) * (needed.sent + needed.received);
     }
     storage_.push_back(memory_pool::create(devices[r])->allocate(total * element_bytes));
     std::byte* next = storage_.back().data();
@@ -60,22 +33,55 @@ simulated_memory::simulated_memory(const scenario& of, const std::vector<std::sh
       next += count * element_bytes;
       return count == 0 ? nullptr : first;
     };
-    for (const planned_request& one : of.requests) {
-      place& mine = places_[r][one.number];
-      mine.size = most_of(one);
-      mine.sent = take(mine.size.sent);
-      mine.received = take(mine.size.received);
-      for (std::size_t i = 0; i < mine.size.sent; ++i)
-        elements(mine.sent, mine.size.sent)[i] = value(one.number, self, i);
-      for (auto& element : elements(mine.received, mine.size.received)) element = mark;
-      if (mine.sent != nullptr) requests_[r][mine.sent] = one.number;
-      if (mine.received != nullptr) requests_[r][mine.received] = one.number;
-    }
+    for (const planned_request& one : of.requests)
+      for (std::size_t i = 0; i < sets(one); ++i) {
+        place mine{.size = most_of(one)};
+        mine.sent = take(mine.size.sent);
+        mine.received = take(mine.size.received);
+        fill(one, self, mine);
+        places_[r][one.number] = {};
+        if (one.what != operation_kind::capture) {
+          places_[r][one.number] = mine;
+          continue;
+        }
+        plans_[one.number].resize(devices.size());
+        plan_of(one.number, self).sets.push_back(mine);
+      }
   }
+}
+
+/// From now on its results are not there.
+void simulated_memory::fill(const planned_request& what, rank self, const place& on) {
+  auto& known = requests_[static_cast<std::size_t>(self.value())];
+  for (std::size_t i = 0; i < on.size.sent; ++i) elements(on.sent, on.size.sent)[i] = value(what.number, self, i);
+  for (auto& element : elements(on.received, on.size.received)) element = unwritten;
+  const std::size_t name = what.what == operation_kind::replay ? what.source.value_or(what.number) : what.number;
+  if (on.sent != nullptr) known[on.sent] = name;
+  if (on.received != nullptr) known[on.received] = name;
+}
+
+void simulated_memory::ask_among(const planned_request& request, std::vector<rank> ranks, epoch now) {
+  enter_registered(request, ranks);
+  rosters_[request.number] = std::move(ranks);
+  asked_in_[request.number] = now;
+}
+
+bool simulated_memory::takes_part(const planned_request& what, rank self) const {
+  if (what.what != operation_kind::transfer) return true;
+  const shape mine = shape_of(what, self, party_of(what, self));
+  return mine.sent + mine.received > 0;
 }
 
 std::size_t simulated_memory::party::index_of(rank self) const {
   return static_cast<std::size_t>(std::ranges::find(ranks, self) - ranks.begin());
+}
+
+rank simulated_memory::party::after(rank self) const {
+  return ranks[(index_of(self) + 1) % ranks.size()];
+}
+
+rank simulated_memory::party::before(rank self) const {
+  return ranks[(index_of(self) + ranks.size() - 1) % ranks.size()];
 }
 
 bool simulated_memory::is_among(const planned_request& what, rank self) const {
@@ -107,13 +113,24 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
     case operation_kind::all_gather: return {what.count, n * what.count};
     case operation_kind::reduce_scatter: return {n * what.count, what.count};
     case operation_kind::all_to_all: return {n * what.count, n * what.count};
-    case operation_kind::barrier: return {};
+    case operation_kind::exchange: return {what.count, what.count};
+    case operation_kind::copy: return {0, what.count}; // what it reads is another's
+    case operation_kind::transfer:
+      if (n == 1) return {};
+      return {root ? what.count : 0, self == all.after(all.root) ? what.count : 0};
+    case operation_kind::capture: return {what.count, 2 * what.count};
+    case operation_kind::replay: return {what.count, 2 * what.count};
+    case operation_kind::barrier:
+    case operation_kind::registration: return {};
   }
   return {};
 }
 
 simulated_memory::shape simulated_memory::most_of(const planned_request& what) const {
-  if (what.what == operation_kind::broadcast || what.what == operation_kind::reduce) return {what.count, what.count};
+  if (what.what == operation_kind::replay) return {}; // it is on its plan's
+  if (what.what == operation_kind::broadcast || what.what == operation_kind::reduce ||
+      what.what == operation_kind::transfer || what.what == operation_kind::copy)
+    return {what.count, what.count};
   party all{.ranks = std::vector<rank>(static_cast<std::size_t>(of_.ranks)), .root = {}, .root_here = {}};
   return shape_of(what, rank{0}, all);
 }
@@ -139,79 +156,19 @@ std::uint64_t simulated_memory::expected(const planned_request& what, rank self,
     case operation_kind::all_gather: return value(what.number, maker(), at % what.count);
     case operation_kind::reduce_scatter: return sum(mine + at);
     case operation_kind::all_to_all: return value(what.number, maker(), mine + at % what.count);
-    case operation_kind::barrier: break;
+    case operation_kind::exchange:
+    case operation_kind::copy: return value(what.number, all.before(self), at);
+    case operation_kind::transfer: return value(what.number, all.root, at);
+    case operation_kind::replay: return sum(at % what.count);
+    case operation_kind::barrier:
+    case operation_kind::registration:
+    case operation_kind::capture: break;
   }
   return 0;
 }
 
-buffer simulated_memory::hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const {
-  if (first == nullptr || count == 0) return {};
-  const auto home = static_cast<std::size_t>(self.value() + (what.foreign == self ? 1 : 0)) % devices_.size();
-  return buffer{std::make_shared<watched_block>(devices_[home], first, count, hook_, what.number, self)};
-}
-
-operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
-  if (what.what == operation_kind::barrier) return barrier{};
-  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
-  constexpr dtype type = dtype::u64;
-  const party all = party_of(what, self);
-  const std::size_t count = what.count - (less && all.ranks.size() > 1 ? 1 : 0);
-  const shape size = shape_of(what, self, all);
-  buffer sent = hand_out(what, self, mine.sent, size.sent);
-  buffer received = hand_out(what, self, mine.received, size.received);
-  const auto fill = [&]<class Operation>(Operation one) {
-    one.send = std::move(sent);
-    one.recv = std::move(received);
-    one.count = count;
-    one.type = type;
-    return one;
-  };
-  switch (what.what) {
-    case operation_kind::all_reduce: return fill(all_reduce{});
-    case operation_kind::broadcast: {
-      broadcast one = fill(broadcast{});
-      one.root = all.root_here;
-      return one;
-    }
-    case operation_kind::reduce: {
-      reduce one = fill(reduce{});
-      one.root = all.root_here;
-      return one;
-    }
-    case operation_kind::all_gather: return fill(all_gather{});
-    case operation_kind::reduce_scatter: return fill(reduce_scatter{});
-    case operation_kind::all_to_all: return fill(all_to_all{});
-    case operation_kind::group: {
-      group two;
-      two.parts.emplace_back(all_reduce{.send = sent, .recv = received, .count = 1, .type = type});
-      two.parts.emplace_back(all_reduce{.send = sent.slice(element_bytes, sent.size_bytes() - element_bytes),
-                                        .recv = received.slice(element_bytes, received.size_bytes() - element_bytes),
-                                        .count = count - 1,
-                                        .type = type});
-      return two;
-    }
-    case operation_kind::barrier: break;
-  }
-  return barrier{};
-}
-
-std::optional<std::size_t> simulated_memory::request_of(const operation& part, rank self) const {
-  const auto& known = requests_[static_cast<std::size_t>(self.value())];
-  return std::visit(
-      [&]<class Operation>(const Operation& one) -> std::optional<std::size_t> {
-        if constexpr (std::is_same_v<Operation, group>) {
-          if (!one.parts.empty()) return request_of(one.parts.front(), self);
-        } else if constexpr (has_operands<Operation>) {
-          const auto found = known.find(one.send.memory ? one.send.memory.data() : one.recv.memory.data());
-          if (found != known.end()) return found->second;
-        }
-        return std::nullopt;
-      },
-      part);
-}
-
 std::span<std::uint64_t> simulated_memory::results_of(const planned_request& what, rank self) const {
-  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  const place& mine = place_of(what, self);
   const std::size_t size = is_among(what, self) ? shape_of(what, self, party_of(what, self)).received : 0;
   return elements(mine.received, mine.size.received).first(size);
 }
@@ -228,21 +185,27 @@ bool simulated_memory::is_listed(const planned_request& what, rank self, const u
 }
 
 void simulated_memory::spoil(const planned_request& what, rank self) const {
+  if (frozen_.contains(what.number)) return;
   for (auto& element : results_of(what, self)) element = rubbish;
 }
 
 simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {
-  const place& mine = places_[static_cast<std::size_t>(self.value())].at(what.number);
+  const auto frozen = frozen_.find(what.number);
+  return frozen == frozen_.end() ? look_now(what, self) : frozen->second[static_cast<std::size_t>(self.value())];
+}
+
+simulated_memory::finding simulated_memory::look_now(const planned_request& what, rank self) const {
+  const place& mine = place_of(what, self);
   if (mine.size.received == 0) return finding::nothing;
   const auto memory = elements(mine.received, mine.size.received);
-  const bool untouched = std::ranges::all_of(memory, [](std::uint64_t one) { return one == mark; });
+  const bool untouched = std::ranges::all_of(memory, [](std::uint64_t one) { return one == unwritten; });
   if (!is_among(what, self)) return untouched ? finding::nothing : finding::wrong;
   const party all = party_of(what, self);
   const std::size_t size = shape_of(what, self, all).received;
   if (size == 0) return untouched ? finding::nothing : finding::wrong;
   bool right = true;
   for (std::size_t i = 0; i < memory.size(); ++i)
-    right = right && memory[i] == (i < size ? expected(what, self, i, all) : mark);
+    right = right && memory[i] == (i < size ? expected(what, self, i, all) : unwritten);
   if (right) return finding::right;
   return untouched ? finding::untouched : finding::wrong;
 }

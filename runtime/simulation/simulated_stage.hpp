@@ -1,12 +1,14 @@
 /// What those who ask in a simulated run speak to: a world's states themselves, or the actors around them.
 #pragma once
 
+#include <troupe/actors/requests.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/answer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>
+#include <memory>
 
 namespace troupe::simulation {
 
@@ -20,6 +22,8 @@ public:
 
   [[nodiscard]] virtual world_event latest() const = 0;
   virtual void ask_world(world_request asked, answer reply) = 0;
+  virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) = 0;
+  virtual void capture(capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
   /// By \p self's client in \p lane, each of which has one.
   virtual void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) = 0;
   /// \p self's client leaves \p lane.

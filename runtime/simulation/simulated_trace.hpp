@@ -3,7 +3,10 @@
 
 #include <troupe/device/fibers.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -20,13 +23,29 @@ public:
     if (!kept_) return;
     text_ += std::to_string((steady_now() - began_).count());
     text_ += ' ';
-    text_ += what;
+    add(what);
     text_ += '\n';
   }
   [[nodiscard]] std::string& text() noexcept { return text_; }
 
 private:
+  /// Plans are numbered through the process: here they are by when they were first named.
+  void add(std::string_view what) {
+    constexpr std::string_view plan = "plan ";
+    for (std::size_t at = what.find(plan); at != std::string_view::npos; at = what.find(plan)) {
+      text_ += what.substr(0, at + plan.size());
+      what.remove_prefix(at + plan.size());
+      const std::size_t digits = std::min(what.find_first_not_of("0123456789"), what.size());
+      if (digits == 0) continue;
+      const auto known = plans_.try_emplace(std::string{what.substr(0, digits)}, plans_.size() + 1).first;
+      text_ += std::to_string(known->second);
+      what.remove_prefix(digits);
+    }
+    text_ += what;
+  }
+
   bool kept_;
+  std::map<std::string, std::size_t> plans_;
   time_point began_ = steady_now();
   std::string text_;
 };

@@ -98,15 +98,21 @@ public:
       }
       if (chance_ && chance_->one_in(3)) fibers::current()->sleep(chance_->within(chance_->one_in(10) ? 10ms : 200us));
       const fibers::must_not_wait in_turn; // BLK-1
+      turn_began_ = steady_now();
       next(to);
+      turn_began_.reset();
     }
   }
+
+  [[nodiscard]] std::optional<time_point> turn_began() const noexcept { return turn_began_; }
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 
 private:
   std::optional<dice> chance_;
   std::mutex guard_;
   condition changed_;
   std::deque<turn> waiting_;
+  std::optional<time_point> turn_began_; ///< Of the one that has not ended.
   bool closed_ = false;
 };
 
@@ -148,6 +154,8 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
 
 simulated_world::~simulated_world() {
   mail_->close();
+  // What a turn waits for that no turn will do any more is given up here, so that the run ends.
+  if (held_up()) conductor_->kill({.code = errc::abandoned, .text = "the world's turns have come to a standstill"});
   turns_.join();
   conductor_->let_go();
 }
@@ -160,6 +168,20 @@ void simulated_world::ask_world(world_request asked, answer reply) {
 void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) {
   const fibers::must_not_wait at_the_door;
   rank_state(self).accept(std::move(asked), std::move(reply), client_of(self, lane));
+}
+
+void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) {
+  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.register_memory(asked, reply); });
+}
+
+void simulated_world::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
+  mail_->put([asked = std::move(asked), reply = std::move(reply)](world_conductor& to) { to.capture(asked, reply); });
+}
+
+std::optional<std::size_t> simulated_world::held_up() const {
+  constexpr nanoseconds any_turn = 10ms; // turns take no time
+  if (!mail_->turn_began() || steady_now() - *mail_->turn_began() < any_turn) return std::nullopt;
+  return mail_->waiting();
 }
 
 void simulated_world::withdraw(rank self, std::size_t lane) {

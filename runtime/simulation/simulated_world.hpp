@@ -66,6 +66,8 @@ public:
 
   [[nodiscard]] world_event latest() const override { return board_->latest(); }
   void ask_world(world_request asked, answer reply) override;
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) override;
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
   void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override;
   void withdraw(rank self, std::size_t lane) override;
   void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
@@ -86,6 +88,9 @@ public:
     const auto& shelf = conductor_->plan().retries;
     return shelf ? shelf->counts() : retry_counts{};
   }
+
+  /// Turns that wait for one that has not ended, and so never will; none: no turn waits for others (BLK-2).
+  [[nodiscard]] std::optional<std::size_t> held_up() const;
 
 private:
   /// What actors have between them: first come, first served, each after a while.

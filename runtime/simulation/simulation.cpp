@@ -25,6 +25,9 @@ simulation_result simulate(const scenario& what, bool with_trace) {
       simulated_world where{terms, *machine, faults, log};
       simulated_cast cast{what, *machine, where, memory, ledger, *faults};
       play_out(what, cast, where, ledger, log);
+      if (const auto waiting = where.held_up())
+        ledger.wrong("a turn waits for what only later ones would do, of which " + std::to_string(*waiting) +
+                     " wait for it (BLK-2)");
       result.last_epoch = where.latest().epoch.value();
       result.retries = where.retries();
     }
@@ -34,6 +37,8 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     result.found = ledger.judge();
     result.findings = ledger.findings();
     result.requests = ledger.asked();
+    result.kinds = ledger.kinds();
+    result.on_registered = ledger.on_registered();
     result.faults = faults->injected();
     machine = nullptr; // before what its last answers go to
     // Calls that hung for long return at last.

@@ -14,8 +14,10 @@ namespace troupe::simulation {
 
 struct simulation_result {
   verdict found{};
-  std::vector<std::string> findings{}; ///< Each thing that must not be, in words.
-  std::size_t requests = 0;            ///< Asked; of each rank, where ranks are asked.
+  std::vector<std::string> findings{};           ///< Each thing that must not be, in words.
+  std::size_t requests = 0;                      ///< Asked; of each rank, where ranks are asked.
+  std::map<operation_kind, std::size_t> kinds{}; ///< The same by what was asked.
+  std::size_t on_registered = 0;                 ///< Of them, on registered memory.
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
   retry_counts retries{}; ///< Of requests marked retry_safe.

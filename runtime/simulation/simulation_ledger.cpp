@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 
 /// Between a deadline and the answer: looks at deadlines are made every millisecond, and turns take time.
 constexpr nanoseconds slack = 30ms;
+/// Who is in a launch of it that does not return has as long.
+constexpr nanoseconds time_to_leave_a_capture = 2s;
 
 } // namespace
 
@@ -35,7 +37,7 @@ private:
   std::size_t index_;
 };
 
-simulation_ledger::simulation_ledger(const scenario& of, const simulated_memory& memory, trace& log)
+simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memory, trace& log)
   : of_{of}, memory_{memory}, log_{log} {
   for (const planned_request& one : of.requests) requests_[one.number] = &one;
 }
@@ -43,6 +45,9 @@ simulation_ledger::simulation_ledger(const scenario& of, const simulated_memory&
 answer simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
   entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = steady_now()});
   ++unanswered_;
+  ++kinds_[what.what];
+  entries_of_[what.number].push_back(entries_.size() - 1);
+  if (memory_.registered_place(what, self.value_or(rank{0})) != nullptr) ++on_registered_;
   if (log_.is_kept()) log_.note("ask " + name_of(entries_.back()) + " epoch " + to_string(asked_in));
   return answer{std::make_unique<sink>(*this, entries_.size() - 1)};
 }
@@ -59,31 +64,58 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
   --unanswered_;
   one.first = std::move(result);
   one.answered_at = steady_now();
+  if (one.what->gives_back && !one.self && failure_of(*one.first) == nullptr) memory_.give_back(*one.what);
+}
+
+bool simulation_ledger::is_answered(const planned_request& what) const {
+  const auto found = entries_of_.find(what.number);
+  return found == entries_of_.end() ||
+         std::ranges::all_of(found->second, [this](std::size_t index) { return entries_[index].answers > 0; });
+}
+
+bool simulation_ledger::may_still_run(const planned_request& what) const {
+  const auto found = entries_of_.find(what.number);
+  if (found == entries_of_.end()) return false;
+  return std::ranges::any_of(found->second, [this](std::size_t index) {
+    const entry& one = entries_[index];
+    const error* const failure = one.first ? failure_of(*one.first) : nullptr;
+    return !one.first || (failure != nullptr && failure->effect == effect::unknown_outcome);
+  });
+}
+
+void simulation_ledger::registered(std::uint64_t formation, rank self, const registered_region& region) {
+  known_[{formation, self}].push_back({region.address(), region.size_bytes()});
+  if (log_.is_kept()) log_.note("registers rank " + to_string(self) + " epoch " + std::to_string(formation + 1));
 }
 
 void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<const operation* const> all,
                                  bool hollow) {
   batch together;
+  std::string captures;
   for (const operation* one : all) {
-    together.push_back(memory_.request_of(*one, self));
-    if (!together.back()) continue;
-    const planned_request& asked = *requests_.at(*together.back());
-    if (asked.what == operation_kind::group && !std::holds_alternative<group>(*one))
-      wrong("rank " + to_string(self) + " launched a part of the group r" + std::to_string(asked.number) +
-            " by itself (GRP-1)");
-    if (asked.disagreeing && memory_.is_among(asked, *asked.disagreeing))
-      wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
-            ", about which the ranks disagree (ORD-2)");
-    if (asked.foreign && memory_.is_among(asked, *asked.foreign))
-      wrong("rank " + to_string(self) + " launched r" + std::to_string(asked.number) +
-            ", whose memory is another device's (BUF-2)");
-    judge_relaunch(asked, formation, self);
+    if (const auto* several = std::get_if<group>(one); several != nullptr && several->parts.empty()) continue;
+    const auto whose = memory_.request_of(*one, self);
+    if (!whose) {
+      together.push_back(whose);
+      continue;
+    }
+    const planned_request& asked = *requests_.at(*whose);
+    if (asked.what == operation_kind::capture) {
+      memory_.captured(asked, self, *one, formation);
+      captures += " r" + std::to_string(asked.number);
+      continue;
+    }
+    together.push_back(whose);
+    judge_launch(asked, formation, self, *one);
   }
+  const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) + ":";
+  if (!captures.empty()) log_.note("capture " + who + captures);
+  if (together.empty()) return;
   auto& ranks = launches_[formation];
   ranks.resize(static_cast<std::size_t>(of_.ranks));
   ranks[static_cast<std::size_t>(self.value())].push_back(together);
   if (log_.is_kept()) {
-    std::string text = "launch rank " + to_string(self) + " epoch " + std::to_string(formation + 1) + ":";
+    std::string text = "launch " + who;
     for (const auto& one : together) text += one ? " r" + std::to_string(*one) : " barrier";
     log_.note(text);
   }
@@ -97,8 +129,31 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
   }
 }
 
+void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t formation, rank self,
+                                     const operation& part) {
+  const std::string what = "rank " + to_string(self) + " launched ";
+  const std::string name = "r" + std::to_string(asked.number);
+  const bool is_group = asked.what == operation_kind::group || asked.what == operation_kind::exchange;
+  const auto has_part = [&](const std::optional<rank>& one) {
+    return one && memory_.is_among(asked, *one) && memory_.takes_part(asked, *one);
+  };
+  if (is_group && !std::holds_alternative<group>(part))
+    wrong(what + "a part of the group " + name + " by itself (GRP-1)");
+  if (has_part(asked.disagreeing)) wrong(what + name + ", about which the ranks disagree (ORD-2)");
+  if (has_part(asked.foreign)) wrong(what + name + ", whose memory is another device's (BUF-2)");
+  if (const std::byte* const at = memory_.registered_place(asked, self)) {
+    const auto& known = known_[{formation, self}];
+    if (std::ranges::none_of(known,
+                             [&](const range& one) { return at >= one.first && at < one.first + one.size_bytes; }))
+      wrong(what + name + " on registered memory that its communicator of epoch " + std::to_string(formation + 1) +
+            " does not know (EPO-1)");
+  }
+  judge_relaunch(asked, formation, self);
+}
+
 bool simulation_ledger::may_be_run_again(const planned_request& one) const {
-  return one.retry_safe && (!one.unmarked || !memory_.is_among(one, *one.unmarked));
+  if (!one.retry_safe || !one.unmarked) return one.retry_safe;
+  return !memory_.is_among(one, *one.unmarked) || !memory_.takes_part(one, *one.unmarked);
 }
 
 void simulation_ledger::judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self) {
@@ -133,7 +188,13 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
 
 void simulation_ledger::released(std::size_t request, rank self) {
   const auto launched_in = formation_of_.find({request, self});
-  if (launched_in == formation_of_.end() || hollow_.contains({request, self})) return;
+  if (launched_in == formation_of_.end()) {
+    // A copy, a replay, or of a world of one rank: nobody has told of its launch.
+    if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
+      let_go_.insert({request, self});
+    return;
+  }
+  if (hollow_.contains({request, self})) return;
   if (aborted_.contains({launched_in->second, self})) return;
   if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
     wrong("rank " + to_string(self) + "'s memory of r" + std::to_string(request) +
@@ -161,6 +222,7 @@ verdict simulation_ledger::judge() {
 
 void simulation_ledger::judge_outcome(const entry& one) {
   nanoseconds patience = one.what->deadline + slack;
+  if (one.what->what == operation_kind::capture) patience += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults)
     if (fault.kind == fault_kind::jump) patience += fault.span;
   if (one.answered_at - one.at > patience) stuck(name_of(one) + " was answered long after its deadline");
@@ -197,6 +259,8 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
   if (found == simulated_memory::finding::nothing) return;
   if (failure == nullptr && found != simulated_memory::finding::right)
     wrong(name_of(one) + " succeeded with a wrong result at rank " + to_string(self));
+  if (failure == nullptr && let_go_.contains({one.what->number, self}))
+    wrong(name_of(one) + " has written to rank " + to_string(self) + "'s memory after that was let go of (BUF-1)");
   if (failure != nullptr && failure->effect == effect::rejected && found != simulated_memory::finding::untouched)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + "'s memory was written (ONE-2)");
 }
@@ -213,7 +277,9 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
   // Of the world's request, parts that were done before the fault are not listed.
   const auto found = memory_.look(*one.what, self);
   if (found == simulated_memory::finding::nothing || found == simulated_memory::finding::right) return;
-  if (!one.self && found == simulated_memory::finding::untouched) return;
+  // Nor is it known what a replay would have written whose plan was just being captured again.
+  const bool may_lack_it = !one.self || one.what->what == operation_kind::replay;
+  if (may_lack_it && found == simulated_memory::finding::untouched) return;
   if (!memory_.is_listed(*one.what, self, *failure->undefined))
     wrong(name_of(one) + " has an unknown outcome, and rank " + to_string(self) + "'s memory is not listed (ONE-2)");
 }
@@ -228,40 +294,6 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
   if (launched_in->second + 1 != one.asked_in.value() && !is_later)
     wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and launched in epoch " +
           std::to_string(launched_in->second + 1) + " (EPO-1)");
-}
-
-void simulation_ledger::judge_orders() {
-  for (const auto& [formation, ranks] : launches_)
-    for (std::size_t r = 1, before = 0; r < ranks.size(); ++r) {
-      if (ranks[r].empty()) continue; // perhaps it has left
-      const std::size_t other = std::exchange(before, r);
-      const std::size_t both = std::min(ranks[other].size(), ranks[r].size());
-      for (std::size_t i = 0; i < both; ++i)
-        if (ranks[other][i] != ranks[r][i]) {
-          wrong("ranks " + std::to_string(other) + " and " + std::to_string(r) +
-                " launched different things at place " + std::to_string(i) + " of epoch " +
-                std::to_string(formation + 1) + " (ORD-1)");
-          break;
-        }
-    }
-}
-
-void simulation_ledger::judge_lanes() {
-  std::map<std::size_t, std::size_t> places; // by request: those of a lane are asked in this order
-  for (std::size_t i = 0; i < of_.requests.size(); ++i) places[of_.requests[i].number] = i;
-  for (const auto& [formation, ranks] : launches_)
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      std::map<std::size_t, std::size_t> latest; // by lane
-      for (const batch& together : ranks[r])
-        for (const auto& one : together) {
-          if (!one || !requests_.at(*one)->lane) continue;
-          const auto [found, first] = latest.try_emplace(*requests_.at(*one)->lane, *one);
-          if (!first && places[*one] < places[found->second])
-            wrong("rank " + std::to_string(r) + " launched r" + std::to_string(*one) + " behind r" +
-                  std::to_string(found->second) + ", which is newer in the lane (ORD-1)");
-          found->second = *one;
-        }
-    }
 }
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {

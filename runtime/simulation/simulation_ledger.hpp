@@ -1,6 +1,7 @@
 /// Who was answered what in a simulated run, what each rank launched, and what of that must not be.
 #pragma once
 
+#include <troupe/collectives/registered_region.hpp>
 #include <troupe/completion/answer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
@@ -32,16 +33,26 @@ struct verdict {
 /// Threads: the run's.
 class simulation_ledger {
 public:
-  simulation_ledger(const scenario& of, const simulated_memory& memory, trace& log);
+  simulation_ledger(const scenario& of, simulated_memory& memory, trace& log);
 
   /// The answer to \p what, asked in \p asked_in of the rank \p self, or of all.
   [[nodiscard]] answer expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
   [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
   [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
+  /// The same by what was asked.
+  [[nodiscard]] const std::map<operation_kind, std::size_t>& kinds() const noexcept { return kinds_; }
+  /// Requests whose memory was registered when they were asked.
+  [[nodiscard]] std::size_t on_registered() const noexcept { return on_registered_; }
+  /// Whether all answers to \p what have come that were expected.
+  [[nodiscard]] bool is_answered(const planned_request& what) const;
+  /// Whether one of them leaves open whether it has run, or still runs.
+  [[nodiscard]] bool may_still_run(const planned_request& what) const;
 
   /// \p self launches \p all together in its \p formation th communicator, or seems to: nothing is to be made of what
   /// it is told of \p hollow launches.
   void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
+  /// \p self's \p formation th communicator makes \p region known to its peers.
+  void registered(std::uint64_t formation, rank self, const registered_region& region);
   /// The abort of \p self's \p formation th communicator begins: what hangs there writes to its results.
   void spoil(std::uint64_t formation, rank self);
   /// The abort of \p self's \p formation th communicator has returned.
@@ -78,6 +89,7 @@ private:
   };
   class sink;
   using batch = std::vector<std::optional<std::size_t>>;
+  using batches = std::vector<batch>;
 
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
@@ -87,7 +99,12 @@ private:
   void judge_memory(const entry& one, rank self);
   void judge_list(const entry& one, rank self);
   void judge_place(const entry& one, rank self);
+  /// Of what is launched by itself, or in a plan.
+  void judge_launch(const planned_request& asked, std::uint64_t formation, rank self, const operation& part);
   void judge_orders();
+  void judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one, std::size_t other);
+  /// What of \p all both take part in.
+  [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
   /// Whether all whom it was asked of marked it.
   [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
@@ -96,17 +113,27 @@ private:
   [[nodiscard]] std::string name_of(const entry& one) const;
 
   const scenario& of_;
-  const simulated_memory& memory_;
+  simulated_memory& memory_;
   trace& log_;
   std::vector<entry> entries_;
   std::size_t unanswered_ = 0;
-  std::map<std::uint64_t, std::vector<std::vector<batch>>> launches_;  ///< By formation, then by rank.
+  std::map<operation_kind, std::size_t> kinds_;
+  std::size_t on_registered_ = 0;
+  std::map<std::uint64_t, std::vector<batches>> launches_;             ///< By formation, then by rank.
   std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest, by request and rank.
   /// By request and rank: the formations that it was launched in, but for hollow launches.
   std::map<std::pair<std::size_t, rank>, std::set<std::uint64_t>> formations_of_;
   std::set<std::pair<std::size_t, rank>> hollow_;
   std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formations.
   std::map<std::size_t, const planned_request*> requests_;
+  std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< By request.
+  struct range {
+    const std::byte* first;
+    std::size_t size_bytes;
+  };
+  std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered, by formation and rank.
+  /// Requests that no communicator has launched, and whose results were not there when their memory was let go of.
+  std::set<std::pair<std::size_t, rank>> let_go_;
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;

@@ -141,7 +141,7 @@ void fault_script::before_init(const fault_place& who) {
   }
 }
 
-void fault_script::before_register(const fault_place& who) {
+void fault_script::before_register(const fault_place& who, const registered_region&) {
   std::unique_lock lock{guard_};
   const auto now = take(occasion::registering, who, progress_[place_of(who)].registrations++, 1);
   wait(lock, now);

@@ -54,7 +54,7 @@ public:
 
   void before_init(const fault_place& who) override;
   [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override;
-  void before_register(const fault_place& who) override;
+  void before_register(const fault_place& who, const registered_region& region) override;
   void before_check(const fault_place& who) override;
   void before_abort(const fault_place& who) override;
   [[nodiscard]] launch_observer* observer() noexcept override { return this; }

@@ -66,7 +66,7 @@ std::size_t count_in(const std::string& text, const std::string& what) {
 } // namespace
 
 TEST_CASE("whichever actor dies, with whatever in its mailbox, every living client has one reply to each request and "
-          "nobody is left (ONE-1, ONE-2, ORD-1, EPO-1, BUF-1, BLK-1, TIM-1)",
+          "nobody is left (ONE-1, ONE-2, ORD-1, EPO-1, BUF-1, BLK-1, BLK-2, TIM-1)",
           "[simulation][shells]") {
   std::map<fault_kind, std::size_t> faults;
   for (std::uint64_t seed = first_seed(), end = seed + seed_count; seed < end; ++seed) {

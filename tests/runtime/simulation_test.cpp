@@ -3,6 +3,7 @@
 #include <troupe/runtime/simulation/simulation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cstdint>
@@ -66,6 +67,100 @@ TEST_CASE("a world that has a fault comes back in the simulation too, and what i
   INFO(result.trace);
   CHECK(result.trace.find("answer r0 (all_reduce, all ranks) deadline_exceeded") != std::string::npos);
   CHECK(result.trace.find("answer r1 (all_reduce, all ranks) done") != std::string::npos);
+}
+
+namespace {
+
+/// Nothing goes wrong by itself; what is asked comes every 50 ms, from 50 ms on.
+scenario steady_scenario() {
+  scenario made = draw_scenario(1, 4, {});
+  made.recovery = {.policy = recovery_policy::keep_size, .rebuilds = 3, .window = std::chrono::seconds{10}};
+  made.requests.clear();
+  made.length = std::chrono::seconds{1};
+  made.stops_busy = false;
+  return made;
+}
+
+planned_request asked_next(const scenario& of, operation_kind what) {
+  return {.number = of.requests.size(),
+          .at = std::chrono::milliseconds{50} * static_cast<int>(of.requests.size() + 1),
+          .jitter = std::chrono::microseconds{1},
+          .what = what,
+          .count = 3,
+          .deadline = std::chrono::milliseconds{300}};
+}
+
+std::size_t count_in(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+} // namespace
+
+TEST_CASE("transfers and copies come out right in the simulation, whoever is asked", "[simulation]") {
+  scenario one = steady_scenario();
+  for (const auto what : {operation_kind::exchange, operation_kind::transfer, operation_kind::copy})
+    for (const bool in_lane : {false, true}) {
+      planned_request next = asked_next(one, what);
+      next.root = rank{3};
+      if (in_lane) next.lane = 0;
+      one.requests.push_back(next);
+    }
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.requests == 3 + 4 + 2 + 4); // of a transfer two ranks are asked
+  CHECK(count_in(result.trace, " done\n") == result.requests);
+}
+
+TEST_CASE("registered memory serves after a recovery in the simulation too (EPO-1)", "[simulation]") {
+  scenario one = steady_scenario();
+  one.requests.push_back(asked_next(one, operation_kind::registration));
+  for (int i = 0; i < 6; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_gather));
+    one.requests.back().source = 0;
+    one.requests.back().gives_back = i % 2 == 0;
+  }
+  one.faults = {{.number = 0, .kind = fault_kind::withheld, .at = std::chrono::milliseconds{175}, .where = rank{2}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 2);
+  CHECK(result.on_registered == 6);
+  CHECK(count_in(result.trace, "registers rank 1 epoch 2") == 1);
+  CHECK(result.trace.find("answer r6 (all_gather, all ranks) done") != std::string::npos);
+}
+
+TEST_CASE("a plan is replayed after a recovery in the simulation too, and one of requests where nobody left",
+          "[simulation][plans]") {
+  const bool of_requests = GENERATE(false, true);
+  const bool in_lane = GENERATE(false, true);
+  scenario one = steady_scenario();
+  one.requests.push_back(asked_next(one, operation_kind::capture));
+  one.requests.back().of_requests = of_requests;
+  for (int i = 0; i < 6; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::replay));
+    one.requests.back().source = 0;
+    if (in_lane) one.requests.back().lane = one.lanes;
+  }
+  // Between two replays, so that none is left in flight by it.
+  one.faults = {{.number = 0, .kind = fault_kind::ended_actor, .at = std::chrono::milliseconds{175}, .where = rank{2}}};
+  for (one.seed = 1; one.seed <= 10; ++one.seed) {
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(result.last_epoch == 2);
+    CHECK(count_in(result.trace, "capture rank 1 epoch 2: r0") == 1);
+    CHECK(count_in(result.trace, " done\n") == 1 + 6 * (in_lane ? 4U : 1U));
+  }
+}
+
+TEST_CASE("every kind of request is drawn", "[simulation]") {
+  std::set<operation_kind> drawn;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed)
+    for (const planned_request& request : draw_scenario(seed, 4, all).requests) drawn.insert(request.what);
+  CHECK(drawn.size() == operation_kind_count);
 }
 
 TEST_CASE("kinds of faults are named, and others refused with the choices", "[simulation]") {

@@ -59,16 +59,18 @@ TEST_CASE("without a planted bug nothing is found", "[simulation]") {
 }
 
 TEST_CASE("each planted bug is found within a thousand seeds, by its name, and its schedule is made short "
-          "(ONE-1, ONE-2, ORD-1, ORD-2, GRP-1, BLK-1, BUF-1, BUF-2, EPO-1, TIM-1, FLT-1)",
+          "(ONE-1, ONE-2, ORD-1, ORD-2, GRP-1, BLK-1, BLK-2, BUF-1, BUF-2, EPO-1, TIM-1, FLT-1)",
           "[simulation]") {
   const auto expected = GENERATE(
       expectation{planted_bug::lost_answer, "not answered in time"},
       expectation{planted_bug::doubled_answer, "was answered 2 times"},
       expectation{planted_bug::false_rejection, "(ONE-2)"}, expectation{planted_bug::reordered_rank, "(ORD-1)"},
       expectation{planted_bug::unchecked_request, "(ORD-2)"}, expectation{planted_bug::split_group, "(GRP-1)"},
-      expectation{planted_bug::blocking_turn, "(BLK-1)"}, expectation{planted_bug::early_release, "(BUF-1)"},
+      expectation{planted_bug::blocking_turn, "(BLK-1)"}, expectation{planted_bug::awaited_turn, "(BLK-2)"},
+      expectation{planted_bug::early_release, "(BUF-1)"},
       expectation{planted_bug::untold_rank, "of a rank that has left"},
       expectation{planted_bug::foreign_memory, "(BUF-2)"}, expectation{planted_bug::stale_request, "(EPO-1)"},
+      expectation{planted_bug::lost_registration, "does not know (EPO-1)"},
       expectation{planted_bug::unmarked_retry, "not every participant"},
       expectation{planted_bug::early_retry, "was aborted (BUF-1)"},
       expectation{planted_bug::overtaken_retry, "newer in the lane (ORD-1)"},

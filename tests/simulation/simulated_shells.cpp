@@ -30,8 +30,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// As many as the runtime has at least.
-constexpr int worker_count = 2;
+/// As many as the runtime has at least, or one, with which nothing may come to a standstill either (BLK-2).
+int worker_count(const scenario& of) {
+  return of.seed % 3 == 0 ? 1 : 2;
+}
 
 /// Who subscribes to a world's events.
 class event_listener final : public listener_handle::base {
@@ -62,7 +64,7 @@ public:
       chance_{mix(of.seed, 5)},
       actors_{[] { return steady_now(); }, [this] { changed_.notify_all(); }} {
     board_->listen([this](const world_event& event) { hear(event); });
-    for (int i = 0; i < worker_count; ++i) workers_.emplace_back([this] { work(); });
+    for (int i = 0; i < worker_count(of); ++i) workers_.emplace_back([this] { work(); });
     world_plan plan = make_plan(terms_of(of), on, board_, std::move(faults));
     held_ = plan.pending;
     retries_ = plan.retries = make_retry_shelf(plan);
@@ -89,6 +91,14 @@ public:
           me.ask(whom, asked, std::move(to));
         },
         std::move(reply));
+  }
+
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) override {
+    if (world_) compat::post(world_, posted_registration{asked, std::move(reply)});
+  }
+
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override {
+    if (world_) compat::post(world_, posted_capture{std::move(asked), std::move(reply)});
   }
 
   void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override {
@@ -329,6 +339,8 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     result.found = ledger.judge();
     result.findings = ledger.findings();
     result.requests = ledger.asked();
+    result.kinds = ledger.kinds();
+    result.on_registered = ledger.on_registered();
     result.faults = faults->injected();
   }
   result.trace = std::move(log.text());

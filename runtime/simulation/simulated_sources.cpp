@@ -1,0 +1,158 @@
+// Memory that requests of a simulated run share one after the other: registered, and captured plans'.
+#include <troupe/collectives/plans/rank_capture.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/fibers.hpp>
+#include <troupe/runtime/simulation/simulated_memory.hpp>
+#include <troupe/runtime/simulation/watched_block.hpp>
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe::simulation {
+
+namespace {
+
+/// Of one request's memory in registered memory.
+constexpr std::size_t registered_alignment = 256;
+
+rank origin_of(const rank_capture& mine) {
+  return rank{mine.where()->id().value()}; // its name of the first epoch
+}
+
+} // namespace
+
+const simulated_memory::place& simulated_memory::place_of(const planned_request& what, rank self) const {
+  if (what.what == operation_kind::replay && what.source) {
+    const auto asked = asked_in_.find(what.number);
+    if (const auto plan = plans_.find(*what.source); plan != plans_.end()) {
+      const plan_memory& mine = plan->second[static_cast<std::size_t>(self.value())];
+      const std::uint64_t formation = asked == asked_in_.end() ? 0 : asked->second.value() - 1;
+      const auto taken = mine.taken_in.find(formation);
+      // A world of one rank has no communicator that would tell.
+      return mine.sets[taken != mine.taken_in.end() ? taken->second : mine.used == 0 ? 0 : mine.used - 1];
+    }
+  }
+  return places_[static_cast<std::size_t>(self.value())].at(what.number);
+}
+
+std::size_t simulated_memory::registered_bytes() const {
+  std::size_t all = registered_alignment;
+  for (const planned_request& one : of_.requests) {
+    if (!one.source || one.what == operation_kind::replay) continue;
+    const shape needed = most_of(one);
+    all += ((needed.sent + needed.received) * element_bytes / registered_alignment + 1) * registered_alignment;
+  }
+  return all / 2; // for some there is room when others have given theirs back
+}
+
+void simulated_memory::open_registered(std::size_t registration, std::shared_ptr<registered_pool> pool) {
+  pools_[registration] = std::move(pool);
+}
+
+/// As long as there is room, and the pool has a place for just these ranks; else it stays where it was.
+void simulated_memory::enter_registered(const planned_request& what, const std::vector<rank>& ranks) {
+  if (!what.source || what.what == operation_kind::replay) return;
+  const auto pool = pools_.find(*what.source);
+  const shape needed = most_of(what);
+  if (pool == pools_.end() || needed.sent + needed.received == 0) return;
+  std::vector<buffer> given;
+  try {
+    given = pool->second->allocate((needed.sent + needed.received) * element_bytes);
+  } catch (const exception&) {
+    return;
+  }
+  if (given.size() != ranks.size()) return;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    place mine{.sent = given[i].data(), .size = needed};
+    mine.received = mine.sent + needed.sent * element_bytes;
+    if (needed.sent == 0) mine.sent = nullptr;
+    if (needed.received == 0) mine.received = nullptr;
+    fill(what, ranks[i], mine);
+    places_[static_cast<std::size_t>(ranks[i].value())][what.number] = mine;
+    registered_[{what.number, ranks[i]}] = std::move(given[i]);
+  }
+}
+
+const std::byte* simulated_memory::registered_place(const planned_request& what, rank self) const {
+  const auto found = registered_.find({what.number, self});
+  return found == registered_.end() ? nullptr : found->second.data();
+}
+
+void simulated_memory::give_back(const planned_request& what) {
+  if (registered_.lower_bound({what.number, rank{0}}) == registered_.end()) return;
+  freeze(what);
+  std::erase_if(registered_, [&](const auto& one) { return one.first.first == what.number; });
+}
+
+void simulated_memory::freeze(const planned_request& what) {
+  if (frozen_.contains(what.number)) return;
+  std::vector<finding> all;
+  for (int r = 0; r < of_.ranks; ++r) all.push_back(look_now(what, rank{r}));
+  frozen_[what.number] = std::move(all);
+}
+
+simulated_memory::place& simulated_memory::next_set(const planned_request& what, rank self) {
+  plan_memory& mine = plan_of(what.number, self);
+  if (mine.used == mine.sets.size()) throw exception{errc::out_of_memory, "the client has no more memory for its plan"};
+  return mine.sets[mine.used++];
+}
+
+simulated_memory::plan_part simulated_memory::plan_part_of(const planned_request& what, rank self,
+                                                           const place& on) const {
+  const auto watched = [&](std::byte* first) {
+    const auto set = [on](const place& one) { return one.received == on.received; };
+    return buffer{std::make_shared<watched_block>(
+        devices_[static_cast<std::size_t>(self.value())], first, what.count, buffer{}, [this, set, what, self] {
+          const auto replay = replays_.find(what.number);
+          if (replay == replays_.end() || !set(place_of(*replay->second, self))) return;
+          if (hook_ && !frozen_.contains(replay->second->number)) hook_(replay->second->number, self);
+        })};
+  };
+  return {{.send = watched(on.sent), .recv = watched(on.received), .count = what.count, .type = dtype::u64},
+          watched(on.received + what.count * element_bytes)};
+}
+
+capture_function simulated_memory::function_of(const planned_request& what) {
+  return [this, &what](rank_capture& mine) {
+    using namespace std::chrono_literals;
+    const rank self = origin_of(mine);
+    const place& on = next_set(what, self);
+    dice chance{mix(of_.seed, 11 + what.number,
+                    plan_of(what.number, self).used * 1'000'003U + static_cast<std::uint64_t>(self.value()))};
+    if (chance.one_in(4)) fibers::current()->sleep(chance.within(chance.one_in(5) ? 30ms : 1ms));
+    if (chance.one_in(30 * static_cast<std::size_t>(of_.ranks))) throw std::runtime_error{"the simulation says so"};
+    const plan_part part = plan_part_of(what, self, on);
+    mine.launch(part.sum);
+    mine.stream().copy(part.copied_to.data(), on.received, what.count * element_bytes);
+    mine.keep(part.copied_to);
+  };
+}
+
+plan_steps simulated_memory::steps_of(const planned_request& what, const std::vector<rank>& ranks) {
+  plan_steps steps(2);
+  for (const rank self : ranks) {
+    const place& on = next_set(what, self);
+    plan_part part = plan_part_of(what, self, on);
+    steps[1].emplace_back(copy{part.sum.recv, std::move(part.copied_to)});
+    steps[0].emplace_back(std::move(part.sum));
+  }
+  return steps;
+}
+
+void simulated_memory::captured(const planned_request& what, rank self, const operation& part,
+                                std::uint64_t formation) {
+  const auto* const sum = std::get_if<all_reduce>(&part);
+  if (sum == nullptr) return;
+  plan_memory& mine = plan_of(what.number, self);
+  for (std::size_t i = 0; i < mine.sets.size(); ++i)
+    if (mine.sets[i].sent == sum->send.memory.data()) mine.taken_in[formation] = i;
+}
+
+void simulated_memory::refill(const planned_request& replay) {
+  replays_[*replay.source] = &replay;
+  for (int r = 0; r < of_.ranks; ++r)
+    for (const place& one : plan_of(*replay.source, rank{r}).sets) fill(replay, rank{r}, one);
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,44 @@
+/// Memory of a simulated run: of words that are known, in blocks whose end is heard of.
+#pragma once
+
+#include <troupe/device/buffer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace troupe::simulation {
+
+constexpr std::uint64_t unwritten = 0xEEEEEEEEEEEEEEEEU; ///< Where results go.
+constexpr std::size_t element_bytes = sizeof(std::uint64_t);
+
+/// The mock's device memory is the host's.
+[[nodiscard]] inline std::span<std::uint64_t> elements(std::byte* first, std::size_t count) {
+  return {reinterpret_cast<std::uint64_t*>(first), count};
+}
+
+/// A range of memory as an operand. Threads: the run's.
+class watched_block final : public memory_block {
+public:
+  /// \p under: whose memory it is, and held as long; none: it outlives every run's work.
+  watched_block(std::shared_ptr<device> where, std::byte* first, std::size_t count, buffer under,
+                std::function<void()> on_release)
+    : memory_block{std::move(where), memory_kind::device, first, count * element_bytes},
+      under_{std::move(under)},
+      on_release_{std::move(on_release)} {}
+  ~watched_block() override {
+    if (on_release_) on_release_();
+  }
+  void note_use(stream_ref stream) override {
+    if (under_) under_.note_use(stream);
+  }
+
+private:
+  buffer under_;
+  std::function<void()> on_release_;
+};
+
+} // namespace troupe::simulation
