@@ -52,7 +52,12 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? now.default_deadline : asked.deadline;
     const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
-    if (!now.order) return now.pipeline->submit(name, std::move(asked.what), deadline, std::move(reply));
+    if (!now.order)
+      return now.pipeline->submit({.name = name,
+                                   .what = std::move(asked.what),
+                                   .deadline = deadline,
+                                   .reply = std::move(reply),
+                                   .client = client});
     now.order->ask(name_in(now), {.what = std::move(asked.what),
                                   .name = name,
                                   .deadline = deadline,

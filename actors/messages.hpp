@@ -44,6 +44,7 @@ struct rebuild_due;
 class rank_directory;
 struct registration_reply;
 struct registration_request;
+struct restored_report;
 struct split_reply;
 struct split_request;
 struct status_query;
@@ -81,6 +82,7 @@ TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rebuild_due)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::restored_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
@@ -180,7 +182,7 @@ using world_inner_handle =
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
                         caf::result<void>(rebuild_due), caf::result<void>(offspring_report),
-                        caf::result<void>(straggling_report)>;
+                        caf::result<void>(straggling_report), caf::result<void>(restored_report)>;
 
 /// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
 /// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with

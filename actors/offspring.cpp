@@ -33,8 +33,25 @@ void offspring::raise(caf::actor_system& system, const world_inner_handle& self,
     auto spawned = spawn_world(system, std::move(*next++));
     one.world = world_handle{spawned.world}; // assigned, CAF 1.x would compare the wrong types
     one.ranks = std::move(spawned.ranks);
-    living_.push_back({name, one.world, all});
+    living_.push_back({name, one.world, one.group.name, all});
   }
+}
+
+std::optional<restored_part> offspring::restored_by(const offspring_report& report) {
+  const world_event& event = report.event;
+  const auto found = std::ranges::find(living_, report.child, &child::name);
+  if (found == living_.end() || found->born_with) return std::nullopt;
+  const bool is_back = event.phase == world_phase::ready && event.recovery && event.epoch > found->back_in;
+  if (!is_back && event.phase != world_phase::failed) return std::nullopt;
+  found->back_in = event.epoch;
+  restored_part made{.kind = restored_kind::sub_world,
+                     .number = report.child,
+                     .name = found->group,
+                     .state = is_back ? restored_state::back : restored_state::lost,
+                     .failure = event.reason};
+  if (event.recovery)
+    for (const recovery_try& one : *event.recovery) made.took += one.took;
+  return made;
 }
 
 void offspring::heard(const offspring_report& report) {

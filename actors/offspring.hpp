@@ -2,11 +2,15 @@
 #pragma once
 
 #include <troupe/actors/messages.hpp>
+#include <troupe/actors/restoration.hpp>
 #include <troupe/actors/world_split.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -19,6 +23,9 @@ public:
   void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
              std::shared_ptr<split_answer> reply);
 
+  /// What \p report means for the parent's events: a child has come back from a fault, or has failed for good. To be
+  /// asked before heard().
+  [[nodiscard]] std::optional<restored_part> restored_by(const offspring_report& report);
   void heard(const offspring_report& report);
 
   void stop_all();
@@ -35,7 +42,9 @@ private:
   struct child {
     std::uint64_t name;
     world_handle world;
+    std::string group;
     std::shared_ptr<litter> born_with; ///< Until it has settled.
+    epoch back_in{};                   ///< The latest epoch that it has come back in.
   };
 
   std::uint64_t next_ = 0;

@@ -4,14 +4,25 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 namespace troupe {
 
+namespace {
+
+/// 0: no actor.
+std::uint64_t number_of(const caf::strong_actor_ptr& asker) noexcept {
+  return asker ? asker->id() : 0;
+}
+
+} // namespace
+
 compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (auto asked = compat::take_message<world_request>(*what)) {
-    conductor_.entrance().accept(std::move(*asked), answer_to({this, *what}));
+    const std::uint64_t client = number_of(what->sender);
+    conductor_.entrance().accept(std::move(*asked), answer_to({this, *what}), client);
     return compat::enqueue_result(true);
   }
   if (auto posted = compat::take_message<posted_world_request>(*what)) {
@@ -21,8 +32,9 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     // As many as there are ranks, or it is refused.
     const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
+    const std::uint64_t client = number_of(what->sender);
     conductor_.entrance().accept(std::move(asked->what),
-                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), parts));
+                                 make_overlapped_answer(value_answer_to<enqueued>({this, *what}), parts), client);
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -38,7 +50,8 @@ world_actor::behavior_type world_actor::make_behavior() {
   return {
       // These four come here only where CAF itself had to look at them first.
       [this](world_request& asked) -> caf::result<completion> {
-        conductor_.entrance().accept(std::move(asked), take_answer(this));
+        const std::uint64_t client = number_of(current_sender());
+        conductor_.entrance().accept(std::move(asked), take_answer(this), client);
         return caf::delegated<completion>{};
       },
       [this](posted_world_request& posted) {
@@ -46,8 +59,9 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
         const std::size_t parts = std::max<std::size_t>(asked.what.parts.size(), 1);
+        const std::uint64_t client = number_of(current_sender());
         conductor_.entrance().accept(std::move(asked.what),
-                                     make_overlapped_answer(take_value_answer<enqueued>(this), parts));
+                                     make_overlapped_answer(take_value_answer<enqueued>(this), parts), client);
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {
@@ -87,7 +101,9 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](rank_report& report) { conductor_.on(std::move(report)); },
       [this](const rebuild_due& due) { conductor_.on(due); },
       [this](straggling_report& late) { conductor_.on(std::move(late)); },
+      [this](restored_report& one) { conductor_.on(std::move(one)); },
       [this](offspring_report& report) {
+        if (auto restored = offspring_.restored_by(report)) conductor_.sub_world_is_back(std::move(*restored));
         offspring_.heard(report);
         if (stopping_ && offspring_.all_stopped()) conductor_.stop();
       },

@@ -1,5 +1,4 @@
 #include <troupe/actors/world_conductor.hpp>
-#include <troupe/collectives/solo_communicator.hpp>
 #include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
@@ -9,30 +8,23 @@
 
 namespace troupe {
 
-namespace {
-
 std::vector<rank> ranks_of(const world_plan& plan) {
   std::vector<rank> ranks;
   for (const local_rank& one : plan.locals) ranks.push_back(one.self);
   return ranks;
 }
 
-std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
-  std::vector<seat> seats;
-  for (const local_rank& one : plan.locals)
-    seats.push_back({.self = one.self,
-                     .world_size = plan.world_size,
-                     .where = *one.where,
-                     .able = plan.services.able.get(),
-                     .stamp = {.world = number}});
-  return seats;
-}
+namespace {
 
 std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
   std::vector<std::shared_ptr<device>> devices;
   for (const local_rank& one : plan.locals) devices.push_back(one.where);
   return devices;
 }
+
+/// A rank's stream and those of its staging, two of NCCL's and two that it uses for a moment, and some for what else
+/// the process may make meanwhile.
+constexpr std::size_t streams_of_a_rank = 12;
 
 std::uint64_t next_world_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -60,6 +52,9 @@ world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<co
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   if (!plan_.retries) plan_.retries = make_retry_shelf(plan_);
+  if (plan_.recovery.policy != recovery_policy::fail_fast)
+    for (const local_rank& one : plan_.locals)
+      spares_.emplace(one.where, std::make_shared<spare_streams>(one.where, streams_of_a_rank));
 }
 
 void world_conductor::begin() {
@@ -92,6 +87,7 @@ void world_conductor::on(world_note note) {
                    now.straggling = std::move(late.report);
                    announce(now);
                  },
+                 [this](const restored_report& one) { on_restored(one); },
              },
              note);
 }
@@ -123,7 +119,11 @@ void world_conductor::kill(const error& why) {
   for (const auto& one : pipelines_) {
     one->fail(why);
     plan_.helpers->run(
-        "the abort of rank " + to_string(one->self()), plan_.deadlines.abort, [one] { one->abort(); },
+        "the abort of rank " + to_string(one->self()), plan_.deadlines.abort,
+        [one, all = spares_] {
+          one->abort();
+          give_back_spares(all, *one);
+        },
         [](const error&) {});
   }
   close_order(why);
@@ -163,7 +163,10 @@ void world_conductor::carry_out(const world_effects& effects) {
                    [this](world_effect::abort) {
                      end_retries();
                      on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
-                                   [](rank_pipeline& one) { one.abort(); });
+                                   [all = spares_](rank_pipeline& one) {
+                                     one.abort();
+                                     give_back_spares(all, one);
+                                   });
                    },
                    [this](world_effect::retire) { retire(); },
                    [this](const world_effect::lose& what) { lose(what); },
@@ -171,7 +174,10 @@ void world_conductor::carry_out(const world_effects& effects) {
                      if (is_planted(planted_bug::blocking_turn))
                        for (const auto& one : retired_) one->abort();
                      on_each(std::exchange(retired_, {}), "the abort", plan_.deadlines.abort,
-                             rank_report::kind::released, [](rank_pipeline& one) { one.abort(); });
+                             rank_report::kind::released, [all = spares_](rank_pipeline& one) {
+                               one.abort();
+                               keep_spares(all, one); // of what this has just given back
+                             });
                    },
                    [this](const world_effect::rebuild_after& wish) {
                      mail_->post_after(wish.delay, rebuild_due{state_.current_epoch()});
@@ -179,7 +185,10 @@ void world_conductor::carry_out(const world_effects& effects) {
                    [this](world_effect::drain) { drain(); },
                    [this](world_effect::release) {
                      on_every_rank("the release", plan_.deadlines.release, rank_report::kind::released,
-                                   [](rank_pipeline& one) { one.close(); });
+                                   [all = spares_](rank_pipeline& one) {
+                                     one.close();
+                                     give_back_spares(all, one);
+                                   });
                    },
                    [this](world_effect::hold) { hold(); },
                    [this](world_effect::maintain) { do_maintenance(); },
@@ -197,54 +206,8 @@ void world_conductor::carry_out(const world_effects& effects) {
                effect);
 }
 
-void world_conductor::form(const world_effect::form& how) {
-  const epoch now = state_.current_epoch();
-  for (std::size_t i = 0; i < places_.size(); ++i)
-    if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
-  ended_.clear();
-  seats_ = std::make_shared<const std::vector<seat>>(seats_of(plan_, number_));
-  try {
-    auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
-    for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
-      const local_rank& one = plan_.locals[i];
-      pipelines_.push_back(rank_pipeline::create(
-          plan_.services, std::move(ends[i]), one.hand, now, [mail = mail_, at = one.self, now](error why) {
-            mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
-          }));
-      pipelines_.back()->belongs_to(number_);
-      pipelines_.back()->on_late([mail = mail_, at = one.self, now](error why) {
-        mail->post(rank_report{rank_report::kind::late, at, now, std::move(why)});
-      });
-    }
-  } catch (...) {
-    return carry_out(state_.on_formed(now, current_error()));
-  }
-  on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming());
-  plan_.formed.clear(); // of the first epoch alone
-}
-
-world_conductor::step world_conductor::forming() const {
-  if (!plan_.formed.empty()) return [](rank_pipeline& one) { one.init_formed(); };
-  return [registered = registered_, locals = ranks_of(plan_)](rank_pipeline& one) {
-    one.init();
-    const auto local = std::ranges::find(locals, one.self()) - locals.begin();
-    if (is_planted(planted_bug::lost_registration)) return;
-    for (const auto& pool : registered) one.peers().register_region(pool->region(static_cast<std::size_t>(local)));
-  };
-}
-
-world_conductor::communicators world_conductor::make_ends() const {
-  communicators ends;
-  const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
-  for (const local_rank& one : plan_.locals)
-    if (plan_.world_size > 1)
-      ends.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
-    else
-      ends.push_back(std::make_shared<solo_communicator>(one.where));
-  return ends;
-}
-
 void world_conductor::adopt() {
+  restored_registrations_are_back();
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
     order_ = plan_.above->open_world(
         pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
@@ -298,7 +261,7 @@ void world_conductor::tell_of_late(const rank_report& one) {
 }
 
 void world_conductor::announce(world_event event) {
-  if (plan_.retries) event.retries = plan_.retries->counts();
+  complete(event);
   if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.board->publish(event);
   shell_.announce(event);
@@ -327,6 +290,7 @@ void world_conductor::speak_for_unmade(rank_report::kind report) {
 }
 
 void world_conductor::retire() {
+  restored_.clear();
   expect_release();
   speak_for_unmade(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());

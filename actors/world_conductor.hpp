@@ -5,6 +5,7 @@
 #include <troupe/actors/collective_state.hpp>
 #include <troupe/actors/maintenance.hpp>
 #include <troupe/actors/requests.hpp>
+#include <troupe/actors/restored_registrations.hpp>
 #include <troupe/actors/world_entrance.hpp>
 #include <troupe/actors/world_notes.hpp>
 #include <troupe/actors/world_plan.hpp>
@@ -13,6 +14,7 @@
 #include <troupe/actors/world_state.hpp>
 #include <troupe/collectives/fault_report.hpp>
 #include <troupe/completion/latch.hpp>
+#include <troupe/device/spare_streams.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -38,6 +40,8 @@ public:
   void on(world_note note);
   /// The actor at \p place is no more.
   void on_rank_ended(std::size_t place, const std::string& reason);
+  /// Or lost: a world that was split off this one has ended a recovery of its own.
+  void sub_world_is_back(restored_part one);
   void stop();
   /// Nobody gives it turns any more: what would have been done in order is done at once.
   void kill(const error& why);
@@ -57,7 +61,8 @@ public:
   [[nodiscard]] world_entrance& entrance() noexcept { return entrance_; }
   /// With the ranks that the world has now.
   [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] world_event event() const { return state_.event(); }
+  /// As it would be announced now, but for reports.
+  [[nodiscard]] world_event event() const;
 
 private:
   using pipelines = std::vector<std::shared_ptr<rank_pipeline>>;
@@ -67,7 +72,12 @@ private:
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);
-  [[nodiscard]] step forming() const;
+  [[nodiscard]] step forming(const world_effect::form& how);
+  using spares = std::map<std::shared_ptr<device>, std::shared_ptr<spare_streams>>;
+  /// Before \p of forms beside what hangs on its device.
+  static void give_back_spares(const spares& all, const rank_pipeline& of);
+  /// Once nothing of ours hangs on \p of's device. May wait for the device.
+  static void keep_spares(const spares& all, const rank_pipeline& of);
   [[nodiscard]] communicators make_ends() const;
   [[nodiscard]] communicators make_ends(const world_effect::form& how);
   /// Made of the communicators that have failed. Errors: unsupported, communicator_failed.
@@ -101,11 +111,19 @@ private:
   void enroll(const std::shared_ptr<world_registration>& made);
 
   [[nodiscard]] error objection_to(const capture_request& asked) const;
-  /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not.
-  void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell);
+  /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not, and how long it
+  /// took.
+  void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&, nanoseconds)> tell);
   void recapture_plans();
-  /// \p plan has streams of ranks that have left.
-  void drop_plan(captured_plan& plan);
+  /// \p plan has streams of ranks that have left. Returns what its replays are told.
+  error drop_plan(captured_plan& plan);
+
+  void restored_registrations_are_back();
+  void on_restored(const restored_report& one);
+  /// By an event, if nothing is under way.
+  void tell_of_restored();
+  /// With what the state does not know.
+  void complete(world_event& event) const;
 
   /// The present epoch's pipelines are put aside: each will be reported as released.
   void expect_release();
@@ -121,6 +139,8 @@ private:
   std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
+
+  spares spares_; ///< Of each local device, where the world may form beside what hangs.
 
   std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
   std::map<std::size_t, error> lost_; ///< Places whose ranks have left, and what is said there.
@@ -143,6 +163,8 @@ private:
   std::shared_ptr<const fault_report> report_;         ///< To go with the next event that has a reason.
   epoch reported_{0};                                  ///< The latest epoch that a report was taken of.
   bool has_served_ = false;                            ///< It has been ready once.
+  restoration restored_;                               ///< Since the last fault.
+  std::shared_ptr<restored_registrations> registering_; ///< Of the forming that is under way, where there are some.
 };
 
 } // namespace troupe

@@ -25,7 +25,7 @@ void world_conductor::capture(capture_request asked, std::shared_ptr<capture_ans
   const auto plan = std::make_shared<captured_plan>(std::move(function), std::move(asked.options));
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
   captured_.push_back(plan);
-  capture_now(plan, [plan, reply](const error& failure) {
+  capture_now(plan, [plan, reply](const error& failure, nanoseconds) {
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
   });
@@ -59,14 +59,15 @@ error world_conductor::objection_to(const capture_request& asked) const {
   return {};
 }
 
-void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&)> tell) {
+void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan,
+                                  std::function<void(const error&, nanoseconds)> tell) {
   const nanoseconds patience =
       plan->options().deadline == world_default_deadline ? plan_.deadlines.form : plan->options().deadline;
   const epoch now = state_.current_epoch();
   const auto session = std::make_shared<capture_session>(plan, order_->ranks(), world_stamp{number_, now},
                                                          later(steady_now(), patience), registered_);
   const auto over = [session, now, tell = std::move(tell), mail = mail_](error failure) {
-    if (!failure) return tell({});
+    if (!failure) return tell({}, session->took());
     // Whoever is still in it holds its rank's launcher, and nothing more can be launched there.
     for (const rank one : session->give_up())
       mail->post(rank_report{rank_report::kind::faulted,
@@ -78,7 +79,7 @@ void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan, st
                               .rank = one}});
     if (failure.code == errc::deadline_exceeded) failure = session->failure(); // it knows where each rank was
     failure.effect = effect::rejected;
-    tell(failure);
+    tell(failure, session->took());
   };
   try {
     plan_.helpers->run(
@@ -95,11 +96,22 @@ void world_conductor::recapture_plans() {
   for (const auto& one : captured_) {
     const auto plan = one.lock();
     if (!plan) continue;
+    restored_part made{.kind = restored_kind::plan, .number = plan->number()};
     const std::size_t streams = plan->options().streams.size();
-    if (streams > 0 && streams != plan_.locals.size())
-      drop_plan(*plan);
-    else
-      capture_now(plan, [](const error&) {});
+    if (streams > 0 && streams != plan_.locals.size()) {
+      made.state = restored_state::lost;
+      made.failure = drop_plan(*plan);
+      restored_.push_back(std::move(made));
+      continue;
+    }
+    restored_.push_back(made);
+    capture_now(plan, [made, mail = mail_, now = state_.current_epoch()](const error& failure, nanoseconds took) {
+      restored_part ended = made;
+      ended.state = failure ? restored_state::lost : restored_state::back;
+      ended.took = took;
+      ended.failure = failure;
+      mail->post(restored_report{now, std::move(ended)});
+    });
   }
 }
 

@@ -33,6 +33,7 @@ void world_conductor::lose(const world_effect::lose& what) {
       continue;
     }
     gone.push_back(i);
+    spares_.erase(plan_.locals[i].where);
     const std::size_t place = places_[i];
     error told = what.reason;
     told.rank = plan_.locals[i].self;
@@ -71,12 +72,14 @@ world_conductor::communicators world_conductor::make_ends_of_failed(const world_
   return ends;
 }
 
-void world_conductor::drop_plan(captured_plan& plan) {
+error world_conductor::drop_plan(captured_plan& plan) {
+  error why{.code = errc::invalid_argument,
+            .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
+                    " streams of the client's, one for each rank, and the world has " +
+                    std::to_string(plan_.world_size) + " ranks now: capture another"};
   plan.begin({number_, state_.current_epoch()}, pipelines_);
-  plan.fail({.code = errc::invalid_argument,
-             .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
-                     " streams of the client's, one for each rank, and the world has " +
-                     std::to_string(plan_.world_size) + " ranks now: capture another"});
+  plan.fail(why);
+  return why;
 }
 
 } // namespace troupe

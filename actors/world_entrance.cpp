@@ -15,7 +15,7 @@ world_entrance::world_entrance(std::vector<std::shared_ptr<device>> devices, std
     line_{make_pending_line(pending_)},
     terms_{std::move(first)} {}
 
-void world_entrance::accept(world_request asked, answer reply) noexcept {
+void world_entrance::accept(world_request asked, answer reply, std::uint64_t client) noexcept {
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
@@ -25,7 +25,7 @@ void world_entrance::accept(world_request asked, answer reply) noexcept {
       return reply.deliver(std::move(objection));
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
-    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe);
+    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client);
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }

@@ -35,7 +35,8 @@ public:
   void publish(terms now) { terms_.set(std::move(now)); }
 
   /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
-  void accept(world_request asked, answer reply) noexcept;
+  /// \p client: an actor's number; 0: nobody in particular.
+  void accept(world_request asked, answer reply, std::uint64_t client = 0) noexcept;
 
   /// Why all ranks cannot be asked for \p parts, which are in rank order and agree; errc::none where they can.
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {

@@ -1,6 +1,5 @@
 #include <troupe/actors/world_event.hpp>
 
-#include <chrono>
 #include <cstddef>
 
 namespace troupe {
@@ -28,11 +27,6 @@ std::string describe_loss(const world_event& event) {
   return text;
 }
 
-std::string in_tenths_of_milliseconds(nanoseconds span) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::microseconds>(span).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
-}
-
 std::string describe_tries(const std::vector<recovery_try>& tries) {
   std::string text;
   for (const recovery_try& one : tries) {
@@ -51,6 +45,7 @@ std::string describe(const world_event& event) {
                      " ranks here)";
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
+  if (event.restored) line += "; came back with it: " + describe(*event.restored);
   if (event.retries.put_aside > 0)
     line += "; so far " + std::to_string(event.retries.put_aside) + " requests were put aside, " +
             std::to_string(event.retries.run_again) + " run again, " + std::to_string(event.retries.given_up) +

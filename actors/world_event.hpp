@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/actors/restoration.hpp>
 #include <troupe/collectives/sequencing/retry_counts.hpp>
 #include <troupe/completion/clock.hpp>
 #include <troupe/device/error.hpp>
@@ -42,7 +43,8 @@ struct recovery_try {
   error failure{};    ///< Why it was not the last; errc::none of the one that succeeded.
 };
 
-/// Sent to subscribers at every change of phase, in order, and when an operation's peers are late.
+/// Sent to subscribers at every change of phase, in order, when an operation's peers are late, and when something has
+/// come back that belongs to the world.
 struct world_event {
   world_phase phase = world_phase::forming;
   troupe::epoch epoch;
@@ -60,6 +62,9 @@ struct world_event {
   std::vector<lost_rank> lost{}; ///< Those it goes on without, in the order of their loss.
   /// Of `ready` after a fault, and of `failed`: what was tried, in order; the last brought it back.
   std::shared_ptr<const std::vector<recovery_try>> recovery{};
+  /// Of `ready`: what else has come back since the last fault. Null where there is nothing such. What is under way is
+  /// told of by one more event, without a change of phase, when all of it has ended.
+  std::shared_ptr<const restoration> restored{};
 
   /// Whether it serves with fewer ranks than it began with.
   [[nodiscard]] bool is_degraded() const noexcept { return !lost.empty(); }

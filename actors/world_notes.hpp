@@ -1,6 +1,7 @@
 /// What a world is told by its own parts.
 #pragma once
 
+#include <troupe/actors/restoration.hpp>
 #include <troupe/collectives/sequencing/absence_report.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -38,6 +39,12 @@ struct straggling_report {
   std::shared_ptr<const absence_report> report;
 };
 
-using world_note = std::variant<rank_report, rebuild_due, straggling_report>;
+/// From helpers: what became of something that was to come back with the epoch.
+struct restored_report {
+  troupe::epoch epoch;
+  restored_part what;
+};
+
+using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report>;
 
 } // namespace troupe

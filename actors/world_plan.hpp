@@ -56,6 +56,8 @@ struct world_plan {
   std::shared_ptr<retry_shelf> retries{};
 };
 
+/// Those of the plan's locals, in their order.
+[[nodiscard]] std::vector<rank> ranks_of(const world_plan& plan);
 /// For a plan's arbiter, recovery and ordering.
 [[nodiscard]] std::shared_ptr<retry_shelf> make_retry_shelf(const world_plan& plan);
 

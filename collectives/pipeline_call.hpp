@@ -55,6 +55,7 @@ public:
   /// its completion mark.
   [[nodiscard]] bool continues(const launcher_tail& left) const noexcept override;
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
+  [[nodiscard]] const request_origin& from() const noexcept { return from_; }
 
   /// Before it is shared: where it stands turns out late, by the order.
   void stands_at(request_origin from) noexcept {

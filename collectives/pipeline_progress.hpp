@@ -16,6 +16,8 @@ namespace troupe {
 struct request_origin {
   troupe::lane lane{};
   std::uint64_t position = 0; ///< Among the rank's requests in the lane, from 0.
+  std::uint64_t client = 0;   ///< The asking actor's number, or another of a client; 0: nobody in particular.
+  bool of_world = false;      ///< A part of a request to all ranks, which stands in no lane.
 };
 
 /// What a rank's requests have come to; nothing where there was none yet.

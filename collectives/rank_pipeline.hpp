@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/launch_observer.hpp>
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/collectives/plans/rank_graphs.hpp>
@@ -39,8 +40,9 @@ struct submission {
   operation what;
   nanoseconds deadline{}; ///< From now to the reply.
   answer reply{};
-  /// For reports alone; none: the lane of those who name none, counted here.
+  /// For reports and observers alone; none: the lane of those who name none, counted here.
   std::optional<request_origin> from{};
+  std::uint64_t client = 0; ///< Where there is no `from`: as request_origin's.
   /// When it was accepted, where that was in an earlier epoch.
   std::optional<time_point> queued{};
 };
@@ -54,7 +56,8 @@ struct pipeline_services {
   track_limits limits{};
   /// What may be asked for; none: whatever is well formed.
   std::shared_ptr<const troupe::capabilities> able{};
-  std::shared_ptr<staging_stock> staging{}; ///< None: each pipeline has one of its own.
+  std::shared_ptr<staging_stock> staging{};    ///< None: each pipeline has one of its own.
+  std::shared_ptr<launch_observer> observer{}; ///< Of most none.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
@@ -179,6 +182,9 @@ private:
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
+  /// Only where there is an observer.
+  void tell_observer(const pipeline_call& one) const noexcept;
+  void tell_observer(const pipeline_calls& several);
   /// Behind a launch: arms its completion mark, or leaves that to end() or the next launch. Returns its place.
   [[nodiscard]] launch_place mark_launch(bool may_be_late);
   void arm_mark();
@@ -228,6 +234,7 @@ private:
   std::uint64_t marks_ = 0;                ///< Armed.
   std::size_t unmarked_ = 0;               ///< Latest launches without a mark behind them.
   std::vector<const operation*> together_; ///< Kept for its capacity.
+  std::vector<launched_request> observed_; ///< The same.
 
   std::mutex submit_guard_; ///< Makes the track's order and the launcher's one.
   bool held_ = false;

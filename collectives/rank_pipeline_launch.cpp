@@ -57,7 +57,8 @@ void pipeline_call::launch(rank_pipeline& by) noexcept {
 
 std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point now) {
   const request_origin from =
-      one.from ? *one.from : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed)};
+      one.from ? *one.from
+               : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed), .client = one.client};
   auto listener = one.reply.listener();
   auto prepared = std::allocate_shared<pipeline_call>(recycling_allocator<pipeline_call>{}, one.name, epoch_,
                                                       later(now, one.deadline), std::move(one.reply),
@@ -162,6 +163,7 @@ void rank_pipeline::launch(pipeline_call& one) {
   const time_point began = services_.time->now();
   if (!one.begin_launch(began)) return;
   begin_launch(began);
+  if (services_.observer) tell_observer(one);
   try {
     for (const event* ready : one.ready()) stream_->ref().wait(*ready);
     if (const auto* again = std::get_if<replay>(&one.what())) {
@@ -201,6 +203,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   }
   begin_launch(began);
   try {
+    if (services_.observer) tell_observer(several);
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
     together_.clear();
     for (const auto& one : several) together_.push_back(&one->what());
@@ -220,6 +223,17 @@ void rank_pipeline::launch(const pipeline_calls& several) {
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
     report(std::move(why));
   }
+}
+
+void rank_pipeline::tell_observer(const pipeline_call& one) const noexcept {
+  const launched_request alone{one.name(), one.from(), &one.what()};
+  services_.observer->about_to_launch({self(), epoch_, where()->id(), {&alone, 1}});
+}
+
+void rank_pipeline::tell_observer(const pipeline_calls& several) {
+  observed_.clear();
+  for (const auto& one : several) observed_.push_back({one->name(), one->from(), &one->what()});
+  services_.observer->about_to_launch({self(), epoch_, where()->id(), observed_});
 }
 
 void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {

@@ -185,9 +185,50 @@ objection check_copy(const copy& what, const footprint& touched, const device& w
   return {};
 }
 
-objection validate_single(const operation& what, const footprint& touched, const seat& at) {
+objection check_ability(const operation& what, const seat& at) {
   if (at.able != nullptr)
     if (error why = at.able->objection_to(what, at.world_size)) return std::make_unique<error>(std::move(why));
+  return {};
+}
+
+/// Whether \p one certainly holds \p needed elements of \p type where the rank lives.
+bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device& where) {
+  const buffer& memory = one.memory;
+  const std::size_t width = size_bytes(type);
+  return !one.ready && memory.where() == &where && memory.kind() == memory_kind::device && !memory.stale() &&
+         needed * width <= memory.size_bytes() && reinterpret_cast<std::uintptr_t>(memory.data()) % width == 0;
+}
+
+/// Whether \p what certainly touches only what it may: most of what is asked for reads one range and writes one.
+class glance {
+public:
+  explicit glance(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+
+  bool operator()(const all_reduce& what) const { return is_fine(what, what.count, what.count); }
+  bool operator()(const all_gather& what) const { return is_fine(what, what.count, size_ * what.count); }
+  bool operator()(const reduce_scatter& what) const { return is_fine(what, size_ * what.count, what.count); }
+  bool operator()(const all_to_all& what) const { return is_fine(what, size_ * what.count, size_ * what.count); }
+  bool operator()(const auto&) const { return false; }
+
+private:
+  template <class Operation>
+  bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
+    if constexpr (requires { what.factor; })
+      if (what.factor.memory) return false;
+    if (!is_at_hand(what.send, sent, what.type, at_.where) || !is_at_hand(what.recv, received, what.type, at_.where))
+      return false;
+    const std::byte* const from = what.send.memory.data();
+    const std::byte* const to = what.recv.memory.data();
+    const std::size_t width = size_bytes(what.type);
+    return from + sent * width <= to || to + received * width <= from ||
+           (std::is_same_v<Operation, all_reduce> && from == to);
+  }
+
+  const seat& at_;
+  std::size_t size_;
+};
+
+objection check_reach(const operation& what, const footprint& touched, const seat& at) {
   if (objection failure = check_events(what, at.where)) return failure;
   const auto* move = std::get_if<copy>(&what);
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
@@ -209,8 +250,9 @@ objection validate_group(const group& what, const seat& at) {
       return in_part(i, refuse(errc::invalid_argument,
                                "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (objection failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
+    if (objection failure = check_ability(part, at)) return in_part(i, std::move(failure));
     touched[i] = footprint_of(part, at.self, at.world_size);
-    if (objection failure = validate_single(part, touched[i], at)) return in_part(i, std::move(failure));
+    if (objection failure = check_reach(part, touched[i], at)) return in_part(i, std::move(failure));
     append_ranges(all, touched[i], i);
   }
   return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
@@ -233,9 +275,11 @@ error validate(const operation& what, const seat& at) {
     return again->of ? again->of->objection_to_replay(at.stamp)
                      : *refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
   if (objection failure = std::visit(value_check{at}, what)) return as_error(std::move(failure));
+  if (objection failure = check_ability(what, at)) return as_error(std::move(failure));
+  if (std::visit(glance{at}, what)) return {};
   std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
   std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
-  return as_error(validate_single(what, footprint_of(what, at.self, at.world_size, &memory), at));
+  return as_error(check_reach(what, footprint_of(what, at.self, at.world_size, &memory), at));
 }
 
 } // namespace troupe

@@ -1,12 +1,13 @@
 /// The server of 05_serving.hpp in virtual time: hangs and rebuilds that take a second in life cost no time here.
 #include "05_serving.hpp"
 
+#include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 using namespace std::chrono_literals;
-using troupe::testing::virtual_world;
+using namespace troupe::testing;
 
 namespace {
 
@@ -41,6 +42,11 @@ TEST_CASE("a request that a hung rank took is asked again in the next epoch, and
   CHECK(server.repeats() == 1);
   CHECK(world.epoch() == troupe::epoch{2});
   CHECK(world.now() < 100ms); // the verdict of a hang, limits.hang, is after 50 ms
+  const auto is_sum = is_launch("all_reduce", width);
+  const auto seen = world.script().launches(troupe::rank{2});
+  CHECK_THAT(seen, are_launches(is_sum && was(launch_fate::launched), is_sum && was(launch_fate::withheld),
+                                is_sum && launched_in(troupe::epoch{2}), is_sum && launched_in(troupe::epoch{2})));
+  CHECK(seen[2].by->request != seen[1].by->request); // the server asked again: troupe did not
   CHECK(world.script().waiting().empty());
 }
 

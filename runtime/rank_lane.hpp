@@ -43,6 +43,8 @@ public:
   /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks
   /// are numbered anew, and is refused with rank_lost once its rank has left.
   [[nodiscard]] rank whom() const noexcept { return whom_; }
+  /// As who it asks: no other client of the process has the number, actors included.
+  [[nodiscard]] std::uint64_t client() const noexcept { return client_; }
 
 private:
   void leave() noexcept;

@@ -1,5 +1,6 @@
 #include <troupe/actors/message_types.hpp>
 #include <troupe/actors/world_actor.hpp>
+#include <troupe/collectives/faults/faulty_backend.hpp>
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/device/process_exit.hpp>
 #include <troupe/device/unreturned.hpp>
@@ -94,7 +95,8 @@ public:
                                                    }),
                 .strategy = settings.strategy,
                 .limits = settings.limits,
-                .staging = std::make_shared<staging_stock>(settings.host_staging)};
+                .staging = std::make_shared<staging_stock>(settings.host_staging),
+                .observer = observer_of(settings.faults)};
     above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
     services.poller->attach(above);
     services.poller->start();

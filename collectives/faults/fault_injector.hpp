@@ -11,6 +11,8 @@
 
 namespace troupe {
 
+class launch_observer;
+
 /// Who is about to do something.
 struct fault_place {
   troupe::rank rank; ///< In that formation: a world that has shrunk numbers its ranks anew.
@@ -38,12 +40,16 @@ public:
   }
   /// Nothing of what before_launch() has withheld goes into \p into; something else may.
   virtual void in_place_of_launch([[maybe_unused]] const fault_place& who, [[maybe_unused]] stream_ref into) {}
+  /// \p region is registered with the communicator, which waits for the others to do the same.
   virtual void before_register([[maybe_unused]] const fault_place& who,
                                [[maybe_unused]] const registered_region& region) {}
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
   virtual void before_abort([[maybe_unused]] const fault_place& who) {}
   virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
+
+  /// Who wants to know whose requests launches are; it lives as long as the injector. Most do not.
+  [[nodiscard]] virtual launch_observer* observer() noexcept { return nullptr; }
 };
 
 } // namespace troupe

@@ -130,6 +130,11 @@ private:
 
 } // namespace
 
+std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector) {
+  launch_observer* const observer = injector ? injector->observer() : nullptr;
+  return observer != nullptr ? std::shared_ptr<launch_observer>{injector, observer} : nullptr;
+}
+
 std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector) {
   return std::make_shared<faulty_backend>(std::move(real), std::move(injector));
 }

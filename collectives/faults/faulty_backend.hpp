@@ -12,4 +12,7 @@ namespace troupe {
 [[nodiscard]] std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
                                                            std::shared_ptr<fault_injector> injector);
 
+/// Who wants to know whose requests launches are, with what it lives in; null: nobody, or there is no \p injector.
+[[nodiscard]] std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector);
+
 } // namespace troupe

@@ -72,6 +72,7 @@ bool capture_session::enter(rank self) {
   const std::lock_guard lock{guard_};
   if (meeting_.failure()) return false;
   inside_.push_back(self);
+  if (began_ == time_point::max()) began_ = steady_now();
   return true;
 }
 
@@ -79,6 +80,7 @@ void capture_session::leave(rank self, captured_plan::content mine) {
   const std::lock_guard lock{guard_};
   std::erase(inside_, self);
   ++left_;
+  ended_ = steady_now();
   std::ranges::move(mine.operations, std::back_inserter(content_.operations));
   std::ranges::move(mine.kept, std::back_inserter(content_.kept));
   if (left_ == ranks_.size() && !meeting_.failure()) plan_->succeed(std::move(content_));
@@ -130,6 +132,11 @@ void capture_session::wait() {
     }
     changed_.sleep(lock, steady_now() + between_looks);
   }
+}
+
+nanoseconds capture_session::took() const {
+  const std::lock_guard lock{guard_};
+  return ended_ > began_ ? ended_ - began_ : nanoseconds{0};
 }
 
 std::vector<rank> capture_session::give_up() {

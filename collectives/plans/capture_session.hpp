@@ -36,6 +36,8 @@ public:
   /// Where nobody waits for wait() any longer, long after the deadline: returns the ranks that are stuck in it.
   [[nodiscard]] std::vector<rank> give_up();
   [[nodiscard]] error failure() const { return meeting_.failure(); }
+  /// From the first rank that took part to the last that ended so far; 0 where none did.
+  [[nodiscard]] nanoseconds took() const;
 
 private:
   [[nodiscard]] bool enter(rank self);
@@ -52,6 +54,8 @@ private:
   condition changed_;
   std::vector<rank> inside_;
   std::size_t left_ = 0;
+  time_point began_ = time_point::max();
+  time_point ended_{};
   captured_plan::content content_;
 };
 

@@ -154,7 +154,7 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
   std::size_t marked = 0;
   for (std::size_t i = 0; i < together.size(); ++i) {
     joining& one = part(i);
-    one.call()->stands_at({one.terms().lane, *one.terms().position});
+    one.call()->stands_at({one.terms().lane, *one.terms().position, one.terms().client});
     parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
     marked += one.is_retry_safe() ? 1 : 0;
   }
@@ -241,19 +241,20 @@ void ordered_world::ask(rank self, lane_request asked) {
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
-                            bool is_retry_safe) {
+                            bool is_retry_safe, std::uint64_t client) {
   const time_point now = above_->time_->now();
   auto answers = divide_answer(std::move(reply), name, parts.size());
   released_operation all;
   all.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i)
     all.push_back({.self = ranks_[i]->self(),
-                   .call = ranks_[i]->prepare({.name = name,
-                                               .what = std::move(parts[i]),
-                                               .deadline = deadline,
-                                               .reply = std::move(answers[i]),
-                                               .from = request_origin{.position = name.value()}},
-                                              now)});
+                   .call = ranks_[i]->prepare(
+                       {.name = name,
+                        .what = std::move(parts[i]),
+                        .deadline = deadline,
+                        .reply = std::move(answers[i]),
+                        .from = request_origin{.position = name.value(), .client = client, .of_world = true}},
+                       now)});
   above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all), is_retry_safe));
 }
 

@@ -108,8 +108,9 @@ public:
   /// One rank's part of an operation: released when its peers have asked for theirs.
   void ask(rank self, lane_request asked);
   /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
+  /// \p client asks, for whom it may concern; 0: nobody in particular.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
-               bool is_retry_safe = false);
+               bool is_retry_safe = false, std::uint64_t client = 0);
 
   /// Takes back what has not been released; nothing else happens where there is no such request.
   void cancel(rank self, lane where, std::uint64_t position);

@@ -89,6 +89,8 @@ public:
   [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
   void launch_graph(device_id id, native_graph graph, native_stream stream) override;
   void destroy_graph(device_id id, native_graph graph) override;
+  /// Streams of \p id that have not been destroyed.
+  [[nodiscard]] std::size_t stream_count(device_id id) { return engine_.streams(id); }
   /// Graphs that have not been destroyed.
   [[nodiscard]] std::size_t graph_count() const;
 

@@ -114,6 +114,12 @@ native_stream mock_engine::create_stream(device_id id) {
   return to_native<native_stream>(number);
 }
 
+std::size_t mock_engine::streams(device_id id) {
+  const std::lock_guard lock{guard_};
+  return static_cast<std::size_t>(
+      std::ranges::count_if(streams_, [id](const auto& one) { return one.second->device == id; }));
+}
+
 void mock_engine::destroy_stream(device_id id, native_stream handle) {
   const std::lock_guard lock{guard_};
   streams_.erase(find(id, handle)->number); // busy_ keeps one that has tasks

@@ -75,6 +75,7 @@ public:
   ~mock_engine();
 
   [[nodiscard]] native_stream create_stream(device_id id);
+  [[nodiscard]] std::size_t streams(device_id id);
   /// Order: what is queued still runs.
   void destroy_stream(device_id id, native_stream handle);
   void enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task);

@@ -57,6 +57,8 @@ struct recovery_options {
   std::size_t cycles = 10;
   std::size_t warm_ups = 1;
   std::size_t clients = 1;
+  std::size_t registrations = 0;
+  std::size_t plans = 0;
   std::string watch = "2s";
   std::string slow_abort = "300ms";
   std::string spin = "500ms";
@@ -128,6 +130,9 @@ public:
     for (const recovery_figures& one : figures_) {
       one.print(table);
       report_["rows"].push_back(one.report());
+      if (one.not_restored() > 0)
+        notes_.push_back(one.name() + ": " + std::to_string(one.not_restored()) +
+                         " registrations or plans did not come back");
     }
     print_drift(out);
     for (const std::string& one : notes_) std::fprintf(out, "# %s\n", one.c_str());
@@ -146,13 +151,30 @@ private:
     ~releaser() { faults.release(); }
   };
 
+  /// What comes back with each epoch, beside the ranks.
+  struct belongings {
+    belongings(world& where, const recovery_options& wanted) {
+      constexpr std::size_t count = 256;
+      for (std::size_t i = 0; i < wanted.registrations; ++i) where.register_memory(std::size_t{1} << 20U);
+      for (std::size_t i = 0; i < wanted.plans; ++i)
+        plans.push_back(where.capture([all = where.allocate_all(count * sizeof(float))](rank_capture& one) {
+          // Ranks are numbered anew where some leave: a buffer is its device's.
+          for (const buffer& mine : all)
+            if (mine.where()->id() == one.where()->id()) one.launch(all_reduce{mine, mine, count});
+        }));
+    }
+    std::vector<std::shared_ptr<captured_plan>> plans{};
+  };
+
   /// A world under traffic, in which faults are raised.
   struct scene {
-    scene(const configuration& settings, std::shared_ptr<armed_faults> which, const traffic_plan& plan)
+    scene(const configuration& settings, std::shared_ptr<armed_faults> which, const recovery_options& wanted,
+          const traffic_plan& plan)
       : faults{std::move(which)},
         rig{settings, false},
         harm{rig.where},
         log{rig.where},
+        held{rig.where, wanted},
         traffic{rig.where, plan},
         at_end{*faults} {}
 
@@ -160,6 +182,7 @@ private:
     bench_rig rig;
     harmful_works harm;
     event_history log;
+    belongings held;
     fault_traffic traffic;
     releaser at_end;
   };
@@ -177,7 +200,7 @@ private:
     configuration settings = fault_settings(asked_, faults);
     settings.recovery.policy = rung.policy;
     settings.recovery.first_rung = rung.rung;
-    auto made = std::make_unique<scene>(settings, faults,
+    auto made = std::make_unique<scene>(settings, faults, options_,
                                         traffic_plan{.clients = options_.clients, .patience = patience_.at_most});
     if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
     if (report_.is_null()) begin(made->rig, out, progress);
@@ -261,6 +284,7 @@ private:
     report_ = begin_world_report("recovery", heading, rig.rt, rig.where);
     report_["options"] = {{"cycles", options_.cycles},         {"warm_ups", options_.warm_ups},
                           {"clients", options_.clients},       {"watch", options_.watch},
+                          {"plans", options_.plans},           {"registrations", options_.registrations},
                           {"slow_abort", options_.slow_abort}, {"spin", options_.spin}};
     report_["unit"] = "ms";
     report_["rows"] = json::array();
@@ -360,6 +384,14 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
   command->add_option("--clients", options->clients, "threads that ask the world")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
+  command
+      ->add_option("--registrations", options->registrations,
+                   "times that the world registers memory, 1 MiB each: every epoch does so again")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->add_option("--plans", options->plans, "plans that it captures, which every epoch does again")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
   command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
       ->capture_default_str();
   command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")->capture_default_str();

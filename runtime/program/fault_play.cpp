@@ -83,9 +83,12 @@ private:
     result_.hung = !good;
     if (!good) return;
     result_.first_good = good->replied;
+    epoch ready_in = before_; // of whose later events some are about something else
     for (const logged_event& one : log_.all())
-      if (one.event.phase == world_phase::ready && one.event.epoch > before_ && one.event.epoch <= good->epoch)
+      if (one.event.phase == world_phase::ready && one.event.epoch > ready_in && one.event.epoch <= good->epoch) {
+        ready_in = one.event.epoch;
         result_.ready = one.at;
+      }
     const time_point from = result_.ready.value_or(*result_.detected);
     std::this_thread::sleep_until(from + patience_.watch);
     for (const seen_reply& one : traffic_.replies())
@@ -148,11 +151,13 @@ private:
     const auto hear = [this](time_point at) {
       if (at >= *result_.raised && (!result_.detected || at < *result_.detected)) result_.detected = at;
     };
-    for (const logged_event& one : result_.events)
+    for (const logged_event& one : result_.events) {
+      if (one.event.restored) result_.restored = one.event.restored;
       if (one.event.phase == world_phase::rebuilding || one.event.phase == world_phase::failed) {
         hear(one.at);
         if (!result_.reason) result_.reason = one.event.reason;
       }
+    }
     for (const seen_reply& one : traffic_.replies())
       if (one.code != errc::none) hear(one.replied);
     if (const auto first = traffic_.first_failure(); first && !result_.reason) result_.reason = *first;

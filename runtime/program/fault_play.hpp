@@ -5,6 +5,7 @@
 #include "fault_kinds.hpp"
 #include "fault_traffic.hpp"
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,8 +29,10 @@ struct played_fault {
   std::vector<double> watched_ms{};       ///< From asking to reply, of those asked for while they were watched.
   std::size_t failed_while_watched = 0;   ///< Of the same.
   std::vector<logged_event> events{};     ///< Since the fault.
-  error reason{};                         ///< What the world, else the first client, was told.
-  std::size_t unkept = 0;                 ///< Replies too many to be looked at.
+  /// What came back with the world beside its ranks, as told last; null where there is nothing such.
+  std::shared_ptr<const restoration> restored{};
+  error reason{};         ///< What the world, else the first client, was told.
+  std::size_t unkept = 0; ///< Replies too many to be looked at.
   bool recovered = false;
   bool hung = false;        ///< A step took longer than it may.
   bool as_expected = false; ///< What came of it is what its kind leads to.

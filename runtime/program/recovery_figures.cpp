@@ -8,8 +8,12 @@ namespace troupe::program {
 
 namespace {
 
+double as_milliseconds(nanoseconds span) {
+  return std::chrono::duration<double, std::milli>(span).count();
+}
+
 void add_span(std::vector<double>& to, const std::optional<time_point>& from, const std::optional<time_point>& until) {
-  if (from && until) to.push_back(std::chrono::duration<double, std::milli>(*until - *from).count());
+  if (from && until) to.push_back(as_milliseconds(*until - *from));
 }
 
 } // namespace
@@ -20,6 +24,8 @@ const std::vector<recovery_figures::measure>& recovery_figures::measures() {
                                         {"first_good", "detected to first good reply", &recovery_figures::good_},
                                         {"serving", "raised to first good reply", &recovery_figures::serving_},
                                         {"aborted", "detected to last abort", &recovery_figures::aborted_},
+                                        {"registrations", "registering again, each", &recovery_figures::registered_},
+                                        {"plans", "capturing again, each plan", &recovery_figures::captured_},
                                         {"slowest", "slowest request after", &recovery_figures::slowest_},
                                         {"median", "median request after", &recovery_figures::typical_}};
   return all;
@@ -31,6 +37,15 @@ void recovery_figures::add(const played_fault& one) {
   add_span(good_, one.detected, one.first_good);
   add_span(serving_, one.raised, one.first_good);
   add_span(aborted_, one.detected, one.aborted);
+  if (one.restored)
+    for (const restored_part& part : *one.restored) {
+      if (part.state != restored_state::back) {
+        ++not_restored_;
+        continue;
+      }
+      if (part.kind == restored_kind::registration) registered_.push_back(as_milliseconds(part.took));
+      if (part.kind == restored_kind::plan) captured_.push_back(as_milliseconds(part.took));
+    }
   if (one.watched_ms.empty()) return;
   slowest_.push_back(std::ranges::max(one.watched_ms));
   typical_.push_back(median(one.watched_ms));
@@ -61,6 +76,7 @@ json recovery_figures::report() const {
                      {"max", std::ranges::max(times)},
                      {"each", times}};
   }
+  if (not_restored_ > 0) row["not_restored"] = not_restored_;
   return row;
 }
 

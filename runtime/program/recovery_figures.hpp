@@ -17,6 +17,8 @@ public:
   recovery_figures(std::string fault, std::string rung) : fault_{std::move(fault)}, rung_{std::move(rung)} {}
 
   void add(const played_fault& one);
+  [[nodiscard]] std::string name() const { return fault_ + ", " + rung_; }
+  [[nodiscard]] std::size_t not_restored() const noexcept { return not_restored_; }
   /// A row for each of its measures, without those that it does not have.
   void print(const text_table& table) const;
   [[nodiscard]] json report() const;
@@ -33,7 +35,8 @@ private:
 
   std::string fault_;
   std::string rung_;
-  std::vector<double> detected_, ready_, good_, serving_, aborted_, slowest_, typical_;
+  std::vector<double> detected_, ready_, good_, serving_, aborted_, registered_, captured_, slowest_, typical_;
+  std::size_t not_restored_ = 0; ///< Registrations and plans.
 };
 
 } // namespace troupe::program

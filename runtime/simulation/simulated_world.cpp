@@ -119,6 +119,7 @@ private:
 world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std::shared_ptr<world_board> board,
                      std::shared_ptr<fault_injector> faults) {
   const auto sound = make_mock_backend();
+  const auto observer = observer_of(faults);
   world_plan plan{.world_size = of.ranks,
                   .backend = make_faulty_backend(sound, std::move(faults)),
                   .helpers = on.helpers,
@@ -130,6 +131,7 @@ world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std
                   .recovery = of.recovery,
                   .seed = of.seed.value_or(0),
                   .pending = std::make_shared<pending_work>(of.pending, on.services.poller)};
+  plan.services.observer = observer;
   plan.services.able = std::make_shared<const capabilities>(sound->examine(on.devices));
   for (int i = 0; i < of.ranks; ++i) {
     const auto place = static_cast<std::size_t>(i);
@@ -189,6 +191,14 @@ void simulated_world::withdraw(rank self, std::size_t lane) {
 
 void simulated_world::stop() {
   mail_->put([](world_conductor& to) { to.stop(); });
+}
+
+void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) {
+  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.register_memory(asked, reply); });
+}
+
+void simulated_world::capture(const capture_request& asked, std::shared_ptr<capture_answer> reply) {
+  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.capture(asked, reply); });
 }
 
 void simulated_world::end_rank(rank self) {

@@ -1,18 +1,25 @@
-/// Catch2 matchers for how requests end: CHECK_THAT(world.barrier(), succeeds()). Needs Catch2 3.4 or later, which
-/// troupe itself does not.
+/// Catch2 matchers for how requests end, CHECK_THAT(world.barrier(), succeeds()), and for what was launched,
+/// CHECK_THAT(script.launches(rank{0}), are_launches(is_launch("barrier") && asked_of_world())). Needs Catch2 3.4 or
+/// later, which troupe itself does not.
 #pragma once
 
 #include <troupe/completion/outcome.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/testing/launch_record.hpp>
 #include <troupe/testing/virtual_reply.hpp>
 
 #include <catch2/matchers/catch_matchers_templated.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <future>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace troupe::testing {
 
@@ -80,6 +87,99 @@ private:
   return outcome_matcher{"has an unknown outcome", [](const error* failure) {
                            return failure != nullptr && failure->effect == effect::unknown_outcome;
                          }};
+}
+
+/// Matches one launch by a question about it.
+template <class Question>
+class launch_matcher final : public Catch::Matchers::MatcherGenericBase {
+public:
+  launch_matcher(std::string wanted, Question question) : wanted_{std::move(wanted)}, question_{std::move(question)} {}
+
+  bool match(const launch_record& one) const {
+    was_ = testing::describe(one);
+    return question_(one);
+  }
+  std::string describe() const override { return wanted_ + (was_.empty() ? "" : " (it was: " + was_ + ")"); }
+
+private:
+  std::string wanted_;
+  Question question_;
+  mutable std::string was_; ///< What the last match saw.
+};
+
+/// Of an operation of that name ("all_reduce"), and of so many elements, where \p count says how many.
+[[nodiscard]] inline auto is_launch(std::string_view operation, std::optional<std::size_t> count = {}) {
+  return launch_matcher{"is a launch of " + std::string{operation} +
+                            (count ? " of " + std::to_string(*count) : std::string{}),
+                        [operation = std::string{operation}, count](const launch_record& one) {
+                          return one.operation == operation && (!count || one.count == *count);
+                        }};
+}
+/// For a request to the rank, in that lane.
+[[nodiscard]] inline auto asked_in(lane line) {
+  return launch_matcher{"was asked for in lane " + line.name(),
+                        [line](const launch_record& one) { return one.by && !one.by->of_world && one.by->in == line; }};
+}
+/// For a request to the world.
+[[nodiscard]] inline auto asked_of_world() {
+  return launch_matcher{"was asked of the world", [](const launch_record& one) { return one.by && one.by->of_world; }};
+}
+/// By an actor (its id()) or a rank_lane (its client()).
+[[nodiscard]] inline auto asked_by(std::uint64_t client) {
+  return launch_matcher{"was asked for by client " + std::to_string(client),
+                        [client](const launch_record& one) { return one.by && one.by->client == client; }};
+}
+/// For a plan that is being captured.
+[[nodiscard]] inline auto captured() {
+  return launch_matcher{"was captured for a plan", [](const launch_record& one) { return !one.by; }};
+}
+[[nodiscard]] inline auto launched_in(epoch wanted) {
+  return launch_matcher{"was launched in epoch " + to_string(wanted),
+                        [wanted](const launch_record& one) { return one.epoch == wanted; }};
+}
+[[nodiscard]] inline auto was(launch_fate fate) {
+  return launch_matcher{"was " + std::string{to_string(fate)},
+                        [fate](const launch_record& one) { return one.fate == fate; }};
+}
+
+/// Matches a rank's launches one by one, each by a matcher of its own: no more and no fewer.
+template <class... Matchers>
+class launches_matcher final : public Catch::Matchers::MatcherGenericBase {
+public:
+  explicit launches_matcher(const Matchers&... each) : each_{each...} {}
+
+  bool match(const std::vector<launch_record>& all) const {
+    was_.clear();
+    for (const launch_record& one : all) was_ += "\n  " + testing::describe(one);
+    wrong_.reset();
+    if (all.size() != sizeof...(Matchers)) return false;
+    return match_each(all, std::index_sequence_for<Matchers...>{});
+  }
+  std::string describe() const override {
+    std::string text = "are " + std::to_string(sizeof...(Matchers)) + " launches";
+    if (wrong_) text += ", of which number " + std::to_string(*wrong_) + " is another";
+    return text + ". They are:" + (was_.empty() ? " none" : was_);
+  }
+
+private:
+  template <std::size_t... Places>
+  bool match_each(const std::vector<launch_record>& all, std::index_sequence<Places...>) const {
+    [[maybe_unused]] const auto fits = [&](std::size_t place, const auto& wanted) {
+      if (!wanted.match(all[place])) wrong_ = place;
+      return !wrong_;
+    };
+    return (fits(Places, std::get<Places>(each_)) && ...);
+  }
+
+  std::tuple<const Matchers&...> each_; ///< Catch2's own combinations refer to temporaries, too.
+  mutable std::string was_;
+  mutable std::optional<std::size_t> wrong_;
+};
+
+/// In that order: are_launches(is_launch("all_reduce", 64) && asked_in(line), is_launch("barrier")).
+template <class... Matchers>
+[[nodiscard]] auto are_launches(const Matchers&... each) {
+  return launches_matcher<Matchers...>{each...};
 }
 
 } // namespace troupe::testing

@@ -83,6 +83,7 @@ std::string fault_script::text_of(const line& one) {
   switch (one.when) {
     case occasion::operation: text += "operation "; break;
     case occasion::forming: text += "forming "; break;
+    case occasion::registering: text += "registration "; break;
     case occasion::abort: text += "abort of forming "; break;
   }
   text += std::to_string(one.number);
@@ -140,6 +141,37 @@ void fault_script::before_init(const fault_place& who) {
   }
 }
 
+void fault_script::before_register(const fault_place& who, const registered_region&) {
+  std::unique_lock lock{guard_};
+  const auto now = take(occasion::registering, who, progress_[place_of(who)].registrations++, 1);
+  wait(lock, now);
+  for (const line& one : now)
+    if (one.what == deed::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
+}
+
+void fault_script::about_to_launch(const launch_notice& next) noexcept {
+  const std::lock_guard lock{guard_};
+  auto& now = coming_[next.where];
+  now.clear();
+  for (const launched_request& one : next.all)
+    now.push_back({one.what,
+                   {.request = one.name,
+                    .of_world = one.from.of_world,
+                    .in = one.from.lane,
+                    .position = one.from.position,
+                    .client = one.from.client,
+                    .rank = next.self,
+                    .epoch = next.formed_in}});
+}
+
+std::optional<launch_asker> fault_script::asker_of(device_id where, const operation* what) const {
+  const auto found = coming_.find(where);
+  if (found == coming_.end() || found->second.empty()) return std::nullopt;
+  for (const coming& one : found->second)
+    if (one.what == what) return one.by;
+  return found->second.front().by; // a part of it: what is staged is launched piece by piece
+}
+
 bool fault_script::before_launch(const fault_place& who, std::span<const operation* const> all) {
   std::unique_lock lock{guard_};
   progress& mine = progress_[place_of(who)];
@@ -154,6 +186,7 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
     one.number = first + i;
     one.call = call;
     one.at = steady_now();
+    one.by = asker_of(who.device, all[i]);
     records.push_back(std::move(one));
   }
   const auto fated = [&](launch_fate fate) {
@@ -236,6 +269,14 @@ void fault_script::forming_line::delay(nanoseconds span) const {
   add(deed::delay, errc::none, checked(span));
 }
 
+void fault_script::registering_line::fail(errc code) const {
+  add(deed::fail, checked(code));
+}
+
+void fault_script::registering_line::delay(nanoseconds span) const {
+  add(deed::delay, errc::none, checked(span));
+}
+
 void fault_script::abort_line::delay(nanoseconds span) const {
   add(deed::delay, errc::none, checked(span));
 }
@@ -254,6 +295,10 @@ fault_script::operation_line fault_script::rank_lines::operation(std::uint64_t n
 
 fault_script::forming_line fault_script::rank_lines::forming(std::uint64_t number) const {
   return {of_, {.when = occasion::forming, .whom = whom_, .number = number}};
+}
+
+fault_script::registering_line fault_script::rank_lines::registering(std::uint64_t number) const {
+  return {of_, {.when = occasion::registering, .whom = whom_, .number = number, .formation = formation_}};
 }
 
 fault_script::abort_line fault_script::rank_lines::aborting(std::uint64_t number) const {

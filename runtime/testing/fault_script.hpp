@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/faults/fault_injector.hpp>
+#include <troupe/collectives/launch_observer.hpp>
 #include <troupe/device/condition.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -31,17 +32,18 @@ namespace troupe::testing {
 /// Where: the mock and, but for memory and devices, NCCL. Worlds of one rank have no communicator: nothing happens.
 /// Lifetime: a world that uses it holds it.
 /// Threads: safe from any, also while worlds run.
-class fault_script final : public fault_injector {
+class fault_script final : public fault_injector, private launch_observer {
 public:
   class operation_line;
   class forming_line;
+  class registering_line;
   class abort_line;
   class rank_lines;
 
   /// Errors: invalid_argument (a rank below 0).
   [[nodiscard]] rank_lines on(rank whom);
 
-  /// What \p whom launched, or tried to, in its order.
+  /// What \p whom launched, or tried to, in its order, and for whom.
   [[nodiscard]] std::vector<launch_record> launches(rank whom) const;
   /// Lines that have not happened, in words: most tests want none in the end.
   [[nodiscard]] std::vector<std::string> waiting() const;
@@ -52,12 +54,14 @@ public:
 
   void before_init(const fault_place& who) override;
   [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override;
+  void before_register(const fault_place& who, const registered_region& region) override;
   void before_check(const fault_place& who) override;
   void before_abort(const fault_place& who) override;
+  [[nodiscard]] launch_observer* observer() noexcept override { return this; }
 
 private:
   class scripted_place;
-  enum class occasion : std::uint8_t { operation, forming, abort };
+  enum class occasion : std::uint8_t { operation, forming, registering, abort };
   enum class deed : std::uint8_t { fail, fail_later, hang, delay, lose_device };
   struct line {
     occasion when{};
@@ -73,10 +77,21 @@ private:
   struct progress {
     std::uint64_t operations = 0;
     std::uint64_t calls = 0;
+    std::uint64_t registrations = 0;
     bool gone = false; ///< It comes to its peers no more.
     bool aborted = false;
     std::optional<error> found_later{}; ///< By the next check.
   };
+
+  /// A request that is about to be launched.
+  struct coming {
+    const operation* what;
+    launch_asker by;
+  };
+
+  void about_to_launch(const launch_notice& next) noexcept override;
+  /// For whom \p what is launched on \p where.
+  [[nodiscard]] std::optional<launch_asker> asker_of(device_id where, const operation* what) const;
 
   void add(line one);
   void add_device_fault(rank whom, std::function<void(mock_driver&, device_id)> what);
@@ -94,6 +109,7 @@ private:
   mock_driver* devices_ = nullptr;
   std::map<place, progress> progress_;
   std::map<rank, std::vector<launch_record>> launches_;
+  std::map<device_id, std::vector<coming>> coming_; ///< Of the launch that each device's launcher is at.
   std::uint64_t releases_ = 0;
 };
 
@@ -143,6 +159,18 @@ private:
   using scripted_place::scripted_place;
 };
 
+/// One registration of memory by a rank, in an epoch: as asked for, or again in a new one.
+class fault_script::registering_line : scripted_place {
+public:
+  /// So does the world's forming, or the epoch in which it was asked for.
+  void fail(errc code = errc::communicator_failed) const;
+  void delay(nanoseconds span) const;
+
+private:
+  friend class fault_script;
+  using scripted_place::scripted_place;
+};
+
 /// The abort of a rank's communicator.
 class fault_script::abort_line : scripted_place {
 public:
@@ -155,12 +183,14 @@ private:
 
 class fault_script::rank_lines {
 public:
-  /// Only operations of \p one; else those of any epoch, whichever comes first.
+  /// Only operations and registrations of \p one; else those of any epoch, whichever comes first.
   [[nodiscard]] rank_lines in(epoch one) const;
   /// The \p number th, from 0.
   [[nodiscard]] operation_line operation(std::uint64_t number) const;
   /// The \p number th of the world, from 0.
   [[nodiscard]] forming_line forming(std::uint64_t number) const;
+  /// The \p number th of each epoch, from 0: those of worlds that are formed anew come first.
+  [[nodiscard]] registering_line registering(std::uint64_t number) const;
   /// Of what the \p number th forming made.
   [[nodiscard]] abort_line aborting(std::uint64_t number) const;
   /// Its device has \p size_bytes left: from now on, or, before there is a world, from when it is ready.

@@ -48,6 +48,18 @@ std::string_view to_string(launch_fate fate) noexcept {
   return {};
 }
 
+std::string describe(const launch_record& one) {
+  std::string text = one.text;
+  if (!one.by)
+    text += "; for a plan";
+  else if (one.by->of_world)
+    text += "; of the world (request " + to_string(one.by->request) + ")";
+  else
+    text += "; in lane " + one.by->in.name() + " (request " + std::to_string(one.by->position) + ")";
+  if (one.by && one.by->client != 0) text += ", by client " + std::to_string(one.by->client);
+  return text + "; epoch " + to_string(one.epoch) + ", " + std::string{to_string(one.fate)};
+}
+
 launch_record record_of(const operation& what) {
   launch_record made;
   made.operation = name_of(what);

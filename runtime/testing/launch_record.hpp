@@ -1,12 +1,14 @@
-/// What a rank of a mock world was told to launch.
+/// What a rank of a mock world was told to launch, and who had asked for it.
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +22,18 @@ enum class launch_fate : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(launch_fate fate) noexcept;
 
-/// One operation, as a rank's launcher brought it to its communicator. Who asked for it is not known there any more
-/// (neither lane nor ticket): tell requests apart by their counts, or by the memory that they name.
+/// The request that an operation was launched for.
+struct launch_asker {
+  ticket request;             ///< As its completion has it: of the requests to this rank, or to the world.
+  bool of_world = false;      ///< One part of a request to all ranks; it stands in no lane.
+  lane in{};                  ///< Of a request to a rank.
+  std::uint64_t position = 0; ///< Among the rank's requests in that lane, from 0.
+  std::uint64_t client = 0;   ///< caf::actor::id() of who asked, rank_lane::client(), in virtual worlds 1; 0: a thread.
+  troupe::rank rank{};        ///< Whom it was for, and
+  troupe::epoch epoch{};      ///< in which epoch: a sub-world's own, where it was asked.
+};
+
+/// One operation, as a rank's launcher brought it to its communicator.
 struct launch_record {
   troupe::rank rank{};
   /// The world's: its k-th forming is epoch k + 1. Sub-worlds count as their parent.
@@ -35,7 +47,11 @@ struct launch_record {
   const void* recv = nullptr;   ///< The same of what is written.
   launch_fate fate = launch_fate::launched;
   time_point at{};
+  std::optional<launch_asker> by{}; ///< None: no request, but a plan that is captured.
 };
+
+/// "all_reduce of 64 f32, sum; in lane default (request 3), by client 17; epoch 1, withheld".
+[[nodiscard]] std::string describe(const launch_record& one);
 
 /// What \p what brings to its communicator; who, which and when are left to fill in.
 [[nodiscard]] launch_record record_of(const operation& what);

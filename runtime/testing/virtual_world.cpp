@@ -2,14 +2,19 @@
 #include <troupe/testing/virtual_machine.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
+#include <chrono>
+#include <optional>
 #include <utility>
+#include <variant>
 
 namespace troupe::testing {
 
 namespace {
 
-/// Under which the world's ranks know who asks; a test is one client.
+/// Under which the world and its ranks know who asks; a test is one client.
 constexpr std::uint64_t the_client = 1;
+
+constexpr nanoseconds for_ever{std::chrono::hours{1}};
 
 } // namespace
 
@@ -39,12 +44,25 @@ public:
     return on.run_until([this] { return where->is_over(); }, at_most);
   }
 
+  /// What \p ask is answered with, while time passes.
+  template <class Value, class Ask>
+  [[nodiscard]] Value await(const Ask& ask) {
+    const auto seen = std::make_shared<std::optional<std::variant<Value, error>>>();
+    ask(std::make_shared<value_answer<Value>>(
+        [seen](std::variant<Value, error> result) { *seen = std::move(result); }));
+    if (!on.run_until([&] { return seen->has_value(); }, for_ever))
+      throw exception{errc::deadline_exceeded, "there is no answer after an hour of virtual time"};
+    if (error* why = std::get_if<error>(&**seen)) throw exception{std::move(*why)};
+    return std::get<Value>(std::move(**seen));
+  }
+
   [[nodiscard]] std::size_t place_of(rank whom) const { return testing::place_of(whom, status()); }
   [[nodiscard]] rank origin_of(rank whom) const { return rank{static_cast<int>(place_of(whom))}; }
 
   virtual_machine on;
   simulation::trace log{false};
   std::vector<virtual_event> events;
+  std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
   std::unique_ptr<simulation::simulated_world> where;
 };
 
@@ -84,7 +102,7 @@ virtual_reply virtual_world::ask(std::vector<operation> parts, nanoseconds deadl
 virtual_reply virtual_world::ask(world_request asked) {
   auto [reply, seen] = virtual_reply::make();
   const fibers::must_not_wait at_the_door;
-  stage_->where->entrance().accept(std::move(asked), std::move(reply));
+  stage_->where->entrance().accept(std::move(asked), std::move(reply), the_client);
   return seen;
 }
 
@@ -132,6 +150,46 @@ virtual_reply virtual_world::barrier() {
 
 virtual_reply virtual_world::copy(rank whom, buffer from, buffer to) {
   return ask(whom, troupe::copy{std::move(from), std::move(to)});
+}
+
+void virtual_world::register_memory(std::size_t size_bytes) {
+  stage_->registered = stage_
+                           ->await<registration_reply>([&](std::shared_ptr<registration_answer> reply) {
+                             stage_->where->register_memory({size_bytes, epoch()}, std::move(reply));
+                           })
+                           .pool;
+}
+
+std::vector<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
+  if (stage_->registered) {
+    try {
+      return stage_->registered->allocate(size_bytes);
+    } catch (const exception& failure) { // full: the ranks' pools have more
+      if (failure.why().code != errc::out_of_memory) throw;
+    }
+  }
+  std::vector<buffer> made;
+  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
+  return made;
+}
+
+std::shared_ptr<captured_plan> virtual_world::capture(capture_function function, plan_options options) {
+  return capture(capture_request{.function = std::move(function), .options = std::move(options), .epoch = epoch()});
+}
+
+std::shared_ptr<captured_plan> virtual_world::capture(plan_steps steps, plan_options options) {
+  return capture(capture_request{.steps = std::move(steps), .options = std::move(options), .epoch = epoch()});
+}
+
+std::shared_ptr<captured_plan> virtual_world::capture(const capture_request& asked) {
+  return stage_
+      ->await<capture_reply>(
+          [&](std::shared_ptr<capture_answer> reply) { stage_->where->capture(asked, std::move(reply)); })
+      .plan;
+}
+
+virtual_reply virtual_world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline) {
+  return ask(std::vector<operation>(local_ranks().size(), troupe::replay{plan}), deadline);
 }
 
 nanoseconds virtual_world::now() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/actors/requests.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/request.hpp>
@@ -99,6 +100,15 @@ public:
   [[nodiscard]] virtual_reply barrier();
   [[nodiscard]] virtual_reply copy(rank whom, buffer from, buffer to);
 
+  /// As troupe::world's: time passes until it is done. Errors: those, and deadline_exceeded (it is not within an hour).
+  void register_memory(std::size_t size_bytes);
+  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  /// The same. \p function is called while time passes, on the test's own thread like all else.
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
+  [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan,
+                                     nanoseconds deadline = world_default_deadline);
+
   /// Since the world's beginning.
   [[nodiscard]] nanoseconds now() const;
   void advance(nanoseconds span);
@@ -123,6 +133,9 @@ public:
 
 private:
   class stage;
+
+  [[nodiscard]] std::shared_ptr<captured_plan> capture(const capture_request& asked);
+
   std::unique_ptr<stage> stage_;
 };
 

@@ -3,8 +3,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
+#include <thread>
 #include <vector>
 
 namespace troupe::tests {
@@ -123,6 +126,49 @@ TROUPE_WORLD_TEST(2, "a rank whose actor was killed has another one in the next 
   std::vector<std::future<completion>> replies;
   for (const rank self : where.local_ranks()) replies.push_back(where.ask(self, barrier{}));
   for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
+}
+
+namespace {
+
+/// How many streams rank 0's device has, as each of its communicators forms.
+class stream_counts final : public fault_injector {
+public:
+  void before_init(const fault_place& who) override {
+    if (who.rank == rank{0}) seen.push_back(devices.load()->stream_count(who.device));
+  }
+  std::atomic<mock_driver*> devices{nullptr};
+  std::vector<std::size_t> seen{}; ///< Rank 0's formations come one after the other.
+};
+
+} // namespace
+
+TEST_CASE("mock: what forms beside a failed epoch finds streams that were kept for it (FLT-1)", "[runtime]") {
+  configuration settings = keeping_size(mock_settings(2));
+  const auto counts = std::make_shared<stream_counts>();
+  settings.faults = counts;
+  const auto in_use = [](recovery_policy policy, const std::shared_ptr<stream_counts>& by, configuration with) {
+    with.recovery.policy = policy;
+    runtime rt{with};
+    by->devices = &mock_of(rt);
+    const world where = rt.form_world();
+    return mock_of(rt).stream_count(where.device_of(rank{0})->id());
+  };
+  const std::size_t without = in_use(recovery_policy::fail_fast, counts, settings);
+  const std::size_t with = in_use(recovery_policy::keep_size, counts, settings);
+  REQUIRE(with > without); // of a world that does not form again none are kept
+  counts->seen.clear();
+
+  runtime rt{settings};
+  counts->devices = &mock_of(rt);
+  world where = rt.form_world();
+  const device_id first = where.device_of(rank{0})->id();
+  REQUIRE(mock_of(rt).stream_count(first) == with);
+  report_fault(where, rank{1}, where.epoch());
+  REQUIRE(is_ready_in(where, epoch{2}));
+  REQUIRE(counts->seen.size() == 2);
+  CHECK(counts->seen[1] < with); // though the failed epoch's were there still
+  while (mock_of(rt).stream_count(first) != with) std::this_thread::yield(); // once that has been aborted
+  where.stop();
 }
 
 TROUPE_WORLD_TEST(2, "registered memory is registered again in the next epoch", "[runtime]") {

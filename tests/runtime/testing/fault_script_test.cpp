@@ -48,7 +48,8 @@ TEST_CASE("a script tells what each rank launched, in which order and epoch", "[
   const auto seen = world.script().launches(rank{1});
   CHECK(names_of(seen) == std::vector<std::string_view>{"all_reduce", "barrier"});
   CHECK(seen[0].count == count);
-  CHECK(seen[0].recv == values[1].data()); // whose request it was
+  CHECK(seen[0].recv == values[1].data());
+  CHECK(seen[0].by->of_world); // who asked for it
   // [launches]
   CHECK(seen[0].rank == rank{1});
   CHECK(seen[0].epoch == epoch{1});
@@ -59,6 +60,108 @@ TEST_CASE("a script tells what each rank launched, in which order and epoch", "[
   CHECK(seen[0].at < seen[1].at);
   CHECK_THAT(seen[0].text, ContainsSubstring("all_reduce of 64 f32"));
   CHECK(world.script().launches(rank{7}).empty());
+}
+
+TEST_CASE("a script tells for which request of whom each rank launches", "[testing][faults]") {
+  // [by_whom]
+  virtual_world world{2, keeping_size()};
+  const auto values = make_ranked<float>(world, count);
+  const lane prefill = lane::named("prefill");
+  for (const rank self : world.local_ranks()) {
+    const auto mine = static_cast<std::size_t>(self.value());
+    static_cast<void>(world.ask(self, sums_of(values)[mine], prefill));
+    static_cast<void>(world.ask(self, barrier{}));
+  }
+  world.advance(1ms);
+  CHECK_THAT(world.ask(sums_of(values)).get(), succeeds());
+  CHECK_THAT(world.script().launches(rank{1}),
+             are_launches(is_launch("all_reduce", count) && asked_in(prefill), is_launch("barrier") && asked_in(lane{}),
+                          is_launch("all_reduce", count) && asked_of_world()));
+  // [by_whom]
+  const auto seen = world.script().launches(rank{1});
+  CHECK(seen[0].by->position == 0);
+  CHECK(seen[1].by->position == 0);
+  CHECK(seen[0].by->request != seen[1].by->request);
+  CHECK(seen[0].by->client == 1);
+  CHECK(seen[2].by->client == 1);
+  CHECK(seen[2].by->rank == rank{1});
+  CHECK(seen[2].by->epoch == epoch{1});
+  CHECK_THAT(describe(seen[0]), ContainsSubstring("all_reduce of 64 f32") &&
+                                    ContainsSubstring("in lane prefill (request 0), by client 1; epoch 1, launched"));
+  CHECK_THAT(describe(seen[2]), ContainsSubstring("; of the world (request "));
+}
+
+TEST_CASE("each of several that one call launches has its own asker", "[testing][faults]") {
+  virtual_world world{2}; // fusion is free
+  const auto values = make_ranked<float>(world, count);
+  const auto others = make_ranked<float>(world, count);
+  const lane first = lane::named("first");
+  const lane second = lane::named("second");
+  world.script().on(rank{0}).operation(0).delay(2ms); // behind it, and another, what comes meanwhile is fused
+  std::vector<virtual_reply> replies{world.barrier(), world.barrier()};
+  world.advance(1ms);
+  for (const rank self : world.local_ranks()) {
+    const auto mine = static_cast<std::size_t>(self.value());
+    replies.push_back(world.ask(self, sums_of(values)[mine], first));
+    replies.push_back(world.ask(self, sums_of(others)[mine], second));
+  }
+  for (const auto& one : replies) CHECK_THAT(one.get(), succeeds());
+  const auto seen = world.script().launches(rank{0});
+  CHECK_THAT(seen,
+             are_launches(is_launch("barrier") && asked_of_world(), is_launch("barrier") && asked_of_world(),
+                          is_launch("all_reduce") && asked_in(first), is_launch("all_reduce") && asked_in(second)));
+  CHECK(seen[2].call == seen[3].call);
+}
+
+TEST_CASE("what is staged, and what is run again, keeps its asker; what is captured has none", "[testing][faults]") {
+  virtual_world world{2, keeping_size()};
+  const lane line = lane::named("line");
+  std::vector<buffer> host;
+  std::vector<buffer> results;
+  for (int i = 0; i < 2; ++i) {
+    host.push_back(world.allocate_pinned(count * sizeof(float)));
+    results.push_back(world.allocate_pinned(count * sizeof(float)));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const auto mine = static_cast<std::size_t>(i);
+    static_cast<void>(world.ask(rank{i}, all_reduce{host[mine], results[mine], count}, line));
+  }
+  world.advance(1ms);
+  const auto values = make_ranked<float>(world, count);
+  const auto plan = world.capture(plan_steps{sums_of(values)});
+  CHECK_THAT(world.replay(plan).get(), succeeds()); // which comes to no communicator
+  const auto inputs = make_ranked<float>(world, count);
+  world.script().on(rank{1}).operation(2).fail();
+  std::vector<virtual_reply> marked;
+  for (int i = 0; i < 2; ++i) {
+    const auto mine = static_cast<std::size_t>(i);
+    marked.push_back(world.ask(retry_safe, rank{i}, all_reduce{inputs[mine], values[mine], count}, line));
+  }
+  for (const auto& one : marked) CHECK(one.get().epoch == epoch{2});
+  world.advance(5ms); // for the plan
+  CHECK_THAT(world.script().launches(rank{1}),
+             are_launches(is_launch("all_reduce") && asked_in(line), captured() && launched_in(epoch{1}),
+                          asked_in(line) && was(launch_fate::refused), captured() && launched_in(epoch{2}),
+                          asked_in(line) && asked_by(1) && launched_in(epoch{2}) && was(launch_fate::launched)));
+  CHECK_THAT(describe(world.script().launches(rank{0})[1]), ContainsSubstring("; for a plan; epoch 1, launched"));
+}
+
+TEST_CASE("under ordering::caller who asked is known as well", "[testing][faults]") {
+  virtual_world world{2, {.ordering = ordering::caller}};
+  std::vector<virtual_reply> replies;
+  for (int i = 0; i < 2; ++i) replies.push_back(world.ask(rank{i}, barrier{}));
+  for (const auto& one : replies) CHECK_THAT(one.get(), succeeds());
+  CHECK_THAT(world.script().launches(rank{0}), are_launches(is_launch("barrier") && asked_by(1)));
+}
+
+TEST_CASE("registrations fail by number", "[testing][faults]") {
+  virtual_world world{2, keeping_size()};
+  world.script().on(rank{1}).registering(1).fail(errc::out_of_memory);
+  world.register_memory(1024);
+  CHECK_THAT(world.script().waiting().front(), ContainsSubstring("rank 1, registration 1: fails with out_of_memory"));
+  CHECK(code_of([&] { world.register_memory(1024); }) == errc::rebuilding);
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK(world.script().waiting().empty());
 }
 
 TEST_CASE("what is launched together shares a call; a group is one operation", "[testing][faults]") {
@@ -237,6 +340,8 @@ TEST_CASE("what a script cannot mean is refused with the remedy", "[testing][fau
   CHECK_THAT(refused([&] { script.on(rank{0}).lose_device(errc::busy); }).text, ContainsSubstring("not with busy"));
   CHECK(refused([&] { script.on(rank{0}).operation(0).lose_device(errc::busy); }).code == errc::invalid_argument);
   CHECK(refused([&] { script.on(rank{0}).forming(0).fail(errc::none); }).code == errc::invalid_argument);
+  CHECK(refused([&] { script.on(rank{0}).registering(0).fail(errc::none); }).code == errc::invalid_argument);
+  CHECK(refused([&] { script.on(rank{0}).registering(0).delay(-1ns); }).code == errc::invalid_argument);
   CHECK_THAT(refused([&] { static_cast<void>(script.on(rank{0}).in(epoch{0})); }).text, ContainsSubstring("from 1"));
   CHECK(script.waiting().empty());
 }

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <future>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -69,4 +70,42 @@ TEST_CASE("a matcher says what was there instead", "[testing]") {
   CHECK_THAT(matcher.describe(), ContainsSubstring("succeeds (it was: busy") && ContainsSubstring("too many"));
   CHECK(matcher.match(done));
   CHECK_THAT(matcher.describe(), ContainsSubstring("it succeeded"));
+}
+
+TEST_CASE("launches are matched one by one, and what they were is said", "[testing]") {
+  const lane line = lane::named("matched");
+  const launch_record sum{.epoch = epoch{1},
+                          .operation = "all_reduce",
+                          .count = 8,
+                          .text = "all_reduce of 8 f32, sum",
+                          .by = launch_asker{.request = ticket{4}, .in = line, .position = 3, .client = 17}};
+  const launch_record whole{.epoch = epoch{2},
+                            .operation = "barrier",
+                            .text = "barrier",
+                            .fate = launch_fate::withheld,
+                            .by = launch_asker{.request = ticket{5}, .of_world = true}};
+  launch_record plan = sum;
+  plan.by.reset();
+  CHECK_THAT(sum, is_launch("all_reduce") && is_launch("all_reduce", 8) && asked_in(line) && asked_by(17));
+  CHECK_THAT(sum, !is_launch("all_reduce", 9) && !is_launch("broadcast") && !asked_in(lane{}) && !asked_by(18));
+  CHECK_THAT(sum, !asked_of_world() && !captured() && launched_in(epoch{1}) && was(launch_fate::launched));
+  CHECK_THAT(whole, asked_of_world() && !asked_in(lane{}) && was(launch_fate::withheld) && !launched_in(epoch{1}));
+  CHECK_THAT(plan, captured() && !asked_of_world() && !asked_in(line) && !asked_by(17));
+
+  const std::vector<launch_record> all{sum, whole};
+  CHECK_THAT(all, are_launches(is_launch("all_reduce"), is_launch("barrier") && asked_of_world()));
+  CHECK_THAT(all, !are_launches(is_launch("all_reduce")));
+  CHECK_THAT(all, !are_launches(is_launch("barrier"), is_launch("all_reduce")));
+  CHECK_THAT(std::vector<launch_record>{}, are_launches());
+
+  const auto first = is_launch("all_reduce", 8);
+  const auto second = asked_by(9);
+  const auto matcher = are_launches(first, second);
+  CHECK_FALSE(matcher.match(all));
+  CHECK_THAT(matcher.describe(),
+             ContainsSubstring("are 2 launches, of which number 1 is another. They are:") &&
+                 ContainsSubstring("all_reduce of 8 f32, sum; in lane matched (request 3), by client 17; epoch 1") &&
+                 ContainsSubstring("barrier; of the world (request 5); epoch 2, withheld"));
+  CHECK_FALSE(second.match(sum));
+  CHECK_THAT(second.describe(), ContainsSubstring("was asked for by client 9 (it was: all_reduce of 8 f32, sum; in"));
 }

@@ -2,6 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/mock_world.hpp>
 
@@ -38,9 +39,27 @@ TEST_CASE("a mock world is there in a line, and serves", "[testing]") {
   const auto values = w.make_ranked(count); // rank r has r + 1
   CHECK_THAT(w.world().ask(sums_of(values)), succeeds());
   CHECK(values_of<float>(values[3]) == std::vector<float>(count, 1 + 2 + 3 + 4));
-  CHECK(names_of(w.script().launches(rank{0})) == std::vector<std::string_view>{"all_reduce"});
+  CHECK_THAT(w.script().launches(rank{0}), are_launches(is_launch("all_reduce", count) && asked_of_world()));
   // [mock_world]
   CHECK(w.runtime().settings().profile == latency_profile::frugal);
+}
+
+TEST_CASE("threads are told apart by their lanes' clients, and asks without lanes are nobody's", "[testing]") {
+  mock_world w{2};
+  const auto values = w.make_ranked(count);
+  const lane line = lane::named("threads");
+  std::vector<rank_lane> lanes;
+  std::vector<std::future<completion>> replies;
+  for (int i = 0; i < 2; ++i) lanes.emplace_back(w.world(), rank{i}, line);
+  for (int i = 0; i < 2; ++i)
+    replies.push_back(lanes[static_cast<std::size_t>(i)].ask(sums_of(values)[static_cast<std::size_t>(i)]));
+  for (auto& one : replies) CHECK_THAT(one, succeeds());
+  CHECK_THAT(w.world().barrier(), succeeds());
+  CHECK(lanes[0].client() != lanes[1].client());
+  for (int i = 0; i < 2; ++i)
+    CHECK_THAT(w.script().launches(rank{i}), are_launches(is_launch("all_reduce", count) && asked_in(line) &&
+                                                              asked_by(lanes[static_cast<std::size_t>(i)].client()),
+                                                          is_launch("barrier") && asked_of_world() && asked_by(0)));
 }
 
 TEST_CASE("how long a mock world of 4 takes to start and to end is said", "[testing]") {
