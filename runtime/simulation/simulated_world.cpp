@@ -193,14 +193,6 @@ void simulated_world::stop() {
   mail_->put([](world_conductor& to) { to.stop(); });
 }
 
-void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) {
-  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.register_memory(asked, reply); });
-}
-
-void simulated_world::capture(const capture_request& asked, std::shared_ptr<capture_answer> reply) {
-  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.capture(asked, reply); });
-}
-
 void simulated_world::end_rank(rank self) {
   rank_state(self).end("the simulation says so");
   const auto place = static_cast<std::size_t>(self.value());

@@ -74,8 +74,6 @@ public:
   void end_rank(rank self) override;
   void end_world(fault_kind) override {} // there is no actor that could end
   void stop() override;
-  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply);
-  void capture(const capture_request& asked, std::shared_ptr<capture_answer> reply);
   [[nodiscard]] bool is_over() const override { return over_; }
   /// Calls \p heard at each later event; to be called before the first turn, where all are to be heard.
   void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
