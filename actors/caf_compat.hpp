@@ -26,7 +26,12 @@
 #include <caf/init_global_meta_objects.hpp>
 #endif
 
+#if !TROUPE_CAF_0_17 && defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -155,10 +160,33 @@ inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_
 #endif
 }
 
-/// How often a worker looks for work before it sleeps, where CAF can be told (some 50 ns a look).
-inline void set_worker_looks([[maybe_unused]] caf::actor_system_config& settings, [[maybe_unused]] std::size_t looks) {
+/// How long a worker looks for work, about, before it begins to sleep between two looks.
+inline void set_worker_spin(caf::actor_system_config& settings, std::chrono::nanoseconds spin) {
 #if TROUPE_CAF_0_17
-  settings.set("work-stealing.aggressive-poll-attempts", looks);
+  constexpr std::chrono::nanoseconds look{50};
+  constexpr const char* name = "work-stealing.aggressive-poll-attempts";
+#else
+  constexpr std::chrono::nanoseconds look{5'000}; // a wait of no time: see end_waits_in_time()
+  constexpr const char* name = "caf.work-stealing.aggressive-poll-attempts";
+#endif
+  settings.set(name, static_cast<std::size_t>(spin / look));
+}
+
+/// How long a worker that has found nothing for long sleeps before it looks whether others have too much. Its own work
+/// wakes it.
+inline void set_worker_nap(caf::actor_system_config& settings, caf::timespan nap) {
+#if TROUPE_CAF_0_17
+  settings.set("work-stealing.relaxed-sleep-duration", nap);
+#else
+  settings.set("caf.work-stealing.relaxed-sleep-duration", nap);
+#endif
+}
+
+/// For a thread that is to spin: where CAF looks by a wait of no time, the kernel would let it sleep for 50 us and
+/// more.
+inline void end_waits_in_time() noexcept {
+#if !TROUPE_CAF_0_17 && defined(__linux__)
+  static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL)); // nanoseconds
 #endif
 }
 

@@ -40,12 +40,16 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   auto made = std::make_unique<caf::actor_system_config>();
   compat::set_worker_count(*made, worker_count(settings));
   compat::set_messages_per_turn(*made, 1);
+  compat::set_worker_nap(*made, std::chrono::milliseconds{20});
   switch (used) {
-    case latency_profile::latency: compat::set_worker_looks(*made, 1'000'000'000); break;
-    case latency_profile::balanced: compat::set_worker_looks(*made, 4'000'000); break;
+    case latency_profile::latency: compat::set_worker_spin(*made, std::chrono::seconds{50}); break;
+    case latency_profile::balanced: compat::set_worker_spin(*made, std::chrono::milliseconds{200}); break;
     case latency_profile::frugal: break;
   }
-  if (!near.empty()) compat::on_thread_start(*made, [near] { place_thread("actors", near); });
+  compat::on_thread_start(*made, [near, is_to_spin = used != latency_profile::frugal] {
+    if (!near.empty()) place_thread("actors", near);
+    if (is_to_spin) compat::end_waits_in_time();
+  });
   return made;
 }
 
