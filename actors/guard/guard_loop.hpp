@@ -1,0 +1,54 @@
+/// A guard's thread: it waits for sockets and deadlines, and for nothing else.
+#pragma once
+
+#include <troupe/actors/guard/guard_socket.hpp>
+#include <troupe/actors/guard/guarded_connection.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Accepts connections and moves them along until it is stopped.
+class guard_loop {
+public:
+  /// Makes the connection of a socket that was accepted from \p peer.
+  using maker = std::function<std::unique_ptr<guarded_connection>(guard_socket, const guard_address& peer, time_point)>;
+
+  /// Starts the thread. \p terms outlive it. Errors: internal, where the system has no descriptors or threads left.
+  guard_loop(guard_terms& terms, guard_socket listening, maker make);
+  guard_loop(const guard_loop&) = delete;
+  guard_loop& operator=(const guard_loop&) = delete;
+  ~guard_loop();
+
+  /// Closes all sockets and ends the thread, within a turn of it. Threads: any but its own, one at a time. A second
+  /// call does nothing.
+  void stop() noexcept;
+
+private:
+  void run();
+  void wait_and_advance();
+  void accept_all(time_point now);
+  void take_in(guard_socket socket, const guard_address& peer, time_point now);
+  void make_room();
+  void advance(guarded_connection& one, time_point now);
+  [[nodiscard]] int patience(time_point now) const;
+  [[nodiscard]] std::size_t gather(time_point now);
+
+  guard_terms& terms_;
+  guard_socket listening_;
+  guard_socket wake_; ///< An eventfd.
+  maker make_;
+  std::vector<std::unique_ptr<guarded_connection>> connections_; ///< Oldest first.
+  std::vector<pollfd> looks_;
+  std::vector<std::pair<std::size_t, std::size_t>> spans_; ///< Of looks_, which are each connection's.
+  time_point accept_after_{}; ///< Nothing is accepted before, since descriptors had run out.
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+} // namespace troupe
