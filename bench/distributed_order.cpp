@@ -1,0 +1,157 @@
+// What does ordering::agreed over processes cost for one rank's request, without processes, clocks or launches?
+//
+// Timed is the whole way of a request but for the pipeline: written by its rank (request_writer), read, put in order
+// and decided by the controller (order_keeper), read by its rank (decision_reader). Batches of 64 are handed over by
+// calls, on one thread. Each rank asks in lanes of its own order: it is ahead of rank 0 by up to `ahead` batches.
+// "spread" asks each time for one of 16 sizes in one of 4 lanes; "same" for the same thing in one lane. Counters:
+// nanoseconds for a rank's request, and requests a second of all ranks together; bytes for a request there and back.
+// "min" is the least of the repetitions: of ns_each the one to compare on a machine that others use, of
+// items_per_second the worst.
+#include <troupe/collectives/sequencing/distributed/decision_codec.hpp>
+#include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
+#include <troupe/collectives/sequencing/distributed/request_codec.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::size_t batch = 64;
+constexpr epoch of{1};
+
+double seconds_of_this_thread() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+struct bench_rank {
+  request_writer out{};
+  decision_reader in;
+  std::uint64_t sent = 0;
+  std::uint64_t asked = 0;
+  std::uint64_t decided = 0;
+};
+
+class bench_world {
+public:
+  bench_world(int size, bool spread) : spread_{spread}, keeper_{{.lead = 4096, .straggling = std::chrono::seconds{1}}} {
+    keeper_.open(of, size);
+    for (int r = 0; r < size; ++r) ranks_.push_back({.in = decision_reader{size}});
+    for (std::size_t i = 0; i < 4; ++i) lanes_.push_back(lane::named("bench lane " + std::to_string(i)));
+    for (std::size_t i = 0; i < 16; ++i) whats_.push_back(all_reduce{.send = {}, .recv = {}, .count = 1024 + i});
+  }
+
+  /// One batch of a rank reaches the controller, and what follows reaches all ranks.
+  void step(std::size_t which) {
+    bench_rank& by = ranks_[which];
+    for (std::size_t i = 0; i < batch; ++i, ++by.asked) {
+      const std::size_t l = spread_ ? by.asked % lanes_.size() : 0;
+      const std::size_t w = spread_ ? by.asked / lanes_.size() % whats_.size() : 0;
+      check(by.out.ask(whats_[w], lanes_[l], 1'000'000 + l, {}, std::chrono::seconds{30}));
+    }
+    const std::string up = by.out.take({.epoch = of, .number = ++by.sent});
+    bytes_ += up.size();
+    check(keeper_.receive(rank{static_cast<int>(which)}, up, time_point{}));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) take(r);
+  }
+  [[nodiscard]] std::size_t size() const { return ranks_.size(); }
+  [[nodiscard]] std::uint64_t decided() const {
+    std::uint64_t all = 0;
+    for (const bench_rank& one : ranks_) all += one.decided;
+    return all;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+private:
+  static void check(const error& failure) {
+    if (failure) std::abort();
+  }
+  void take(std::size_t which) {
+    bench_rank& to = ranks_[which];
+    const std::string down = keeper_.take_outgoing(rank{static_cast<int>(which)});
+    if (down.empty()) return;
+    bytes_ += down.size();
+    wire_reader in{down};
+    static_cast<void>(batch_header::read(in));
+    for (decision_record one; to.in.next(in, one);) {
+      if (one.kind != decision_record::form::release) std::abort();
+      ++to.decided;
+    }
+    check(in.failure("what was decided"));
+  }
+
+  bool spread_;
+  order_keeper keeper_;
+  std::vector<bench_rank> ranks_;
+  std::vector<lane> lanes_;
+  std::vector<operation> whats_;
+  std::uint64_t bytes_ = 0;
+};
+
+void run(benchmark::State& settings, bool spread) {
+  const auto ranks = static_cast<int>(settings.range(0));
+  const auto ahead = settings.range(1);
+  bench_world world{ranks, spread};
+  const auto round = [&] {
+    const double began = seconds_of_this_thread();
+    for (std::size_t r = 0; r < world.size(); ++r) world.step(r);
+    return seconds_of_this_thread() - began;
+  };
+  for (std::size_t r = 1; r < world.size(); ++r)
+    for (std::int64_t i = 0; i < ahead; ++i) world.step(r);
+  for (int i = 0; i < 100; ++i) static_cast<void>(round()); // all memory is there
+  const std::uint64_t decided_before = world.decided();
+  const std::uint64_t bytes_before = world.bytes();
+  double seconds = 0;
+  for (auto _ : settings) {
+    const double took = round();
+    settings.SetIterationTime(took);
+    seconds += took;
+  }
+  const std::uint64_t decided = world.decided() - decided_before;
+  if (decided != static_cast<std::uint64_t>(settings.iterations()) * batch * world.size()) std::abort();
+  settings.SetItemsProcessed(static_cast<std::int64_t>(decided));
+  settings.counters["ns_each"] = seconds * 1e9 / static_cast<double>(decided);
+  settings.counters["bytes_each"] = static_cast<double>(world.bytes() - bytes_before) / static_cast<double>(decided);
+}
+
+void same(benchmark::State& settings) {
+  run(settings, false);
+}
+void spread(benchmark::State& settings) {
+  run(settings, true);
+}
+
+double least(const std::vector<double>& all) {
+  return *std::ranges::min_element(all);
+}
+
+void settle_down(benchmark::internal::Benchmark* one) {
+  one->UseManualTime()->Repetitions(5)->ComputeStatistics("min", least)->DisplayAggregatesOnly();
+  one->ArgNames({"ranks", "ahead"})->ArgsProduct({{2, 4, 8, 64}, {0, 16}});
+}
+
+BENCHMARK(same)->Apply(settle_down);
+BENCHMARK(spread)->Apply(settle_down);
+
+} // namespace
+
+int main(int argc, char** argv) {
+  benchmark::AddCustomContext("troupe", TROUPE_VERSION_TEXT);
+  benchmark::AddCustomContext("compiler", std::string{"C++ "} + __VERSION__ + ", " + TROUPE_BUILD_TYPE);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
