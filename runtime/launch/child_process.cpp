@@ -1,0 +1,184 @@
+#include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/device/unreturned.hpp>
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace troupe::launch {
+
+namespace {
+
+/// What the child needs between fork and exec, where nothing may be allocated.
+struct exec_plan {
+  std::string program;
+  std::vector<std::string> words;
+  std::vector<std::string> variables;
+  std::vector<char*> argument_pointers{};
+  std::vector<char*> variable_pointers{};
+  const char* directory = nullptr;
+  bool dies_with_starter = true;
+  sigset_t signals{};
+  int standard[3]{-1, -1, -1};
+  int tell = -1;
+};
+
+/// Which step of becoming the program failed, as told through a pipe that exec closes.
+struct exec_failure {
+  enum class step : int { start, directory, exec } at;
+  int code;
+};
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<std::string> changed_environment(const std::vector<variable_change>& changes) {
+  const auto is_changed = [&](std::string_view name) {
+    return std::ranges::any_of(changes, [&](const variable_change& one) { return one.name == name; });
+  };
+  std::vector<std::string> all;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view text{*one};
+    if (!is_changed(text.substr(0, text.find('=')))) all.emplace_back(text);
+  }
+  for (const auto& [name, value] : changes)
+    if (value) all.push_back(name + "=" + *value);
+  return all;
+}
+
+[[noreturn]] void fail(const exec_plan& plan, exec_failure::step at) noexcept {
+  const exec_failure why{at, errno};
+  static_cast<void>(!::write(plan.tell, &why, sizeof why));
+  ::_exit(127);
+}
+
+/// In the child, where only what is safe after a fork among threads may be called.
+[[noreturn]] void become(const exec_plan& plan, pid_t parent) noexcept {
+  using step = exec_failure::step;
+  if (plan.dies_with_starter) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
+    if (::getppid() != parent) ::_exit(127); // It died before we asked.
+  }
+  if (::setpgid(0, 0) != 0) fail(plan, step::start);
+  for (int i = 0; i < 3; ++i)
+    if (::dup2(plan.standard[i], i) < 0) fail(plan, step::start);
+  if (plan.directory != nullptr && ::chdir(plan.directory) != 0) fail(plan, step::directory);
+  ::sigprocmask(SIG_SETMASK, &plan.signals, nullptr);
+  ::execve(plan.program.c_str(), plan.argument_pointers.data(), plan.variable_pointers.data());
+  fail(plan, step::exec);
+}
+
+} // namespace
+
+child_process::child_process(const process_spec& what, const sigset_t& signals) {
+  exec_plan plan{.program = find_program(what.program),
+                 .words = what.arguments,
+                 .variables = changed_environment(what.environment),
+                 .dies_with_starter = what.dies_with_starter,
+                 .signals = signals};
+  plan.words.insert(plan.words.begin(), what.program);
+  plan.argument_pointers = pointers_to(plan.words);
+  plan.variable_pointers = pointers_to(plan.variables);
+  if (!what.directory.empty()) plan.directory = what.directory.c_str();
+
+  auto [its_input, input] = make_pipe();
+  if (what.has_input) {
+    make_nonblocking(input);
+    input_ = std::move(input);
+  }
+  input.close(); // Else its input ends at once.
+  auto [output, its_output] = make_pipe();
+  auto [errors, its_errors] = make_pipe();
+  auto [told, tell] = make_pipe();
+  output_ = std::move(output);
+  errors_ = std::move(errors);
+  make_nonblocking(output_);
+  make_nonblocking(errors_);
+  plan.standard[STDIN_FILENO] = its_input.native();
+  plan.standard[STDOUT_FILENO] = its_output.native();
+  plan.standard[STDERR_FILENO] = its_errors.native();
+  plan.tell = tell.native();
+
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) become(plan, parent);
+  if (child < 0) throw_system_error("fork", "no process could be started: raise the limit (ulimit -u)");
+  pid_ = child;
+  tell.close();
+  ended_ = file_descriptor{static_cast<int>(::syscall(SYS_pidfd_open, child, 0))};
+  if (!ended_) {
+    const int code = errno;
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    errno = code;
+    throw_system_error("pidfd_open", "a process cannot be watched: this needs Linux 5.3 or newer");
+  }
+  await_exec(std::move(told), what);
+}
+
+void child_process::await_exec(file_descriptor told, const process_spec& what) {
+  exec_failure why{};
+  ssize_t count = 0;
+  do count = ::read(told.native(), &why, sizeof why);
+  while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(sizeof why)) return; // Closed by exec.
+  ::waitpid(pid_, nullptr, 0);
+  ended_.close();
+  const bool in_directory = why.at == exec_failure::step::directory;
+  throw exception{error{.code = why.at == exec_failure::step::start ? errc::unsupported : errc::missing,
+                        .text = in_directory
+                                    ? "there is no folder '" + what.directory + "' to start '" + what.program + "' in"
+                                    : "'" + what.program + "' cannot be started",
+                        .call = in_directory ? "chdir" : "execve",
+                        .native_code = why.code,
+                        .native_text = std::strerror(why.code)}};
+}
+
+child_process::~child_process() {
+  if (!ended_) return;
+  kill(SIGKILL);
+  constexpr int patience_ms = 5000;
+  pollfd waiting{.fd = ended_.native(), .events = POLLIN, .revents = 0};
+  while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
+  }
+  return_or_report("a process", [&] {
+    if (!reap())
+      throw exception{errc::unsupported, "process " + std::to_string(pid_) +
+                                             " does not end, though killed: a driver may "
+                                             "hold it"};
+  });
+}
+
+void child_process::kill(int signal) noexcept {
+  if (ended_) ::kill(-pid_, signal);
+}
+
+std::optional<exit_status> child_process::reap() noexcept {
+  siginfo_t how{};
+  if (!ended_) return std::nullopt;
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOHANG | WNOWAIT) == 0 && how.si_pid == 0)
+    return std::nullopt;
+  // Until it is reaped, its number names its group and no other.
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, WNOHANG);
+  ended_.close();
+  if (how.si_code == CLD_EXITED) return exit_status{.code = how.si_status};
+  if (how.si_pid == 0) return exit_status{.lost = true}; // Somebody else has reaped it.
+  return exit_status{.signal = how.si_status};
+}
+
+} // namespace troupe::launch

@@ -1,0 +1,57 @@
+/// A job whose processes are one world, and the controller of that world, which starts again whom it has lost.
+#pragma once
+
+#include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/runtime/launch/respawning_supervisor.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace troupe::launch {
+
+struct controlled_terms {
+  controller_options control; ///< Its token and size are the plan's.
+  respawn_terms respawns{};
+  job_terms job{};
+  /// A process that is lost but not dead is killed. Else it is left alone, and may learn that it is out.
+  bool kills_lost = true;
+  std::function<void(const control_event&)> heard{}; ///< As controller::hooks.
+};
+
+/// Threads: as launched_job.
+class controlled_job final : private launch_supervisor {
+public:
+  /// Nothing is started yet, but the controller waits. Errors: those of launched_job and controller.
+  controlled_job(launch_plan plan, controlled_terms terms);
+  ~controlled_job() override;
+
+  /// As launched_job::run(): returns when the last process has ended. What has made the world fail is said.
+  [[nodiscard]] int run();
+  [[nodiscard]] launched_job& job() noexcept { return *job_; }
+  [[nodiscard]] controller& control() noexcept { return *controller_; }
+
+private:
+  void on_started(place_index place, pid_t pid) override;
+  [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;
+  void on_drain() override;
+  void hear(const control_event& event);
+  void kill(const process_identity& who);
+
+  std::mutex guard_;
+  std::map<place_index, pid_t> running_;
+  std::map<std::string, place_index> places_; ///< By name.
+  bool is_over_ = false;                      ///< The world has failed, or its processes have begun to leave.
+  error failure_{};
+  bool kills_lost_;
+  std::function<void(const control_event&)> heard_;
+  std::unique_ptr<respawning_supervisor> respawning_;
+  std::unique_ptr<controller> controller_;
+  std::unique_ptr<launched_job> job_;
+};
+
+} // namespace troupe::launch

@@ -1,0 +1,264 @@
+#include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
+
+#include <troupe/device/error.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace troupe::launch {
+
+namespace {
+
+constexpr int not_started_status = 127;
+constexpr int unreachable_status = 255;
+/// Agents that have nothing to run any more have this long to end by themselves, so that all they said comes through.
+constexpr std::chrono::seconds agent_patience{2};
+
+} // namespace
+
+launched_job::launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms)
+  : plan_{std::move(plan)},
+    supervisor_{supervisor},
+    grace_{terms.grace},
+    seats_(plan_.places.size()),
+    keeper_{std::move(terms.keeper)} {
+  for (std::size_t host = 0; plan_.elsewhere && host < plan_.hosts.size(); ++host) {
+    host_agent_handlers handlers{
+        .started = [this](place_index place, pid_t pid) { started(place, pid); },
+        .refused = [this](place_index place, const std::string& why) { refused(place, why); },
+        .exited = [this](place_index place, pid_t pid, const exit_status& status) { exited(place, pid, status); },
+        .gone = [this, host](const exit_status& status, bool answered) { host_gone(host, status, answered); }};
+    agents_.push_back(std::make_unique<host_agent>(keeper_, terms.shell, plan_.hosts[host].name, std::move(handlers)));
+  }
+}
+
+int launched_job::run() {
+  keeper_.post([this] { start_all(); });
+  keeper_.on_signal([this](int number) { take_signal(number); });
+  return outcome_.get_future().get();
+}
+
+void launched_job::check_place(place_index place) const {
+  if (place >= seats_.size())
+    throw exception{errc::invalid_argument,
+                    "there is no place " + std::to_string(place) + " in a job of " + std::to_string(seats_.size())};
+}
+
+void launched_job::respawn(place_index place) {
+  check_place(place);
+  keeper_.post([this, place] {
+    seat& one = seats_[place];
+    if (ending_) return;
+    if (one.is == seat::state::empty || one.is == seat::state::waiting) return start(place);
+    one.refill = true;
+    send(place, SIGKILL);
+  });
+}
+
+void launched_job::kill(place_index place, int signal) {
+  check_place(place);
+  keeper_.post([this, place, signal] { send(place, signal); });
+}
+
+void launched_job::rename(place_index place, std::string prefix) {
+  check_place(place);
+  keeper_.post([this, place, prefix = std::move(prefix)] {
+    if (is_remote())
+      agents_[plan_.places[place].host]->rename(place, prefix);
+    else if (const auto number = seats_[place].number)
+      keeper_.rename(*number, prefix);
+  });
+}
+
+void launched_job::signal(int number) {
+  keeper_.post([this, number] { take_signal(number); });
+}
+
+void launched_job::take_signal(int number) {
+  const bool drains = number == SIGTERM || number == SIGINT || number == SIGHUP;
+  if (!drains) return send_all(number);
+  if (ending_ && number == SIGINT) {
+    say("killing all processes");
+    return kill_all();
+  }
+  if (!ending_) {
+    say("signal " + describe_signal(number) + ": the processes are asked to finish, and killed after " +
+        format_duration(grace_) + "; SIGINT kills them at once");
+    supervisor_.on_drain();
+  }
+  begin_ending(number == SIGHUP ? SIGTERM : number);
+}
+
+void launched_job::end(int status, std::string why) {
+  keeper_.post([this, status, why = std::move(why)] { end_with(status, why); });
+}
+
+void launched_job::end_with(int status, const std::string& why) {
+  if (!status_) {
+    status_ = status;
+    reason_ = why;
+  }
+  begin_ending(SIGTERM);
+}
+
+void launched_job::say(const std::string& line) {
+  keeper_.say(output_stream::errors, "troupe launch: " + line);
+}
+
+void launched_job::start_all() {
+  for (place_index place = 0; place < seats_.size() && !ending_; ++place) start(place);
+}
+
+void launched_job::start(place_index place) {
+  seat& one = seats_[place];
+  one.is = seat::state::starting;
+  ++one.wait_number;
+  try {
+    if (is_remote())
+      agents_[plan_.places[place].host]->start(place, next_spec_of(place));
+    else
+      start_here(place);
+  } catch (const exception& failure) {
+    refused(place, failure.what());
+  }
+}
+
+process_spec launched_job::next_spec_of(place_index place) {
+  process_spec spec = plan_.spec_of(plan_.places[place]);
+  spec.environment.push_back({"TROUPE_ATTEMPT", std::to_string(seats_[place].starts++)});
+  return spec;
+}
+
+void launched_job::start_here(place_index place) {
+  const auto on_exit = [this, place](process_number, pid_t pid, exit_status status) { exited(place, pid, status); };
+  const started_process process = keeper_.start(next_spec_of(place), {.on_exit = on_exit});
+  seats_[place].number = process.number;
+  started(place, process.pid);
+}
+
+void launched_job::started(place_index place, pid_t pid) {
+  seat& one = seats_[place];
+  one.is = seat::state::running;
+  one.pid = pid;
+  one.started_before = true;
+  supervisor_.on_started(place, pid);
+}
+
+void launched_job::refused(place_index place, const std::string& why) {
+  seat& one = seats_[place];
+  one.is = seat::state::empty;
+  say(plan_.describe(plan_.places[place]) + " cannot be started: " + why);
+  // What could be started before may come back, a file system for instance; what never could is a mistake.
+  if (one.started_before) return exited(place, 0, {.code = not_started_status});
+  end_with(not_started_status, plan_.describe(plan_.places[place]) + " could not be started");
+}
+
+void launched_job::exited(place_index place, pid_t pid, const exit_status& status) {
+  seat& one = seats_[place];
+  one.is = seat::state::empty;
+  one.pid = 0;
+  one.number.reset();
+  const exit_decision decision = supervisor_.on_exit(place, pid, status);
+  if (std::exchange(one.refill, false) && !ending_) return start(place);
+  if (!status.succeeded() && (pid != 0 || !ending_))
+    say(name_of(place, pid) + " " + to_string(status) +
+        (ending_ || decision.reason.empty() ? "" : " and " + decision.reason));
+  if (ending_ || decision.what != after_exit::respawn) note_failure(place, pid, status);
+  if (!ending_) carry_out(place, status, decision);
+  finish_if_empty();
+}
+
+std::string launched_job::name_of(place_index place, pid_t pid) const {
+  return plan_.describe(plan_.places[place]) + (pid != 0 ? " (pid " + std::to_string(pid) + ")" : "");
+}
+
+void launched_job::note_failure(place_index place, pid_t pid, const exit_status& status) {
+  if (status.succeeded() || first_failure_) return;
+  first_failure_ = status.as_shell_status();
+  if (!status_) reason_ = name_of(place, pid) + " " + to_string(status);
+}
+
+void launched_job::carry_out(place_index place, const exit_status& status, const exit_decision& decision) {
+  switch (decision.what) {
+    case after_exit::respawn: return start_later(place, decision.delay);
+    case after_exit::done: return;
+    case after_exit::end_job:
+      // Spares that stand by and end now have nothing to say about it.
+      if (status.succeeded() && !status_) status_ = first_failure_.value_or(0);
+      return begin_ending(SIGTERM);
+  }
+}
+
+void launched_job::start_later(place_index place, std::chrono::nanoseconds delay) {
+  if (delay.count() == 0) return start(place);
+  seats_[place].is = seat::state::waiting;
+  keeper_.after(delay, [this, place, number = ++seats_[place].wait_number] {
+    if (seats_[place].is == seat::state::waiting && seats_[place].wait_number == number) start(place);
+  });
+}
+
+void launched_job::host_gone(std::size_t host, const exit_status& status, bool answered) {
+  if (finished_) return;
+  const std::string what = "the agent on " + plan_.hosts[host].name + " " + to_string(status);
+  if (!ending_) say(what + (answered ? "" : " before it answered"));
+  if (!answered && !ending_)
+    end_with(unreachable_status, "the host " + plan_.hosts[host].name + " could not be reached");
+  for (place_index place = 0; place < seats_.size(); ++place) {
+    const seat& one = seats_[place];
+    if (plan_.places[place].host == host && (one.is == seat::state::starting || one.is == seat::state::running))
+      exited(place, one.pid, {.lost = true});
+  }
+  finish_if_empty();
+}
+
+void launched_job::begin_ending(int signal) {
+  if (!std::exchange(ending_, true)) keeper_.after(grace_, [this] { kill_all(); });
+  for (seat& one : seats_)
+    if (one.is == seat::state::waiting) one.is = seat::state::empty;
+  send_all(signal);
+  finish_if_empty();
+}
+
+void launched_job::send(place_index place, int signal) {
+  const seat& one = seats_[place];
+  if (is_remote())
+    agents_[plan_.places[place].host]->kill(place, signal);
+  else if (one.number)
+    keeper_.kill(*one.number, signal);
+}
+
+void launched_job::send_all(int signal) {
+  for (place_index place = 0; place < seats_.size(); ++place) send(place, signal);
+}
+
+void launched_job::kill_all() {
+  send_all(SIGKILL);
+  end_agents();
+}
+
+void launched_job::end_agents() {
+  if (agents_.empty() || std::exchange(agents_ending_, true)) return;
+  for (const auto& agent : agents_) agent->end();
+  keeper_.after(agent_patience, [this] {
+    for (const auto& agent : agents_) agent->kill_shell();
+  });
+}
+
+void launched_job::finish_if_empty() {
+  const bool empty = std::ranges::all_of(seats_, [](const seat& one) { return one.is == seat::state::empty; });
+  if (!empty || finished_) return;
+  ending_ = true;
+  if (std::ranges::any_of(agents_, [](const auto& agent) { return agent->running(); })) return end_agents();
+  finish();
+}
+
+void launched_job::finish() {
+  finished_ = true;
+  const int status = status_.value_or(first_failure_.value_or(0));
+  if (status != 0) say("ends with status " + std::to_string(status) + ": " + reason_);
+  outcome_.set_value(status);
+}
+
+} // namespace troupe::launch

@@ -1,0 +1,212 @@
+/// Processes under a keeper: their ends, their lines, their input.
+
+#include "../../support/outcomes.hpp"
+#include "captured_lines.hpp"
+
+#include <troupe/runtime/launch/process_keeper.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+
+namespace troupe::tests {
+
+namespace {
+
+using launch::exit_status;
+using launch::output_stream;
+using launch::process_handlers;
+using launch::process_keeper;
+using launch::process_number;
+using launch::process_spec;
+using steady = std::chrono::steady_clock;
+
+/// How a process ends, to be waited for.
+struct awaited_end {
+  std::shared_ptr<std::promise<exit_status>> told = std::make_shared<std::promise<exit_status>>();
+
+  [[nodiscard]] process_handlers handlers() const {
+    return {.on_exit = [told = told](process_number, pid_t, exit_status status) { told->set_value(status); }};
+  }
+  [[nodiscard]] exit_status get() const {
+    auto future = told->get_future();
+    REQUIRE(future.wait_for(std::chrono::seconds{30}) == std::future_status::ready);
+    return future.get();
+  }
+};
+
+process_spec with_prefix(process_spec spec, std::string prefix) {
+  spec.prefix = std::move(prefix);
+  return spec;
+}
+
+} // namespace
+
+TEST_CASE("a keeper tells of a process's end, with its number and pid, soon after it", "[launch]") {
+  process_keeper keeper;
+  steady::duration soonest = std::chrono::hours{1};
+  for (int i = 0; i < 5; ++i) {
+    std::promise<std::pair<process_number, pid_t>> ended;
+    steady::time_point seen;
+    const auto started = keeper.start({.program = "sleep", .arguments = {"1000"}},
+                                      {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                                        seen = steady::now();
+                                        CHECK(status == exit_status{.signal = SIGKILL});
+                                        ended.set_value({number, pid});
+                                      }});
+    const steady::time_point killed = steady::now();
+    ::kill(started.pid, SIGKILL);
+    CHECK(ended.get_future().get() == std::pair{started.number, started.pid});
+    soonest = std::min(soonest, seen - killed);
+  }
+  // A millisecond where the machine has nothing else to do.
+  CHECK(soonest < std::chrono::milliseconds{50});
+}
+
+TEST_CASE("processes start each other from their handlers, and are killed by number", "[launch]") {
+  process_keeper keeper;
+  const awaited_end second;
+  const auto next = [&](process_number, pid_t, exit_status) {
+    const auto started = keeper.start({.program = "sleep", .arguments = {"1000"}}, second.handlers());
+    keeper.kill(started.number, SIGTERM);
+  };
+  keeper.start(shell_script("exit 1"), {.on_exit = next});
+  CHECK(second.get() == exit_status{.signal = SIGTERM});
+}
+
+TEST_CASE("a program that is not there is an error where it is started, and the keeper goes on", "[launch]") {
+  process_keeper keeper;
+  CHECK(code_of([&] { keeper.start({.program = "no-such-program-anywhere", .arguments = {}}, {}); }) == errc::missing);
+  const awaited_end end;
+  keeper.start(shell_script("exit 4"), end.handlers());
+  CHECK(end.get() == exit_status{.code = 4});
+}
+
+TEST_CASE("lines get their process's prefix, a last one without an end too, before its end is told", "[launch]") {
+  captured_lines output;
+  captured_lines errors;
+  {
+    process_keeper keeper{{.output_mark = "<", .output = output.native(), .errors = errors.native()}};
+    const awaited_end end;
+    keeper.start(with_prefix(shell_script("printf 'a\\n\\nb'; printf 'c' >&2"), "[3] "),
+                 {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                   keeper.say(output_stream::output, "ended");
+                   end.handlers().on_exit(number, pid, status);
+                 }});
+    CHECK(end.get().succeeded());
+  }
+  CHECK(output.rest() == std::vector<std::string>{"<[3] a", "<[3] ", "<[3] b", "ended"});
+  CHECK(errors.rest() == std::vector<std::string>{"[3] c"});
+}
+
+TEST_CASE("lines of two writers never mix, though each writes them in pieces", "[launch]") {
+  constexpr int count = 500;
+  captured_lines output;
+  process_keeper keeper{{.output = output.native()}};
+  for (const std::string name : {"a", "b"})
+    keeper.start(with_prefix(shell_script("i=0; while [ $i -lt 500 ]; do printf " + name + name + "; printf '" + name +
+                                          "%d\\n' $i; i=$((i+1)); done"),
+                             "[" + name + "] "),
+                 {});
+  std::map<char, int> next;
+  for (int i = 0; i < 2 * count; ++i) {
+    const std::string line = output.next();
+    REQUIRE(line.size() > 7);
+    const char name = line[1];
+    // In order, each whole.
+    REQUIRE(line == "[" + std::string{name} + "] " + std::string(3, name) + std::to_string(next[name]++));
+  }
+  CHECK(next == std::map<char, int>{{'a', count}, {'b', count}});
+}
+
+TEST_CASE("a prefix can change while a process runs", "[launch]") {
+  captured_lines output;
+  process_keeper keeper{{.output = output.native()}};
+  process_spec spec = with_prefix(shell_script("echo one; read word; echo $word"), "[s0] ");
+  spec.has_input = true;
+  const auto started = keeper.start(spec, {});
+  CHECK(output.next() == "[s0] one");
+  keeper.rename(started.number, "[2] ");
+  keeper.feed(started.number, "two\n");
+  CHECK(output.next() == "[2] two");
+}
+
+TEST_CASE("an input is fed whole, however much, and ended", "[launch]") {
+  process_keeper keeper;
+  process_spec spec = shell_script("sleep 0.05; wc -c");
+  spec.has_input = true;
+  std::promise<std::string> counted;
+  const auto started =
+      keeper.start(spec, {.on_line = [&](std::string_view line) { counted.set_value(std::string{line}); }});
+  constexpr std::size_t bytes = 300'000; // More than a pipe takes.
+  keeper.feed(started.number, std::string(bytes, 'x'));
+  keeper.end_input(started.number);
+  CHECK(counted.get_future().get() == std::to_string(bytes));
+}
+
+TEST_CASE("a process that does not read its input does no harm", "[launch]") {
+  process_keeper keeper;
+  process_spec spec = shell_script("exec 0<&-; echo closed; sleep 1000");
+  spec.has_input = true;
+  std::promise<void> closed;
+  const awaited_end end;
+  auto handlers = end.handlers();
+  handlers.on_line = [&](std::string_view) { closed.set_value(); };
+  const auto started = keeper.start(spec, handlers);
+  closed.get_future().get();
+  keeper.feed(started.number, "nobody reads this\n");
+  keeper.kill(started.number, SIGTERM);
+  CHECK(end.get() == exit_status{.signal = SIGTERM});
+}
+
+TEST_CASE("a death is seen while nobody reads what the others say, and nothing of that is lost", "[launch]") {
+  captured_lines output; // Takes no more than a pipe does until it is read.
+  const std::string line(1000, 'y');
+  constexpr int count = 4000;
+  process_keeper keeper{{.output = output.native()}};
+  const awaited_end loud;
+  keeper.start(shell_script("yes " + line + " | head -n " + std::to_string(count)), loud.handlers());
+  CHECK(output.next() == line); // It has begun.
+  const awaited_end quiet;
+  const auto victim = keeper.start({.program = "sleep", .arguments = {"1000"}}, quiet.handlers());
+  keeper.kill(victim.number, SIGKILL);
+  CHECK(quiet.get() == exit_status{.signal = SIGKILL});
+  int lines = 1;
+  while (lines < count && output.next() == line) ++lines;
+  CHECK(lines == count);
+  CHECK(loud.get().succeeded());
+}
+
+TEST_CASE("a keeper that goes kills what runs, without telling, and writes what has been said", "[launch]") {
+  captured_lines output;
+  pid_t pid = 0;
+  bool told = false;
+  {
+    process_keeper keeper{{.output = output.native()}};
+    pid = keeper.start(shell_script("printf started; sleep 1000"), {.on_exit = [&](auto...) { told = true; }}).pid;
+    // Its words are in the pipe when another process that read them from it would have ended.
+    const awaited_end end;
+    keeper.start(shell_script("until [ \"$(cat /proc/" + std::to_string(pid) + "/task/*/children)\" ]; do :; done"),
+                 end.handlers());
+    CHECK(end.get().succeeded());
+  }
+  CHECK(::kill(pid, 0) == -1);
+  CHECK_FALSE(told);
+  CHECK(output.rest() == std::vector<std::string>{"started"});
+}
+
+TEST_CASE("what is to happen later happens in the order of its time", "[launch]") {
+  process_keeper keeper;
+  std::promise<std::string> all;
+  std::string said; // By the keeper's thread alone.
+  keeper.after(std::chrono::milliseconds{20}, [&] { all.set_value(said + "c"); });
+  keeper.after(std::chrono::milliseconds{10}, [&] { said += "b"; });
+  keeper.post([&] { said += "a"; });
+  CHECK(all.get_future().get() == "abc");
+}
+
+} // namespace troupe::tests

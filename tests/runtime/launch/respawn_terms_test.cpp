@@ -1,0 +1,80 @@
+/// How often and how soon a process is started again, and what is decided without a controller.
+
+#include <troupe/runtime/launch/respawning_supervisor.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+using launch::after_exit;
+using launch::exit_status;
+using launch::respawn_budget;
+using launch::respawning_supervisor;
+using instant = std::chrono::steady_clock::time_point;
+
+launch::launch_plan plan_of(std::size_t processes, std::size_t spares) {
+  return launch::make_launch_plan({.processes = processes, .spares = spares, .program = "sh"}, {});
+}
+
+} // namespace
+
+TEST_CASE("the first respawn comes at once, the next ones later and later, up to the longest delay", "[launch]") {
+  respawn_budget budget{{.count = 6, .window = 10min, .first_delay = 1s, .longest_delay = 5s}};
+  std::vector<std::chrono::nanoseconds> delays;
+  while (const auto delay = budget.take(instant{})) delays.push_back(*delay);
+  CHECK(delays == std::vector<std::chrono::nanoseconds>{0s, 1s, 2s, 4s, 5s, 5s});
+}
+
+TEST_CASE("respawns count within their window", "[launch]") {
+  respawn_budget budget{{.count = 2, .window = 10s, .first_delay = 1s}};
+  CHECK(budget.take(instant{0s}) == 0s);
+  CHECK(budget.take(instant{6s}) == 1s);
+  CHECK_FALSE(budget.take(instant{9999ms}));
+  CHECK(budget.take(instant{10s}) == 1s); // The first has left it, the second not yet.
+  CHECK_FALSE(budget.take(instant{15s}));
+  CHECK(budget.take(instant{30s}) == 0s);
+  CHECK_FALSE(respawn_budget{{.count = 0}}.take(instant{}));
+}
+
+TEST_CASE("without a controller, a process that dies is started again until it has been too often", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawning_supervisor supervisor{plan, {.count = 2}};
+  const exit_status died{.signal = 9};
+  CHECK(supervisor.on_exit(0, 1, died).what == after_exit::respawn);
+  const auto second = supervisor.on_exit(0, 1, died);
+  CHECK(second.what == after_exit::respawn);
+  CHECK(second.delay == 500ms);
+  CHECK(second.reason == "is started again in 500ms (2 of 2 within 600s)");
+  // Each place has a budget of its own.
+  CHECK(supervisor.on_exit(1, 1, {.code = 1}).what == after_exit::respawn);
+  const auto third = supervisor.on_exit(0, 1, died);
+  CHECK(third.what == after_exit::end_job);
+  CHECK(third.reason == "has been started again too often (2 within 600s)");
+  // A spare that does not live is no reason to end what does.
+  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
+  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
+  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::done);
+}
+
+TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawning_supervisor supervisor{plan, {}};
+  CHECK(supervisor.on_exit(2, 1, {}).what == after_exit::done);
+  CHECK(supervisor.on_exit(0, 1, {}).what == after_exit::done);
+  CHECK(supervisor.on_exit(1, 1, {}).what == after_exit::end_job);
+}
+
+TEST_CASE("without respawns, a process that dies ends the job", "[launch]") {
+  const auto plan = plan_of(2, 0);
+  respawning_supervisor supervisor{plan, {.count = 0}};
+  const auto decision = supervisor.on_exit(0, 1, {.code = 3});
+  CHECK(decision.what == after_exit::end_job);
+  CHECK(decision.reason.empty());
+}
+
+} // namespace troupe::tests
