@@ -15,7 +15,7 @@ collective_state::collective_state(rank self)
                        .text = "the world is still forming: wait until it is ready",
                        .rank = self}}} {}
 
-void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<ordered_world> order,
+void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order,
                              nanoseconds default_deadline, std::shared_ptr<pending_work> pending) {
   terms_.change([&](terms& now) {
     if (now.ended) return;
@@ -100,7 +100,7 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
 }
 
 error collective_state::objection_to_retry(const rank_request& asked, const terms& now, const answer& reply) {
-  if (!now.order)
+  if (!now.order || !now.order->can_retry())
     return {.code = errc::unsupported,
             .text =
                 "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "

@@ -6,7 +6,7 @@
 #include <troupe/actors/requests.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/request.hpp>
-#include <troupe/collectives/sequencing/arbiter.hpp>
+#include <troupe/collectives/sequencing/rank_order.hpp>
 #include <troupe/completion/answer.hpp>
 #include <troupe/completion/pending_work.hpp>
 
@@ -24,8 +24,8 @@ public:
   explicit collective_state(rank self);
 
   /// \p order is none where the callers promise theirs; \p pending is the whole world's.
-  void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<ordered_world> order,
-             nanoseconds default_deadline, std::shared_ptr<pending_work> pending);
+  void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order, nanoseconds default_deadline,
+             std::shared_ptr<pending_work> pending);
   /// Everything from now on is rejected with \p reason.
   void close(error reason);
   /// The same for good: its rank has left the world.
@@ -46,7 +46,7 @@ private:
     bool ended = false;
     error closed{}; ///< Why nothing is admitted; errc::none where it is.
     std::shared_ptr<rank_pipeline> pipeline{};
-    std::shared_ptr<ordered_world> order{};
+    std::shared_ptr<rank_order> order{};
     nanoseconds default_deadline{0};
     std::shared_ptr<pending_work> pending{};
   };

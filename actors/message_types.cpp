@@ -1,3 +1,5 @@
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/message_types.hpp>
 #include <troupe/actors/messages.hpp>
 
@@ -10,6 +12,7 @@ void register_message_types() {
   std::call_once(once, [] {
     TROUPE_REGISTER_LOCAL_TYPES(troupe);
     compat::register_core_types();
+    compat::register_remote_types();
   });
 }
 

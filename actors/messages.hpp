@@ -27,6 +27,8 @@ struct capabilities_query;
 struct capture_reply;
 struct capture_request;
 struct credit_request;
+struct controller_note;
+struct guidance;
 struct leave;
 struct leave_lane;
 struct offspring_report;
@@ -39,6 +41,7 @@ struct posted_registration;
 struct posted_request;
 struct posted_split;
 struct posted_world_request;
+struct process_note;
 struct rank_report;
 struct rebuild_due;
 class rank_directory;
@@ -61,10 +64,12 @@ TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::completion)
+TROUPE_LOCAL_TYPE(troupe, troupe::controller_note)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::enqueued)
 TROUPE_LOCAL_TYPE(troupe, troupe::error)
+TROUPE_LOCAL_TYPE(troupe, troupe::guidance)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::offspring_report)
@@ -77,6 +82,7 @@ TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::process_note)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rebuild_due)
@@ -172,17 +178,16 @@ using world_handle =
                         caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
 /// A world, to its own parts.
-using world_inner_handle =
-    compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
-                        caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
-                        caf::result<split_reply>(split_request), caf::result<void>(posted_split),
-                        caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
-                        caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
-                        caf::result<credit>(credit_request), caf::result<void>(posted_credit),
-                        caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
-                        caf::result<void>(subscribe), caf::result<void>(stop_world), caf::result<void>(rank_report),
-                        caf::result<void>(rebuild_due), caf::result<void>(offspring_report),
-                        caf::result<void>(straggling_report), caf::result<void>(restored_report)>;
+using world_inner_handle = compat::typed_actor<
+    caf::result<completion>(world_request), caf::result<void>(posted_world_request),
+    caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
+    caf::result<split_reply>(split_request), caf::result<void>(posted_split),
+    caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
+    caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture), caf::result<credit>(credit_request),
+    caf::result<void>(posted_credit), caf::result<world_event>(status_query),
+    caf::result<capabilities>(capabilities_query), caf::result<void>(subscribe), caf::result<void>(stop_world),
+    caf::result<void>(rank_report), caf::result<void>(rebuild_due), caf::result<void>(offspring_report),
+    caf::result<void>(straggling_report), caf::result<void>(restored_report), caf::result<void>(guidance)>;
 
 /// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
 /// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with

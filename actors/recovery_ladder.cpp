@@ -52,6 +52,7 @@ std::string_view to_string(recovery_policy policy) noexcept {
     case recovery_policy::fail_fast: return "fail_fast";
     case recovery_policy::keep_size: return "keep_size";
     case recovery_policy::shrink: return "shrink";
+    case recovery_policy::guided: return "guided";
   }
   return {};
 }

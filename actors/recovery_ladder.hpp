@@ -19,6 +19,7 @@ enum class recovery_policy : std::uint8_t {
   fail_fast, ///< A fault ends the world.
   keep_size, ///< The same ranks form again.
   shrink,    ///< Those form again that cannot be blamed; all of them, where nobody can.
+  guided,    ///< A controller decides (world_guide): of worlds that span processes, and no setting.
 };
 [[nodiscard]] std::string_view to_string(recovery_policy policy) noexcept;
 /// Errors: invalid_argument, naming the choices.

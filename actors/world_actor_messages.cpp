@@ -102,6 +102,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](const rebuild_due& due) { conductor_.on(due); },
       [this](straggling_report& late) { conductor_.on(std::move(late)); },
       [this](restored_report& one) { conductor_.on(std::move(one)); },
+      [this](guidance& one) { conductor_.on(std::move(one)); },
       [this](offspring_report& report) {
         if (auto restored = offspring_.restored_by(report)) conductor_.sub_world_is_back(std::move(*restored));
         offspring_.heard(report);

@@ -1,4 +1,5 @@
 #include <troupe/actors/world_conductor.hpp>
+#include <troupe/device/overloaded.hpp>
 #include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
@@ -30,13 +31,6 @@ std::uint64_t next_world_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
-
-template <class... Handlers>
-struct overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-overloaded(Handlers...) -> overloaded<Handlers...>;
 
 } // namespace
 
@@ -88,6 +82,7 @@ void world_conductor::on(world_note note) {
                    announce(now);
                  },
                  [this](const restored_report& one) { on_restored(one); },
+                 [this](const guidance& one) { follow(one); },
              },
              note);
 }
@@ -143,13 +138,32 @@ void world_conductor::let_go() {
   failed_.clear();
   registered_.clear();
   order_ = nullptr;
+  guided_order_ = nullptr;
   plan_.retries = nullptr;
+}
+
+void world_conductor::follow(const guidance& from) {
+  carry_out(std::visit(overloaded{
+                           [this](const formation_order& order) { return state_.on_formation(order); },
+                           [this](const failure_order& order) {
+                             if (order.why) take_report(order.of, order.why);
+                             return state_.on_failure(order);
+                           },
+                           [this](const quiesce_order& order) { return state_.on_quiesce(order); },
+                           [this](const fence_notice& notice) { return state_.on_dismissed(notice.why); },
+                           [this](const stop_order& order) {
+                             return order.why.code == errc::stopping ? state_.on_stop()
+                                                                     : state_.on_dismissed(order.why);
+                           },
+                       },
+                       from.what));
 }
 
 void world_conductor::carry_out(const world_effects& effects) {
   for (const auto& effect : effects)
     std::visit(overloaded{
                    [this](const world_effect::form& how) { form(how); },
+                   [this](const world_effect::tell& what) { plan_.guide->tell(what.what); },
                    [this](world_effect::adopt) { adopt(); },
                    [this](const world_effect::announce& what) {
                      publish(); // first: whoever hears that the world is ready may ask at once
@@ -214,15 +228,20 @@ void world_conductor::adopt() {
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
+  if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
+    guided_order_ = plan_.guide->open_order(pipelines_.front());
   plan_.pending->reopen();
   if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
-  const auto order = plan_.ordering == ordering::agreed ? order_ : nullptr;
+  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
+                                            : order_                           ? std::shared_ptr<rank_order>{order_}
+                                                                               : guided_order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
 }
 
 void world_conductor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
+  if (guided_order_) guided_order_->close(reason);
 }
 
 void world_conductor::close_gates(const error& reason) {
@@ -296,6 +315,7 @@ void world_conductor::retire() {
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
+  guided_order_ = nullptr;
 }
 
 void world_conductor::publish() {

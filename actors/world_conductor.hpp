@@ -69,6 +69,9 @@ private:
   using step = std::function<void(rank_pipeline&)>;
 
   void carry_out(const world_effects& effects);
+  void follow(const guidance& from);
+  /// The process's place in the epoch that is to form.
+  void take_seat(const formation_order& order);
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);
@@ -158,6 +161,7 @@ private:
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.
   std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.
+  std::shared_ptr<distributed_order> guided_order_;    ///< Where a controller keeps it.
   std::shared_ptr<latch> held_;                        ///< Opens when every pipeline holds what comes.
   std::shared_ptr<latch> closed_;                      ///< Opens when nothing more comes out of order_.
   std::shared_ptr<const fault_report> report_;         ///< To go with the next event that has a reason.

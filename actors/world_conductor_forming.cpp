@@ -25,6 +25,7 @@ std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
 
 void world_conductor::form(const world_effect::form& how) {
   const epoch now = state_.current_epoch();
+  if (how.order) take_seat(*how.order);
   for (std::size_t i = 0; i < places_.size(); ++i)
     if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
   ended_.clear();
@@ -47,6 +48,16 @@ void world_conductor::form(const world_effect::form& how) {
   }
   on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
   plan_.formed.clear(); // of the first epoch alone
+}
+
+void world_conductor::take_seat(const formation_order& order) {
+  plan_.world_size = order.world_size;
+  plan_.locals.front().self = order.self;
+  plan_.id = order.id;
+  if (!order.has_newcomers) return;
+  // A process that was not there has none of it, and all would have to register and capture the same.
+  registered_.clear();
+  captured_.clear();
 }
 
 world_conductor::step world_conductor::forming(const world_effect::form& how) {

@@ -61,9 +61,16 @@ void world_conductor::hold() {
     held_ = order_->hold();
     return;
   }
-  for (const auto& one : pipelines_) one->hold();
   held_ = std::make_shared<latch>();
-  held_->open();
+  // Opens where the order ends before its turn, too: whoever waits finds the pipelines failed.
+  const std::shared_ptr<void> opener{nullptr, [held = held_](void*) { held->open(); }};
+  auto hold_all = [all = pipelines_, opener] {
+    for (const auto& one : all) one->hold();
+  };
+  if (guided_order_)
+    guided_order_->turn(std::move(hold_all)); // else ranks would hold different operations
+  else
+    hold_all();
 }
 
 void world_conductor::do_maintenance() {

@@ -11,7 +11,8 @@
 namespace troupe {
 
 std::vector<rank> world_conductor::blamed_for(const error& why) const {
-  if (!why || plan_.recovery.policy != recovery_policy::shrink) return {};
+  const recovery_policy policy = plan_.recovery.policy;
+  if (!why || (policy != recovery_policy::shrink && policy != recovery_policy::guided)) return {};
   fault_time when = fault_time::serving;
   if (state_.is_forming()) {
     const recovery_rung how = state_.rung();

@@ -1,6 +1,7 @@
 /// What a world is told by its own parts.
 #pragma once
 
+#include <troupe/actors/control/control_messages.hpp>
 #include <troupe/actors/restoration.hpp>
 #include <troupe/collectives/sequencing/absence_report.hpp>
 #include <troupe/device/error.hpp>
@@ -45,6 +46,11 @@ struct restored_report {
   restored_part what;
 };
 
-using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report>;
+/// From the world's controller, where it spans processes.
+struct guidance {
+  std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
+};
+
+using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, guidance>;
 
 } // namespace troupe

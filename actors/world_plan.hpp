@@ -3,6 +3,7 @@
 
 #include <troupe/actors/recovery_ladder.hpp>
 #include <troupe/actors/world_board.hpp>
+#include <troupe/actors/world_guide.hpp>
 #include <troupe/collectives/communicator.hpp>
 #include <troupe/collectives/helper_crew.hpp>
 #include <troupe/collectives/launcher.hpp>
@@ -52,6 +53,7 @@ struct world_plan {
   recovery_terms recovery{};
   std::uint64_t seed = 0;                ///< Of what delays are drawn from.
   std::shared_ptr<pending_work> pending; ///< What its clients may leave pending.
+  std::shared_ptr<world_guide> guide{};  ///< Of recovery_policy::guided alone: says as whom and with whom it forms.
   /// What outlives its faults, if its recovery forms again; none: nothing does.
   std::shared_ptr<retry_shelf> retries{};
 };

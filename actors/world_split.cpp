@@ -68,7 +68,8 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .above = parent.above,
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
-                  .recovery = parent.recovery,
+                  // A controller knows of the whole world alone.
+                  .recovery = parent.guide ? recovery_terms{} : parent.recovery,
                   .seed = parent.seed,
                   .pending = std::make_shared<pending_work>(parent.pending->limits(), parent.services.poller)};
   const std::lock_guard lock{guard_};

@@ -30,7 +30,8 @@ world_state::world_state(int world_size, std::vector<rank> local_ranks, recovery
     local_ranks_{std::move(local_ranks)},
     origins_{local_ranks_},
     time_{std::move(time)},
-    ladder_{recovery, seed} {}
+    ladder_{recovery, seed},
+    guided_{recovery.policy == recovery_policy::guided} {}
 
 world_event world_state::event() const {
   return {.phase = phase_,
@@ -44,10 +45,11 @@ world_event world_state::event() const {
 }
 
 world_effects world_state::begin() {
+  if (guided_) return {world_effect::announce{event()}}; // on_formation()
   epoch_ = epoch_.next();
   phase_ = world_phase::forming;
   expect_reports();
-  return {world_effect::announce{event()}, world_effect::form{rung_, std::exchange(without_, {})}};
+  return {world_effect::announce{event()}, world_effect::form{.how = rung_, .without = std::exchange(without_, {})}};
 }
 
 world_effects world_state::on_formed(epoch formed_in, const error& failure, std::vector<rank> blamed) {
@@ -63,6 +65,7 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
   has_served_ = true;
   world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (guided_) effects.emplace_back(world_effect::tell{formed_report{epoch_}});
   return effects;
 }
 
@@ -82,23 +85,26 @@ void world_state::close_history() {
 }
 
 world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<rank> blamed) {
-  const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready ||
+  const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_ ||
                        (phase_ == world_phase::stopping && !releasing_);
   if (formed_in != epoch_ || !serving) return {};
   return fail(std::move(failure), std::move(blamed));
 }
 
 world_effects world_state::on_closed(epoch formed_in) {
-  if (formed_in != epoch_ || phase_ != world_phase::stopping || draining_ || !last_report()) return {};
+  const bool closing = phase_ == world_phase::stopping || quiescing_;
+  if (formed_in != epoch_ || !closing || draining_ || !last_report()) return {};
   draining_ = true;
   expect_reports();
   return {world_effect::drain{}};
 }
 
 world_effects world_state::on_drained(epoch formed_in, const error& failure) {
-  if (formed_in != epoch_ || phase_ != world_phase::stopping || !draining_ || releasing_) return {};
+  const bool closing = phase_ == world_phase::stopping || quiescing_;
+  if (formed_in != epoch_ || !closing || !draining_ || releasing_) return {};
   if (failure) return fail(failure);
   if (!last_report()) return {};
+  if (quiescing_) return on_quiet();
   releasing_ = true;
   expect_reports();
   return {world_effect::release{}};
@@ -126,7 +132,11 @@ world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
-  if (phase_ == world_phase::rebuilding) {
+  if (std::exchange(quiescing_, false)) { // no more is asked of a world that stops
+    phase_ = world_phase::stopping;
+    return {world_effect::announce{event()}};
+  }
+  if (phase_ == world_phase::rebuilding || epoch_ == epoch{0}) {
     // Between two epochs there is nothing but what was put aside.
     phase_ = world_phase::failed;
     waits_for_retired_.reset();
@@ -169,6 +179,12 @@ world_effects world_state::on_maintained(epoch formed_in, const error& failure, 
 }
 
 world_effects world_state::fail(error reason, std::vector<rank> blamed) {
+  if (guided_ && !stop_requested_) {
+    failed_report report{.of = epoch_, .why = reason, .blamed = std::move(blamed)};
+    world_effects effects = await_guidance(std::move(reason));
+    effects.emplace_back(world_effect::tell{std::move(report)});
+    return effects;
+  }
   if (stop_requested_ || !has_served_) return fail_closed(std::move(reason));
   const bool again = phase_ == world_phase::forming;
   if (again)
@@ -217,7 +233,7 @@ world_effects world_state::rebuild(error reason, const recovery_step& step) {
   unaborted_ = step.rung != recovery_rung::abort_first;
   if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
   if (unaborted_) {
-    effects.emplace_back(world_effect::rebuild_after{step.delay});
+    if (!guided_) effects.emplace_back(world_effect::rebuild_after{step.delay});
     return effects;
   }
   waits_for_retired_ = step.delay;
@@ -244,8 +260,12 @@ world_effects world_state::fail_closed(error reason) {
 
 world_effects world_state::finish() {
   if (retired_ > 0) return {};
+  const error why = phase_ == world_phase::failed && reason_.code != errc::stopping ? reason_ : error{};
   phase_ = world_phase::stopped;
-  return {world_effect::announce{event()}, world_effect::leave{}};
+  world_effects effects{world_effect::announce{event()}};
+  if (guided_) effects.emplace_back(world_effect::tell{leave_notice{why}});
+  effects.emplace_back(world_effect::leave{});
+  return effects;
 }
 
 bool world_state::last_report() noexcept {

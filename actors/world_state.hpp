@@ -1,6 +1,7 @@
 /// What a world decides, without CAF: phases, epoch, the order of requests, and what a fault leads to.
 #pragma once
 
+#include <troupe/actors/control/control_messages.hpp>
 #include <troupe/actors/recovery_ladder.hpp>
 #include <troupe/actors/world_event.hpp>
 #include <troupe/collectives/request.hpp>
@@ -20,6 +21,11 @@ namespace world_effect {
 struct form {
   recovery_rung how = recovery_rung::abort_first; ///< shrink and revoke: of the pipelines that were put aside last.
   std::vector<rank> without{};                    ///< Of theirs, by their ranks; has been told by `lose`.
+  std::optional<formation_order> order{};         ///< Where the world is guided.
+};
+/// The world's guide.
+struct tell {
+  process_message what;
 };
 /// Every collective actor: take your pipeline.
 struct adopt {};
@@ -69,12 +75,11 @@ struct drop_maintenance {
 struct resume {};
 } // namespace world_effect
 
-using world_effects =
-    std::vector<std::variant<world_effect::form, world_effect::adopt, world_effect::announce, world_effect::close_gates,
-                             world_effect::fail, world_effect::abort, world_effect::retire, world_effect::lose,
-                             world_effect::abort_retired, world_effect::rebuild_after, world_effect::drain,
-                             world_effect::release, world_effect::leave, world_effect::hold, world_effect::maintain,
-                             world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
+using world_effects = std::vector<std::variant<
+    world_effect::form, world_effect::tell, world_effect::adopt, world_effect::announce, world_effect::close_gates,
+    world_effect::fail, world_effect::abort, world_effect::retire, world_effect::lose, world_effect::abort_retired,
+    world_effect::rebuild_after, world_effect::drain, world_effect::release, world_effect::leave, world_effect::hold,
+    world_effect::maintain, world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
 
 /// What of a world's state requests are judged by.
 struct world_admission {
@@ -117,6 +122,13 @@ public:
   [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed = {});
   [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
+  // world_state_guided.cpp: what a guided world's controller says.
+  [[nodiscard]] world_effects on_formation(const formation_order& order);
+  [[nodiscard]] world_effects on_failure(const failure_order& order);
+  [[nodiscard]] world_effects on_quiesce(const quiesce_order& order);
+  /// The controller will have no more to do with this process.
+  [[nodiscard]] world_effects on_dismissed(error why);
+
   [[nodiscard]] world_admission admission() const;
 
   [[nodiscard]] world_event event() const;
@@ -128,6 +140,9 @@ public:
 private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
+  /// As rebuild(), but what follows is for the controller to say.
+  [[nodiscard]] world_effects await_guidance(error reason);
+  [[nodiscard]] world_effects on_quiet();
   /// Goes on without \p ranks of the present numbering.
   [[nodiscard]] world_effect::lose lose(const std::vector<rank>& ranks);
   /// One more try has ended, with \p failure or well.
@@ -157,6 +172,8 @@ private:
   bool stop_requested_ = false;
   std::shared_ptr<const clock> time_;
   recovery_ladder ladder_;
+  const bool guided_;
+  bool quiescing_ = false;                       ///< Guided: what is in flight ends, and then another epoch forms.
   bool has_served_ = false;                      ///< Only what has formed once is formed again.
   epoch retired_up_to_{0};                       ///< The latest epoch that was put aside.
   std::size_t retired_ = 0;                      ///< Pipelines that were put aside and are not released.

@@ -11,14 +11,15 @@ foreach(part device completion collectives actors runtime troupe)
 endforeach()
 install(EXPORT troupeTargets NAMESPACE troupe:: DESTINATION ${package_dir})
 
-# Every installed header can be included without CUDA and NCCL: of their folders only the doors go along.
+# Every installed header can be included without CUDA, NCCL and Gloo: of their folders only the doors go along.
 foreach(layer device completion collectives actors runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
           FILES_MATCHING PATTERN "*.hpp"
-          PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN program EXCLUDE
+          PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN gloo EXCLUDE PATTERN program EXCLUDE
           PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE)
 endforeach()
-foreach(door device/cuda/cuda_driver.hpp collectives/nccl/nccl_backend.hpp
+foreach(door device/cuda/cuda_driver.hpp collectives/gloo/gloo_backend.hpp collectives/gloo/gloo_options.hpp
+             collectives/nccl/nccl_backend.hpp
              collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp
              collectives/nccl/nccl_profiler.hpp)
   cmake_path(GET door PARENT_PATH folder)
@@ -42,5 +43,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/troupeConfigVersi
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/troupeConfig.cmake
               ${PROJECT_BINARY_DIR}/package/troupeConfigVersion.cmake ${PROJECT_SOURCE_DIR}/cmake/find_caf.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/find_hwloc.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/find_hwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/find_gloo.cmake
         DESTINATION ${package_dir})

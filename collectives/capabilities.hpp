@@ -83,7 +83,7 @@ struct exclusion {
 /// What can be asked of a backend on some devices. A value: it does not change when the environment does.
 /// Threads: any.
 struct capabilities {
-  std::string backend; ///< "mock" or "nccl".
+  std::string backend; ///< "mock", "nccl" or "gloo".
   std::string version; ///< Of the backend, for people.
   std::vector<feature_finding> features;
   std::vector<exclusion> exclusions;

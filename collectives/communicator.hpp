@@ -116,7 +116,7 @@ private:
   std::shared_ptr<device> device_;
 };
 
-/// A kind of communicator: mock or nccl. Threads: safe from any.
+/// A kind of communicator: mock, nccl or gloo. Threads: safe from any.
 class backend {
 public:
   backend() = default;

@@ -1,4 +1,6 @@
 #include <troupe/collectives/faults/faulty_backend.hpp>
+#include <troupe/collectives/gloo/gloo_backend.hpp>
+#include <troupe/collectives/hierarchy/hierarchical_backend.hpp>
 #include <troupe/collectives/mock/mock_backend.hpp>
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
@@ -13,11 +15,15 @@ namespace troupe {
 
 namespace {
 
-selected_backend select_mock(const configuration& settings, std::string why) {
+std::shared_ptr<driver> make_pretend_devices(const configuration& settings) {
   mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
   for (const cpu_set& cpus : settings.mock_cpus)
     options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
-  return {make_mock_driver(std::move(options)), make_mock_backend(settings.mock_without, settings.mock_results),
+  return make_mock_driver(std::move(options));
+}
+
+selected_backend select_mock(const configuration& settings, std::string why) {
+  return {make_pretend_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results),
           std::move(why)};
 }
 
@@ -31,6 +37,8 @@ selected_backend select_sound(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
+    case backend_choice::gloo:
+      return {make_pretend_devices(settings), make_gloo_backend(settings.gloo), "Gloo was asked for"};
     case backend_choice::automatic: break;
   }
   std::shared_ptr<driver> api;
@@ -43,10 +51,23 @@ selected_backend select_sound(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
+/// Over several nodes, operations are composed.
+std::shared_ptr<backend> over_nodes(std::shared_ptr<backend> flat, const configuration& settings) {
+  if (settings.hierarchy.mode == hierarchy_mode::never) return flat;
+  if (settings.hierarchy_nodes.empty()) {
+    if (settings.hierarchy.mode == hierarchy_mode::always)
+      log_warning("hierarchy.mode is always, but nothing says which ranks share a node (hierarchy.nodes does): "
+                  "no operation is composed");
+    return flat;
+  }
+  return make_hierarchical_backend(std::move(flat), node_map::of_sizes(settings.hierarchy_nodes), settings.hierarchy);
+}
+
 } // namespace
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_sound(settings);
+  selected.collectives = over_nodes(std::move(selected.collectives), settings);
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
   return selected;
 }

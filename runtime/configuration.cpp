@@ -16,7 +16,8 @@ using namespace std::chrono_literals;
 
 constexpr std::array backend_names{std::pair{backend_choice::automatic, std::string_view{"auto"}},
                                    std::pair{backend_choice::mock, std::string_view{"mock"}},
-                                   std::pair{backend_choice::nccl, std::string_view{"nccl"}}};
+                                   std::pair{backend_choice::nccl, std::string_view{"nccl"}},
+                                   std::pair{backend_choice::gloo, std::string_view{"gloo"}}};
 constexpr std::array profile_names{std::pair{latency_profile::latency, std::string_view{"latency"}},
                                    std::pair{latency_profile::balanced, std::string_view{"balanced"}},
                                    std::pair{latency_profile::frugal, std::string_view{"frugal"}}};
@@ -45,6 +46,25 @@ void require(bool holds, const std::string& otherwise) {
 
 void require_positive(nanoseconds span, const char* name) {
   require(span > 0ns, std::string{name} + " is " + std::to_string(span.count()) + " ns and must be more than 0");
+}
+
+/// Nodes are those of a world, of all its ranks; how many these are on GPUs shows later.
+void check_nodes(const configuration& settings) {
+  if (settings.hierarchy_nodes.empty()) return;
+  const bool spans_processes = settings.position && settings.position->world_size > 1;
+  const bool is_pretended = settings.backend == backend_choice::mock || settings.backend == backend_choice::gloo;
+  if (!spans_processes && settings.ranks == 0 && !is_pretended) return;
+  const int ranks = spans_processes      ? settings.position->world_size
+                    : settings.ranks > 0 ? settings.ranks
+                                         : settings.mock_devices;
+  auto left = static_cast<std::size_t>(ranks);
+  bool fits = true;
+  for (const std::size_t one : settings.hierarchy_nodes) {
+    fits = fits && one > 0 && one <= left;
+    left -= fits ? one : 0;
+  }
+  require(fits && left == 0, "hierarchy.nodes must share out the world's " + std::to_string(ranks) +
+                                 " ranks, to each node one or more: name as many as there are ranks");
 }
 
 } // namespace
@@ -103,15 +123,20 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
 }
 
 void check(const configuration& settings) {
-  require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl");
+  require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl, gloo");
   require(settings.ranks >= 0,
           "ranks is " + std::to_string(settings.ranks) + " and must be 0 (one for each device) or more");
   require(settings.mock_devices > 0,
           "mock_devices is " + std::to_string(settings.mock_devices) + " and must be at least 1");
   require(settings.mock_memory_bytes > 0, "mock_memory_bytes must be more than 0");
   require(!to_string(settings.mock_results).empty(), "mock.results is none of computed, none");
+  check_nodes(settings);
+  require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is none of auto, always, never");
+  require(settings.hierarchy.scratch_bytes > 0,
+          "hierarchy.scratch_bytes is 0: set hierarchy.mode to never to compose nothing");
   check(settings.nccl);
   check(settings.nccl_environment);
+  check(settings.gloo);
   if (const auto& at = settings.position) {
     const position_names& names = names_for(at->launcher);
     const std::string size = std::string{names.world_size} + " is " + std::to_string(at->world_size);

@@ -4,6 +4,8 @@
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/capabilities.hpp>
 #include <troupe/collectives/faults/fault_injector.hpp>
+#include <troupe/collectives/gloo/gloo_options.hpp>
+#include <troupe/collectives/hierarchy/hierarchy_terms.hpp>
 #include <troupe/collectives/mock/mock_results.hpp>
 #include <troupe/collectives/nccl/nccl_environment.hpp>
 #include <troupe/collectives/nccl/nccl_options.hpp>
@@ -16,6 +18,7 @@
 #include <troupe/completion/wake_signal.hpp>
 #include <troupe/device/cpu_set.hpp>
 #include <troupe/device/thread_binding.hpp>
+#include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/launch_environment.hpp>
 
 #include <array>
@@ -33,6 +36,7 @@ enum class backend_choice : std::uint8_t {
   automatic, ///< NCCL where there are GPUs, else the mock, and the log says which.
   mock,      ///< Pretend devices in host memory; real arithmetic.
   nccl,      ///< NVIDIA GPUs.
+  gloo,      ///< The mock's devices, and Gloo between them: in one process or several.
 };
 
 /// How long troupe's threads spin before they park: latency against idle cost.
@@ -51,8 +55,8 @@ enum class latency_profile : std::uint8_t {
 /// How much is logged, from most to least.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// What a runtime is made with. Every member but the position and the faults is a line of the table in settings.cpp,
-/// which gives it its name, environment variable and program option. One precedence holds everywhere:
+/// What a runtime is made with. Every member but the position, the seat and the faults is a line of the table in
+/// settings.cpp, which gives it its name, environment variable and program option. One precedence holds everywhere:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
@@ -66,20 +70,26 @@ struct configuration {
   int ranks = 0;
   /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.
   std::optional<process_position> position;
+  control_settings control; ///< Of worlds that span processes.
+  control_seat seat{};      ///< What whoever started the process says of it. No setting.
   /// The NCCL library to open; else the dynamic linker's.
   std::optional<std::filesystem::path> nccl_library;
   nccl_options nccl;                         ///< Of each communicator.
   troupe::nccl_environment nccl_environment; ///< Of the process, once NCCL is used.
+  gloo_options gloo;
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
   /// CPUs that each pretend device, in order, pretends to be near to; beyond the end, and where empty: unknown.
   std::vector<cpu_set> mock_cpus;
   std::vector<feature> mock_without; ///< Features that the mock pretends to lack.
   troupe::mock_results mock_results = troupe::mock_results::computed;
+  /// How many ranks of a mock's world are on each pretended node, in rank order; empty: all are on one.
+  std::vector<std::size_t> hierarchy_nodes;
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
   std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 4.
   fusion_limits fusion;               ///< The same in all processes of a world.
   staging_limits host_staging;        ///< The same in all processes of a world.
+  hierarchy_terms hierarchy;          ///< The same in all processes of a world.
   world_deadlines deadlines;
   recovery_terms recovery; ///< Of worlds that live in this process whole.
   /// For tests and demonstrations: what makes communicators go wrong. No setting.

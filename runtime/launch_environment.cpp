@@ -29,9 +29,11 @@ constexpr family families[] = {
      true},
     {process_launcher::srun, "srun", {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}, "SLURM_NTASKS", true},
 };
+/// Of a Kubernetes indexed job, each of whose processes is a pod of its own.
+constexpr position_names indexed_job_names{"JOB_COMPLETION_INDEX", "TROUPE_WORLD_SIZE", "the local rank"};
 constexpr position_names own_names{"position.rank", "position.world_size", "position.local_rank"};
 
-std::optional<int> number(const variable_lookup& variables, std::string_view name, std::uint64_t least) {
+std::optional<int> number_in(const variable_lookup& variables, std::string_view name, std::uint64_t least) {
   const auto text = variables(std::string{name});
   if (!text) return std::nullopt;
   const auto value = parse_whole_number(*text);
@@ -50,13 +52,37 @@ bool in_srun_step(const variable_lookup& variables) {
   return id && *id <= last_step;
 }
 
+bool in_indexed_job(const variable_lookup& variables) {
+  return variables(std::string{indexed_job_names.rank}).has_value();
+}
+
+/// Kubernetes gives every pod of an indexed job its index, whether they work together or not: only with a size are they
+/// a world.
+std::optional<process_position> position_in_indexed_job(const variable_lookup& variables) {
+  auto world_size = number_in(variables, indexed_job_names.world_size, 1);
+  const bool indexed = in_indexed_job(variables);
+  if (indexed && !world_size) world_size = number_in(variables, "WORLD_SIZE", 1);
+  if (!world_size) return std::nullopt;
+  if (!indexed)
+    throw exception{
+        errc::invalid_argument,
+        "TROUPE_WORLD_SIZE is set, which belongs to JOB_COMPLETION_INDEX, and that is not: run in a "
+        "Kubernetes job with completionMode Indexed, or set RANK and WORLD_SIZE, or unset TROUPE_WORLD_SIZE"};
+  return process_position{.rank = *number_in(variables, indexed_job_names.rank, 0),
+                          .world_size = *world_size,
+                          .local_rank = 0,
+                          .launcher = process_launcher::kubernetes};
+}
+
 std::optional<process_position> position_in(const family& one, const variable_lookup& variables) {
   const bool slurm = one.launcher == process_launcher::srun;
   if (slurm && !in_srun_step(variables)) return std::nullopt;
-  const auto rank = number(variables, one.variables.rank, 0);
-  auto world_size = number(variables, one.variables.world_size, 1);
-  if (!world_size && !one.other_world_size.empty()) world_size = number(variables, one.other_world_size, 1);
-  const auto local_rank = number(variables, one.variables.local_rank, 0);
+  const auto rank = number_in(variables, one.variables.rank, 0);
+  auto world_size = number_in(variables, one.variables.world_size, 1);
+  if (!world_size && !one.other_world_size.empty()) world_size = number_in(variables, one.other_world_size, 1);
+  const auto local_rank = number_in(variables, one.variables.local_rank, 0);
+  if (one.launcher == process_launcher::torchrun && !rank && !local_rank && in_indexed_job(variables))
+    return std::nullopt; // WORLD_SIZE is the size of that.
   if (!slurm && !rank && !world_size && !local_rank) return std::nullopt;
   if (rank && world_size && (local_rank || !one.needs_local_rank))
     return process_position{
@@ -82,19 +108,20 @@ std::optional<process_position> position_in(const family& one, const variable_lo
 std::string_view to_string(process_launcher launcher) noexcept {
   for (const family& one : families)
     if (one.launcher == launcher) return one.name;
+  if (launcher == process_launcher::kubernetes) return "a Kubernetes indexed job";
   return "the program itself";
 }
 
 const position_names& names_for(process_launcher launcher) noexcept {
   for (const family& one : families)
     if (one.launcher == launcher) return one.variables;
-  return own_names;
+  return launcher == process_launcher::kubernetes ? indexed_job_names : own_names;
 }
 
 std::optional<process_position> find_position(const variable_lookup& variables) {
   for (const family& one : families)
     if (const auto found = position_in(one, variables)) return found;
-  return std::nullopt;
+  return position_in_indexed_job(variables);
 }
 
 } // namespace troupe

@@ -1,3 +1,4 @@
+#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/message_types.hpp>
 #include <troupe/actors/world_actor.hpp>
 #include <troupe/collectives/faults/faulty_backend.hpp>
@@ -5,8 +6,10 @@
 #include <troupe/device/process_exit.hpp>
 #include <troupe/device/unreturned.hpp>
 #include <troupe/runtime/backend_selection.hpp>
+#include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/membership.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/thread_plan.hpp>
 #include <troupe/runtime/world_core.hpp>
@@ -41,6 +44,7 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   compat::set_worker_count(*made, worker_count(settings));
   compat::set_messages_per_turn(*made, 1);
   compat::set_worker_nap(*made, std::chrono::milliseconds{20});
+  if (!settings.control.address.empty()) compat::load_remote(*made);
   switch (used) {
     case latency_profile::latency: compat::set_worker_spin(*made, std::chrono::seconds{50}); break;
     case latency_profile::balanced: compat::set_worker_spin(*made, std::chrono::milliseconds{200}); break;
@@ -72,6 +76,18 @@ void require_rung(const recovery_terms& terms, const capabilities& able) {
   };
   require(recovery_rung::shrink, feature::shrink);
   require(recovery_rung::revoke, feature::revoke);
+}
+
+/// What the first communicator of a process takes longest for, so that a spare has it behind it. What goes wrong shows
+/// when it matters.
+void rehearse(backend& collectives, const std::shared_ptr<device>& on) {
+  try {
+    const auto alone = collectives.create(collectives.make_unique_id(), rank{0}, 1, on);
+    alone->init();
+    alone->destroy();
+  } catch (const exception& failure) {
+    log_warning("a spare could not be made warm: " + std::string{failure.what()});
+  }
 }
 
 } // namespace
@@ -112,6 +128,8 @@ public:
     return_or_report("a runtime's worlds", [&] {
       for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
     });
+    member.reset();
+    hosted.reset();
     launchers.clear();
     services.poller->stop();
     helpers->stop(); // its reports are messages, and the actor system ends next
@@ -136,9 +154,15 @@ public:
     left->emplace_back(std::move(system), std::move(system_settings));
   }
 
-  [[nodiscard]] bool spans_processes() const { return settings.position && settings.position->world_size > 1; }
+  [[nodiscard]] bool is_controlled() const { return !settings.control.address.empty(); }
+  [[nodiscard]] bool spans_processes() const {
+    return is_controlled() || (settings.position && settings.position->world_size > 1);
+  }
   [[nodiscard]] device_id device_of_first_rank() const {
-    return spans_processes() ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
+    if (is_controlled() && settings.seat.device)
+      return choose_local_device({.local_rank = *settings.seat.device}, selected.api->device_count());
+    const bool counts = settings.position && (is_controlled() || settings.position->world_size > 1);
+    return counts ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
   }
   [[nodiscard]] int rank_count() const {
     if (spans_processes()) return 1;
@@ -185,6 +209,16 @@ public:
     return {self, opened, hand};
   }
 
+  /// Of one world at a time: the way to its controller, which the process of rank 0 hosts where nobody else does.
+  [[nodiscard]] std::shared_ptr<world_guide> join(device_id where) {
+    if (member)
+      throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one "
+                                              "rank of it, and another world is split off that one"};
+    member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
+                                          settings, helpers, selected.collectives, services.time);
+    return member->guide();
+  }
+
   configuration settings;
   selected_backend selected;
   chosen_wait wait;
@@ -199,6 +233,8 @@ public:
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
+  std::unique_ptr<controller> hosted; ///< Where this is the process that has rank 0, and nobody else has one.
+  std::unique_ptr<membership> member; ///< Of the world that spans processes.
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
 };
 
@@ -217,13 +253,15 @@ world runtime::form_world(const world_options& options) {
   parts& p = *parts_;
   const auto& position = p.settings.position;
   const bool spans_processes = p.spans_processes();
-  if (spans_processes && !options.id)
+  const bool is_guided = p.is_controlled() && !options.id;
+  if (spans_processes && !is_guided && !options.id)
     throw exception{errc::invalid_argument,
                     std::string{names_for(position->launcher).world_size} + " is " +
                         std::to_string(position->world_size) +
-                        ": a world over several processes needs one unique id for all of them; make it in rank 0 with "
-                        "runtime::make_unique_id(), hand it to the others over a channel of your own, and pass it to "
-                        "form_world() as world_options::id; or start this process alone for a world of its own"};
+                        ": a world over several processes needs a controller (control.address), or one unique id for "
+                        "all of them; make it in rank 0 with runtime::make_unique_id(), hand it to the others over a "
+                        "channel of your own, and pass it to form_world() as world_options::id; or start this process "
+                        "alone for a world of its own"};
   const int count = p.rank_count();
   const int devices = p.selected.api->device_count();
   if (!spans_processes && count > devices)
@@ -231,7 +269,7 @@ world runtime::form_world(const world_options& options) {
                                                 std::string{p.selected.api->name()} + " driver has " +
                                                 std::to_string(devices) + " devices: one rank needs one device"};
 
-  world_plan plan{.world_size = spans_processes ? position->world_size : count,
+  world_plan plan{.world_size = position && spans_processes ? position->world_size : count,
                   .id = options.id,
                   .backend = p.selected.collectives,
                   .helpers = p.helpers,
@@ -243,10 +281,11 @@ world runtime::form_world(const world_options& options) {
                   .seed = draw_seed(),
                   .pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller)};
   auto shared = std::make_shared<world::core>();
+  std::shared_ptr<device> first_device;
   {
     const std::lock_guard lock{p.guard};
     for (int i = 0; i < count; ++i) {
-      const rank self{spans_processes ? position->rank : i};
+      const rank self{position && spans_processes ? position->rank : i};
       const device_id where{p.device_of_first_rank().value() + i};
       plan.locals.push_back(p.make_local(self, where));
       shared->local_ranks.push_back(self);
@@ -260,6 +299,11 @@ world runtime::form_world(const world_options& options) {
     require_rung(plan.recovery, *shared->able);
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
+  if (is_guided) {
+    plan.recovery = {.policy = recovery_policy::guided};
+    plan.guide = p.join(plan.locals.front().where->id());
+    first_device = plan.locals.front().where;
+  }
   shared->retries = plan.retries = make_retry_shelf(plan);
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
@@ -268,19 +312,32 @@ world runtime::form_world(const world_options& options) {
   shared->staging = p.services.staging;
   plan.board->listen(make_world_log(p.settings.report_folder, p.helpers));
   auto spawned = spawn_world(*p.system, std::move(plan));
+  if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
+  if (is_guided) p.member->begin(*p.system, spawned.world);
   shared->actor = world_handle{spawned.world};
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
 
-  const auto settled = [](const world_event& event) { return event.phase != world_phase::forming; };
-  // The world's own deadline ends the forming; this one is only a backstop.
-  static_cast<void>(shared->board->wait(settled, 2 * p.settings.deadlines.form));
+  const auto settled = [is_guided](const world_event& event) {
+    return event.phase != world_phase::forming && !(is_guided && event.phase == world_phase::rebuilding);
+  };
+  // The world's own deadline ends the forming, or its controller's; this one is only a backstop. Who stands by for a
+  // place waits for as long as nobody leaves one.
+  const nanoseconds backstop = is_guided ? nanoseconds::max() : 2 * p.settings.deadlines.form;
+  static_cast<void>(shared->board->wait(settled, backstop));
   const world_event now = shared->board->latest();
   end_with_process(parts_); // the driver's contexts and the backend's library have come since
-  if (now.phase == world_phase::ready) return world{std::move(shared)};
-  error why =
-      now.reason ? now.reason : error{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
+  if (now.phase == world_phase::ready) {
+    if (is_guided) shared->local_ranks = now.origins; // what the controller calls it
+    return world{std::move(shared)};
+  }
+  error why{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
+  if (now.reason)
+    why = now.reason;
+  else if (is_guided)
+    why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
+  if (is_guided) p.member.reset();
   throw exception{std::move(why)};
 }
 

@@ -138,10 +138,25 @@ struct cta_policy {
   }
 };
 
+/// As it is; empty for none.
+struct file_path {
+  static constexpr std::string_view form = "PATH";
+  static std::filesystem::path parse(std::string_view text) { return text; }
+  static std::string print(const std::filesystem::path& value) { return value.string(); }
+};
+
 struct plain_text {
   static constexpr std::string_view form = "TEXT";
   static std::string parse(std::string_view text) { return std::string{text}; }
   static std::string print(const std::string& value) { return value; }
+};
+
+struct gloo_interface : plain_text {
+  static std::string parse(std::string_view text) {
+    const gloo_options one{.interface_address = std::string{text}};
+    check(one);
+    return one.interface_address;
+  }
 };
 
 /// As NCCL's manual has it; empty where it is left as it is.
@@ -192,6 +207,24 @@ struct feature_list {
   static std::string print(const std::vector<feature>& all) {
     std::string text;
     for (const feature one : all) text += (text.empty() ? "" : ",") + std::string{to_string(one)};
+    return text;
+  }
+};
+
+struct count_list {
+  static constexpr std::string_view form = "COUNT,COUNT...";
+  static std::vector<std::size_t> parse(std::string_view text) {
+    std::vector<std::size_t> all;
+    while (!text.empty()) {
+      const std::string_view one = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), one.size() + 1));
+      all.push_back(number<std::size_t, 1>::parse(one));
+    }
+    return all;
+  }
+  static std::string print(const std::vector<std::size_t>& all) {
+    std::string text;
+    for (const std::size_t one : all) text += (text.empty() ? "" : ",") + std::to_string(one);
     return text;
   }
 };

@@ -78,9 +78,12 @@ std::vector<setting> make_table() {
   using f = fusion_limits;
   using p = pending_limits;
   using r = recovery_terms;
-  constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits", recovery = "Recovery";
+  using k = control_settings;
+  using t = hierarchy_terms;
+  constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits", recovery = "Recovery",
+                             processes = "Worlds over processes";
   return {
-      at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock or nccl"),
+      at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock, nccl or gloo"),
       at<number<int, 0>, &c::ranks>(usual, "ranks", "of a world in this process alone; 0 is one for each device"),
       at<named<parse_latency_profile>, &c::profile>(
           usual, "profile", "how long threads spin before parking: latency, balanced or frugal"),
@@ -107,6 +110,15 @@ std::vector<setting> make_table() {
           usual, "host_staging.chunk_bytes", "of host memory in one launch; the same in all processes of a world"),
       at<number<std::size_t, 1>, &c::host_staging, &h::slots>(
           usual, "host_staging.slots", "chunks of host memory on a device at once, of inputs and of results"),
+      at<named<parse_hierarchy_mode>, &c::hierarchy, &t::mode>(
+          usual, "hierarchy.mode",
+          "of worlds over several nodes, whether to compose operations: auto, always or never"),
+      at<byte_size<0>, &c::hierarchy, &t::min_bytes>(usual, "hierarchy.min_bytes",
+                                                     "of an operation's longest buffer, to compose it under auto"),
+      at<byte_size<1>, &c::hierarchy, &t::scratch_bytes>(
+          usual, "hierarchy.scratch_bytes",
+          "of each device, for what one step leaves to the next; the same in all "
+          "processes of a world"),
       called("TROUPE_LOG", "--log",
              at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
       field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8"),
@@ -143,12 +155,17 @@ std::vector<setting> make_table() {
       variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "to this file, %h its host and %p its process"),
       at<nccl_other_variables, &c::nccl_environment, &e::others>("NCCL environment", "nccl.environment",
                                                                  "other variables that NCCL reads"),
+      at<gloo_interface, &c::gloo, &gloo_options::interface_address>(
+          "Gloo", "gloo.interface_address",
+          "where other ranks reach this process, in numbers; beyond loopback unprotected"),
       at<number<int, 1>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
       at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
       at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
       at<feature_list, &c::mock_without>(mock, "mock.without", "features that it pretends to lack, as fp8_reductions"),
       at<named<parse_mock_results>, &c::mock_results>(
           mock, "mock.results", "of its collectives: computed, or none to measure what is around them"),
+      at<count_list, &c::hierarchy_nodes>(usual, "hierarchy.nodes",
+                                          "ranks on each node, in their order, as 2,3; empty: all are on one"),
       at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
       at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),
@@ -168,6 +185,18 @@ std::vector<setting> make_table() {
       at<named<parse_first_rung>, &c::recovery, &r::first_rung>(
           recovery, "recovery.first_rung",
           "of a recovery: form_beside (what failed is aborted afterwards), abort_first, shrink or revoke"),
+      called("TROUPE_CONTROL", "--control",
+             at<plain_text, &c::control, &k::address>(
+                 processes, "control.address",
+                 "HOST:PORT of the controller of a world over processes; empty: there is none")),
+      at<named<parse_orphan_policy>, &c::control, &k::orphaned>(
+          processes, "control.orphaned", "without a controller: leave (the world ends) or rejoin"),
+      at<file_path, &c::control, &k::ca>(processes, "control.ca",
+                                         "the CA's certificate, for mutual TLS with the controller"),
+      at<file_path, &c::control, &k::certificate>(processes, "control.certificate", "this process's own certificate"),
+      at<file_path, &c::control, &k::key>(processes, "control.key", "its private key"),
+      at<duration, &c::control, &k::patience>(processes, "control.patience",
+                                              "until a process without a controller gives up"),
       at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
       at<number<std::size_t, 0>, &c::pending, &p::operations>(

@@ -194,6 +194,7 @@ private:
     auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
+    if (life_ == life::ended) all->abort(self()); // just now, and it has not seen this one
     return all;
   }
 

@@ -137,15 +137,6 @@ private:
   std::size_t count_;
 };
 
-/// Calls \p work with an alternative of troupe::operation by its index.
-template <std::size_t Index = 0, class Work>
-void visit_kind(std::size_t kind, const Work& work) {
-  if constexpr (Index < std::variant_size_v<operation>) {
-    if (kind == Index) return work(std::variant_alternative_t<Index, operation>{});
-    visit_kind<Index + 1>(kind, work);
-  }
-}
-
 } // namespace
 
 std::vector<mock_call> calls_of(const operation& what, rank self, int world_size) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -30,5 +31,14 @@ struct mock_call {
 void perform(std::span<const mock_call* const> ranks);
 /// Moves what one send gives to the recv that meets it.
 void perform_transfer(const mock_call& from, const mock_call& to);
+
+/// Calls \p work with an empty alternative of troupe::operation by its index: one of its overloads.
+template <std::size_t Index = 0, class Work>
+void visit_kind(std::size_t kind, const Work& work) {
+  if constexpr (Index < std::variant_size_v<operation>) {
+    if (kind == Index) return work(std::variant_alternative_t<Index, operation>{});
+    visit_kind<Index + 1>(kind, work);
+  }
+}
 
 } // namespace troupe

@@ -157,24 +157,112 @@ void reduce_by(std::span<const reduce_part> parts, std::size_t count, reduction 
   }
 }
 
+/// Calls \p visit with the plain_element or narrow_element of \p type.
+template <class Visit>
+void with_element(dtype type, const Visit& visit) {
+  switch (type) {
+    case dtype::u8: return visit(plain_element<std::uint8_t>{});
+    case dtype::i8: return visit(plain_element<std::int8_t>{});
+    case dtype::i32: return visit(plain_element<std::int32_t>{});
+    case dtype::u32: return visit(plain_element<std::uint32_t>{});
+    case dtype::i64: return visit(plain_element<std::int64_t>{});
+    case dtype::u64: return visit(plain_element<std::uint64_t>{});
+    case dtype::f16: return visit(narrow_element<float16>{});
+    case dtype::f32: return visit(plain_element<float>{});
+    case dtype::f64: return visit(plain_element<double>{});
+    case dtype::bf16: return visit(narrow_element<bfloat16>{});
+    case dtype::f8e4m3: return visit(narrow_element<float8_e4m3>{});
+    case dtype::f8e5m2: return visit(narrow_element<float8_e5m2>{});
+  }
+}
+
+template <class T>
+T load_at(const std::byte* from, std::size_t index) noexcept {
+  T value;
+  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(std::byte* to, std::size_t index, T value) noexcept {
+  std::memcpy(to + index * sizeof(T), &value, sizeof(T));
+}
+
+template <class Element, class Combine>
+void combine_by(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, Combine combine) {
+  using stored = typename Element::stored;
+  for (std::size_t i = 0; i < count; ++i)
+    store_at(
+        to, i,
+        Element::store(combine(Element::load(load_at<stored>(left, i)), Element::load(load_at<stored>(right, i)))));
+}
+
 } // namespace
 
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op) {
   if (count == 0 || parts.empty()) return;
-  switch (type) {
-    case dtype::u8: return reduce_by<plain_element<std::uint8_t>>(parts, count, op);
-    case dtype::i8: return reduce_by<plain_element<std::int8_t>>(parts, count, op);
-    case dtype::i32: return reduce_by<plain_element<std::int32_t>>(parts, count, op);
-    case dtype::u32: return reduce_by<plain_element<std::uint32_t>>(parts, count, op);
-    case dtype::i64: return reduce_by<plain_element<std::int64_t>>(parts, count, op);
-    case dtype::u64: return reduce_by<plain_element<std::uint64_t>>(parts, count, op);
-    case dtype::f16: return reduce_by<narrow_element<float16>>(parts, count, op);
-    case dtype::f32: return reduce_by<plain_element<float>>(parts, count, op);
-    case dtype::f64: return reduce_by<plain_element<double>>(parts, count, op);
-    case dtype::bf16: return reduce_by<narrow_element<bfloat16>>(parts, count, op);
-    case dtype::f8e4m3: return reduce_by<narrow_element<float8_e4m3>>(parts, count, op);
-    case dtype::f8e5m2: return reduce_by<narrow_element<float8_e5m2>>(parts, count, op);
-  }
+  with_element(type, [&]<class Element>(Element) { reduce_by<Element>(parts, count, op); });
+}
+
+bool changes_elements(dtype type, reduction op) noexcept {
+  return op == reduction::pre_mul_sum || (op == reduction::avg && !is_integer(type));
+}
+
+void change_elements(std::byte* to, const reduce_part& from, std::size_t count, dtype type, reduction op,
+                     std::size_t ranks) {
+  with_element(type, [&]<class Element>(Element) {
+    const auto change = [&](auto changing) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto value = Element::load(load_at<typename Element::stored>(from.send, i));
+        store_at(to, i, Element::store(changing.template before<Element>(value, from)));
+      }
+    };
+    if (op == reduction::pre_mul_sum) return change(scaled_by_factor{});
+    if (op == reduction::avg) return change(averaged{ranks});
+    change(unchanged{});
+  });
+}
+
+void combine_elements(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, dtype type,
+                      reduction op) {
+  with_element(type, [&]<class Element>(Element) {
+    switch (op) {
+      case reduction::prod: return combine_by<Element>(to, left, right, count, multiply{});
+      case reduction::min: return combine_by<Element>(to, left, right, count, lesser{});
+      case reduction::max: return combine_by<Element>(to, left, right, count, greater{});
+      case reduction::sum:
+      case reduction::avg:
+      case reduction::pre_mul_sum: return combine_by<Element>(to, left, right, count, add{});
+    }
+  });
+}
+
+void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks) {
+  if (op != reduction::avg) return;
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto sum = Element::load(load_at<typename Element::stored>(data, i));
+      store_at(data, i, Element::store(averaged{ranks}.template after<Element>(sum)));
+    }
+  });
+}
+
+dtype combining_dtype(dtype type) noexcept {
+  return is_integer(type) || type == dtype::f64 ? type : dtype::f32;
+}
+
+void widen_elements(float* to, const std::byte* from, std::size_t count, dtype type) {
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = static_cast<float>(Element::load(load_at<typename Element::stored>(from, i)));
+  });
+}
+
+void narrow_elements(std::byte* to, const float* from, std::size_t count, dtype type) {
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i)
+      store_at(to, i, Element::store(static_cast<typename Element::combined>(from[i])));
+  });
 }
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// The arithmetic of the mock's reductions: results that a test can predict to the last bit.
+/// The arithmetic of reductions on the host: results that a test can predict to the last bit.
 #pragma once
 
 #include <troupe/collectives/dtype.hpp>
@@ -26,5 +26,27 @@ struct reduce_part {
 /// NCCL does; so is avg's 1/n. Minimum and maximum give NaN if any rank has one (CUDA's fmin would lose it: a mock
 /// should show a NaN, not hide it), and the earliest rank's zero where +0 meets −0.
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op);
+
+// The same arithmetic in steps, for ranks that do not share a memory. A reduction is: each rank changes its elements;
+// then they are combined, two ranks' at a time, as elements of combining_dtype(); then the result is finished.
+// Ranges are the same or apart, and may begin at any byte.
+
+/// Whether change_elements() does anything.
+[[nodiscard]] bool changes_elements(dtype type, reduction op) noexcept;
+/// Writes one rank's elements multiplied by its factor (pre_mul_sum), or by 1 / \p ranks (avg of floats).
+void change_elements(std::byte* to, const reduce_part& from, std::size_t count, dtype type, reduction op,
+                     std::size_t ranks);
+/// to[i] = left[i] and right[i] combined, rounded to \p type.
+void combine_elements(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, dtype type,
+                      reduction op);
+/// Divides sums of integers by \p ranks (avg).
+void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks);
+
+/// f32 for narrower floats, so that they are rounded once, at the end; else \p type itself.
+[[nodiscard]] dtype combining_dtype(dtype type) noexcept;
+/// Exact, of a float that is narrower than f32.
+void widen_elements(float* to, const std::byte* from, std::size_t count, dtype type);
+/// To the nearest, the even one of two.
+void narrow_elements(std::byte* to, const float* from, std::size_t count, dtype type);
 
 } // namespace troupe

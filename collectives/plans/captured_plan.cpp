@@ -24,6 +24,8 @@ std::uint64_t number_of(const replay& what) noexcept {
 captured_plan::captured_plan(capture_function what, plan_options options)
   : number_{next_number()}, function_{std::move(what)}, options_{std::move(options)} {}
 
+captured_plan::captured_plan(std::uint64_t number) : number_{number} {}
+
 captured_plan::~captured_plan() {
   for (const auto& weak : ranks_)
     if (const auto alive = weak.lock()) alive->drop_graph(number_);

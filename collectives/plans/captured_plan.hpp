@@ -47,6 +47,8 @@ public:
   };
 
   captured_plan(capture_function what, plan_options options);
+  /// Stands for another process's plan where ranks are compared; it cannot be replayed.
+  explicit captured_plan(std::uint64_t number);
   captured_plan(const captured_plan&) = delete;
   captured_plan& operator=(const captured_plan&) = delete;
   ~captured_plan();

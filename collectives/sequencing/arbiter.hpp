@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/registered_pool.hpp>
+#include <troupe/collectives/sequencing/rank_order.hpp>
 #include <troupe/collectives/sequencing/release_queue.hpp>
 #include <troupe/collectives/sequencing/retry_shelf.hpp>
 #include <troupe/collectives/sequencing/sequencer.hpp>
@@ -16,24 +17,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace troupe {
 
 class ordered_world;
-
-/// A validated request of one rank, to be matched with those of its peers.
-struct lane_request {
-  operation what;
-  ticket name;
-  nanoseconds deadline{0}; ///< From now to the reply.
-  answer reply;
-  lane where{};
-  std::uint64_t client = 0;
-  std::optional<std::uint64_t> position{};
-  bool retry_safe = false; ///< See rank_request.
-};
 
 /// Two worlds on the same GPUs must reach every one of them in the same order: if one GPU is given A before B and the
 /// other B before A, each waits for what the other has not begun. So one arbiter stands above all worlds that share
@@ -98,24 +86,22 @@ private:
 };
 
 /// One world's way into the order. Threads: safe from any; requests of one thread keep their order.
-class ordered_world : public std::enable_shared_from_this<ordered_world> {
+class ordered_world final : public rank_order, public std::enable_shared_from_this<ordered_world> {
 public:
   /// Made by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
                 std::shared_ptr<retry_shelf> retries);
 
-  /// One rank's part of an operation: released when its peers have asked for theirs.
-  void ask(rank self, lane_request asked);
+  void ask(rank self, lane_request asked) override;
   /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
   /// \p client asks, for whom it may concern; 0: nobody in particular.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
                bool is_retry_safe = false, std::uint64_t client = 0);
 
-  /// Takes back what has not been released; nothing else happens where there is no such request.
-  void cancel(rank self, lane where, std::uint64_t position);
-  /// A client of \p self has ended: what it waits for is withdrawn, its peers are told, its lanes are free.
-  void withdraw(rank self, std::uint64_t client, error why);
+  void cancel(rank self, lane where, std::uint64_t position) override;
+  void withdraw(rank self, std::uint64_t client, error why) override;
+  [[nodiscard]] bool can_retry() const noexcept override { return true; }
 
   /// Requests on memory of \p pool must name the same place on every rank.
   void add_registered(std::shared_ptr<registered_pool> pool);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/sequencing/compact_signature.hpp>
 #include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/completion/clock.hpp>
 #include <troupe/device/identity.hpp>
@@ -9,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <variant>
 
 namespace troupe {
 
@@ -35,7 +38,10 @@ public:
   virtual ~sequenced() = default;
 
   [[nodiscard]] const sequencing_terms& terms() const noexcept { return terms_; }
+  /// Read without its memory, which may be another process's.
   [[nodiscard]] virtual const operation& what() const noexcept = 0;
+  /// Of what(), where nobody knows better: an operation without memory does not tell the size of a copy.
+  [[nodiscard]] virtual compact_signature sketch() const noexcept { return compact(what()); }
 
 protected:
   /// Before it is asked, where the world's number was not known at first.
@@ -45,5 +51,10 @@ private:
   friend class sequencer;
   sequencing_terms terms_;
 };
+
+/// One line for people: "all_reduce of 1024 f32, sum".
+[[nodiscard]] inline std::string describe(const sequenced& one) {
+  return std::holds_alternative<copy>(one.what()) ? describe(one.sketch()) : describe(one.what());
+}
 
 } // namespace troupe

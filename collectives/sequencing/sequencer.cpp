@@ -174,7 +174,7 @@ void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& e
   const auto index = static_cast<std::size_t>(self);
   lane_queue& queue = at.queues[index];
   if (asked.client != 0) queue.owner = asked.client;
-  const compact_signature signed_as = compact(what);
+  const compact_signature signed_as = one->sketch();
   there.last[index] = {signed_as, asked.lane, true, queue.next()};
   note_due(at, asked);
   switch (by) {

@@ -83,7 +83,7 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
   const world_table& there = *worlds_[at.world];
   auto made = std::make_shared<absence_report>();
   made->world = there.number;
-  made->what = describe(slot.one->what());
+  made->what = describe(*slot.one);
   made->lane = at.name;
   made->waited = now - slot.one->terms().asked;
   made->held = at.held;

@@ -5,7 +5,7 @@ namespace troupe {
 namespace {
 
 std::string name_request(const sequenced& one) {
-  return describe(one.what()) + " in lane " + one.terms().lane.name();
+  return describe(one) + " in lane " + one.terms().lane.name();
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 /// `troupe bench`.
 
 #include "bench_commands.hpp"
+#include "process_traffic.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -20,6 +21,9 @@ void add_bench(CLI::App& program, action& chosen) {
   add_corun_bench(*bench, chosen);
   add_plan_bench(*bench, chosen);
   add_recovery_bench(*bench, chosen);
+  add_processes_bench(*bench, chosen);
+  add_process_member(*bench, chosen);
+  add_process_rates_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

@@ -18,5 +18,7 @@ void add_idle_bench(CLI::App& bench, action& chosen);
 void add_corun_bench(CLI::App& bench, action& chosen);
 void add_plan_bench(CLI::App& bench, action& chosen);
 void add_recovery_bench(CLI::App& bench, action& chosen);
+void add_processes_bench(CLI::App& bench, action& chosen);
+void add_process_rates_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

@@ -88,11 +88,32 @@ private:
   std::thread thread_;
 };
 
+namespace {
+
+/// One name for communicators of all processes of \p where: rank 0's.
+unique_id shared_id(runtime& rt, world where) {
+  const rank self = where.local_ranks().front();
+  unique_id id;
+  if (self == rank{0}) id = rt.make_unique_id();
+  const std::size_t size = id.bytes.size();
+  const buffer host = where.allocate_pinned(size);
+  const buffer memory = where.allocate(self, size);
+  std::ranges::copy(id.bytes, host.data());
+  where.copy(self, host, memory).get();
+  where.ask(self, broadcast{.send = memory, .recv = memory, .count = size, .type = dtype::u8}).get();
+  where.copy(self, memory, host).get();
+  std::copy_n(host.data(), size, id.bytes.begin());
+  return id;
+}
+
+} // namespace
+
 raw_ranks::raw_ranks(runtime& rt, const world& where)
   : slots_{std::make_shared<slot_table>(where.device_of(where.local_ranks().front()), where.local_ranks().size())},
     pacing_{std::make_unique<pacing>()} {
   const int size = where.size();
-  const unique_id id = size > 1 ? rt.make_unique_id() : unique_id{};
+  const bool is_whole = where.local_ranks().size() == static_cast<std::size_t>(size);
+  const unique_id id = size == 1 ? unique_id{} : is_whole ? rt.make_unique_id() : shared_id(rt, where);
   for (const rank self : where.local_ranks()) {
     const auto& on = where.device_of(self);
     std::shared_ptr<communicator> peers =

@@ -7,9 +7,13 @@
 
 #include <troupe/runtime/runtime.hpp>
 
+#include <troupe/runtime/launch/controlled_job.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -26,6 +30,7 @@ struct conform_options {
   runtime_options runtime;
   std::optional<std::uint64_t> seed;
   std::string only;
+  bool processes = false;
 };
 
 std::uint64_t random_seed() {
@@ -77,6 +82,28 @@ int run(const conform_options& options) {
   return sums.failed == 0 ? 0 : 1;
 }
 
+/// A process for each rank, each of which runs the same cases for its own.
+int run_processes(const conform_options& options) {
+  const configuration settings = options.runtime.settings();
+  const std::uint64_t seed = options.seed ? *options.seed : random_seed();
+  const auto count = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  launch::launch_request request{.processes = count, .program = launch::own_program(), .arguments = {"conform"}};
+  const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
+  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
+  request.arguments.push_back("--seed=" + std::to_string(seed));
+  if (!options.only.empty()) request.arguments.push_back("--only=" + options.only);
+  request.arguments.push_back("--mock-devices=" + std::to_string(count));
+  launch::controlled_terms terms;
+  terms.control.terms.policy = loss_policy::fail;
+  terms.respawns.count = 0;
+  terms.job.keeper.signals = {SIGINT, SIGTERM};
+  std::signal(SIGCHLD, SIG_DFL);
+  launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
+  const int status = job.run();
+  std::printf(status == 0 ? "%zu processes: 0 failed in each\n" : "%zu processes: some failed\n", count);
+  return status;
+}
+
 } // namespace
 
 void add_conform(CLI::App& program, action& chosen) {
@@ -86,10 +113,11 @@ void add_conform(CLI::App& program, action& chosen) {
   options->runtime.add_to(*command);
   command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)");
   command->add_option("--only", options->only, "run the cases whose names contain this, e.g. all_reduce/f32");
+  command->add_flag("--processes", options->processes, "each rank in a process of its own (default 4 ranks)");
   command->callback([options, &chosen] {
     chosen = [options] {
       try {
-        return run(*options);
+        return options->processes ? run_processes(*options) : run(*options);
       } catch (const exception& failure) {
         std::fprintf(stderr, "troupe: %s\n", failure.what());
         return could_not_run;

@@ -43,26 +43,34 @@ conform_tally& conform_tally::operator+=(const conform_tally& other) {
 }
 
 conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
-  : world_{std::move(where)}, seed_{seed}, reports_{std::move(reports)} {
-  if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size()))
-    throw exception{errc::unsupported, "conformance is tested in a world whose ranks all live in this process: " +
-                                           std::to_string(world_.local_ranks().size()) + " of " +
-                                           std::to_string(world_.size()) + " do"};
+  : world_{std::move(where)},
+    seed_{seed},
+    reports_{std::move(reports)},
+    locals_{world_.local_ranks()},
+    is_whole_{locals_.size() == static_cast<std::size_t>(world_.size())} {
   constexpr std::size_t host_share = 4; // only copies use host memory
-  for (const rank self : world_.local_ranks()) {
+  for (const rank self : locals_) {
     on_device_.emplace_back(world_, self, memory_kind::device, image_bytes);
     on_host_.emplace_back(world_, self, memory_kind::pinned, image_bytes / host_share);
   }
 }
 
-conform_image& conform_runner::image_of(const conform_range& range) {
-  return (range.on_host ? on_host_ : on_device_)[static_cast<std::size_t>(range.owner)];
+std::optional<std::size_t> conform_runner::place_of(int one) const {
+  const auto found = std::ranges::find(locals_, rank{one});
+  if (found == locals_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - locals_.begin());
+}
+
+conform_image* conform_runner::image_of(const conform_range& range) {
+  const auto place = place_of(range.owner);
+  return place ? &(range.on_host ? on_host_ : on_device_)[*place] : nullptr;
 }
 
 bool conform_runner::fits(const conform_case& what) {
   std::map<conform_image*, std::size_t> needed;
   for (const conform_piece& piece : what.pieces)
-    for (const conform_range& range : piece.ranges) needed[&image_of(range)] += conform_image::room_for(range);
+    for (const conform_range& range : piece.ranges)
+      if (conform_image* const image = image_of(range)) needed[image] += conform_image::room_for(range);
   return std::ranges::all_of(needed, [](const auto& one) { return one.first->has_room_for(one.second); });
 }
 
@@ -85,17 +93,18 @@ void conform_runner::finish() {
 }
 
 conform_runner::entry conform_runner::place(conform_case what) {
-  entry made{.name = what.name, .by_rank = what.by_rank};
+  entry made{.name = what.name, .by_rank = what.by_rank || !is_whole_};
   for (conform_piece& piece : what.pieces)
     for (conform_range& range : piece.ranges) {
-      conform_image& image = image_of(range);
-      const auto values = values_of(range.values);
-      made.memory.push_back({&image, image.place(std::move(range), values)});
+      conform_image* const image = image_of(range);
+      const auto values = image != nullptr ? values_of(range.values) : nullptr;
+      made.memory.push_back({image, image != nullptr ? image->place(std::move(range), values) : 0});
     }
   auto operations = operations_of(what, made.memory);
   for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (!is_local(static_cast<int>(i))) continue;
     if (operations[i].empty() && !what.grouped && what.by_rank) continue; // nothing to ask this rank
-    made.ranks.push_back(world_.local_ranks()[i]);
+    made.ranks.emplace_back(static_cast<int>(i));
     const bool alone = !what.grouped && operations[i].size() == 1;
     made.parts.push_back(alone ? std::move(operations[i].front()) : operation{group{std::move(operations[i])}});
   }
@@ -111,8 +120,9 @@ std::vector<std::vector<operation>> conform_runner::operations_of(const conform_
   for (const conform_piece& piece : what.pieces) {
     std::vector<buffer> buffers;
     for (std::size_t i = 0; i < piece.ranges.size(); ++i, ++next)
-      buffers.push_back(memory[next].image->memory_of(memory[next].number));
+      buffers.push_back(memory[next].image != nullptr ? memory[next].image->memory_of(memory[next].number) : buffer{});
     for (const conform_step& step : piece.steps) {
+      if (!is_local(step.rank)) continue;
       const auto self = static_cast<std::size_t>(step.rank);
       if (step.meets_peer) transfers[self].push_back(all[self].size());
       all[self].push_back(step.make(buffers));
@@ -144,7 +154,7 @@ error conform_runner::copy_all(copy (conform_image::*direction)() const) {
   std::vector<std::future<completion>> copies;
   for (auto* const images : {&on_device_, &on_host_})
     for (std::size_t i = 0; i < images->size(); ++i)
-      copies.push_back(world_.ask(world_.local_ranks()[i], ((*images)[i].*direction)()));
+      copies.push_back(world_.ask(locals_[i], ((*images)[i].*direction)()));
   error first;
   for (auto& one : copies)
     if (error failure = outcome_of(std::move(one)); failure && !first) first = std::move(failure);
@@ -189,13 +199,15 @@ void conform_runner::judge(entry& one) {
   if (one.failure) return fail(one.name, to_string(one.failure));
   std::string first;
   std::size_t more = 0;
-  for (const placed& range : one.memory)
+  for (const placed& range : one.memory) {
+    if (range.image == nullptr) continue;
     if (std::string fault = range.image->find_fault(range.number); !fault.empty()) {
       if (first.empty())
         first = std::move(fault);
       else
         ++more;
     }
+  }
   if (first.empty()) {
     ++tally_.passed;
     return;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,8 +37,8 @@ public:
     std::function<void(std::vector<operation>& parts)> meddle{};
   };
 
-  /// \p where has all its ranks in this process. \p seed makes inputs. \p image_bytes is for each rank, on its device,
-  /// and thrice in host memory. Errors: unsupported, out_of_memory.
+  /// \p seed makes inputs. \p image_bytes is for each local rank, on its device, and thrice in host memory. Where not
+  /// all ranks live in this process, every process runs the same cases, each for its own ranks. Errors: out_of_memory.
   conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports);
 
   /// Takes a case. It is run with others, now or later, at the latest by finish().
@@ -47,7 +48,7 @@ public:
 
 private:
   struct placed {
-    conform_image* image = nullptr;
+    conform_image* image = nullptr; ///< None: another process's.
     std::size_t number = 0;
   };
   /// One case with its memory.
@@ -60,7 +61,10 @@ private:
     error failure{};
   };
 
-  [[nodiscard]] conform_image& image_of(const conform_range& range);
+  /// Null for one of another process's ranks.
+  [[nodiscard]] conform_image* image_of(const conform_range& range);
+  [[nodiscard]] bool is_local(int one) const { return place_of(one).has_value(); }
+  [[nodiscard]] std::optional<std::size_t> place_of(int one) const;
   [[nodiscard]] bool fits(const conform_case& what);
   [[nodiscard]] std::shared_ptr<const reference_values> values_of(const value_source& source);
   [[nodiscard]] entry place(conform_case what);
@@ -77,7 +81,9 @@ private:
   world world_;
   std::uint64_t seed_;
   hooks reports_;
-  std::vector<conform_image> on_device_, on_host_; ///< By rank.
+  std::vector<rank> locals_;
+  bool is_whole_;                                  ///< All ranks are local.
+  std::vector<conform_image> on_device_, on_host_; ///< By local rank.
   std::map<value_source, std::shared_ptr<const reference_values>> values_;
   std::vector<entry> batch_;
   conform_tally tally_;

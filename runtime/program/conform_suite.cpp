@@ -112,6 +112,15 @@ conform_tally conform_suite::run_sub_worlds() {
     }
   if (groups.empty()) return sums;
   auto made = world_.split(std::move(groups));
+  if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size())) {
+    // Worlds on one GPU must be asked in one order by all processes: one after the other.
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (!made[i].handle) continue;
+      sums += run(*scopes[i], *made[i].handle, chosen_);
+      made[i].handle->stop();
+    }
+    return sums;
+  }
   {
     std::vector<std::future<conform_tally>> running;
     for (std::size_t i = 0; i < made.size(); ++i)

@@ -1,6 +1,7 @@
 #include "doctor_findings.hpp"
 
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/collectives/gloo/gloo_backend.hpp>
 #include <troupe/collectives/mock/mock_backend.hpp>
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/collectives/nccl/nccl_environment.hpp>
@@ -57,6 +58,10 @@ namespace {
 void examine_capabilities(const configuration& settings, const std::shared_ptr<driver>& api,
                           doctor_findings& findings) {
   look_at("capabilities", findings, [&] {
+    if (settings.backend == backend_choice::gloo) {
+      findings.able = make_gloo_backend(settings.gloo)->examine({});
+      return;
+    }
     if (settings.backend == backend_choice::mock || api == nullptr || !findings.nccl || findings.devices.empty()) {
       findings.able = make_mock_backend(settings.mock_without)->examine({});
       return;

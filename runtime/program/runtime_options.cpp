@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <optional>
 
 namespace troupe::program {
@@ -28,10 +29,18 @@ gathered_settings runtime_options::gathered(const variable_lookup& variables) co
 
   const setting& devices = find_setting("mock.devices");
   const configuration& chosen = all.settings();
-  if (chosen.backend == backend_choice::mock && chosen.ranks > chosen.mock_devices &&
-      all.origin(devices).source == setting_source::standard)
+  const bool pretends = chosen.backend == backend_choice::mock || chosen.backend == backend_choice::gloo;
+  if (pretends && chosen.ranks > chosen.mock_devices && all.origin(devices).source == setting_source::standard)
     all.take(devices, std::to_string(chosen.ranks), all.origin(find_setting("ranks")));
   check(all.settings());
+  return all;
+}
+
+std::vector<std::string> runtime_options::arguments(const std::vector<std::string_view>& without) const {
+  std::vector<std::string> all;
+  if (!file_.empty()) all.push_back("--config=" + file_);
+  for (const auto& [which, text] : given_)
+    if (std::ranges::find(without, which->name) == without.end()) all.push_back(which->option + "=" + text);
   return all;
 }
 

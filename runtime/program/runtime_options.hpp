@@ -5,6 +5,7 @@
 #include <troupe/runtime/gathered_settings.hpp>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ public:
   /// no word on its devices, as many of these as there are ranks. Checked. Errors: invalid_argument.
   [[nodiscard]] gathered_settings gathered(const variable_lookup& variables = process_variables()) const;
   [[nodiscard]] configuration settings() const { return gathered().settings(); }
+  /// The options given, for another process that is to be told the same, but for those of the settings \p without.
+  [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string_view>& without) const;
 
 private:
   std::string file_;

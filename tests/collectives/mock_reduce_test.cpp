@@ -85,3 +85,65 @@ TEST_CASE("elements may begin at any byte", "[collectives][mock]") {
     CHECK(result == 3.75);
   }
 }
+
+TEST_CASE("a reduction in steps gives what one at once gives, for every dtype and reduction", "[collectives]") {
+  constexpr std::size_t ranks = 3, count = 7;
+  for (const dtype type : all_dtypes)
+    for (const reduction op : all_reductions) {
+      CAPTURE(to_string(type), to_string(op));
+      const std::size_t width = size_bytes(type);
+      // Small whole numbers, as the dtype has them.
+      std::vector<std::vector<std::byte>> elements(ranks, std::vector<std::byte>(count * width));
+      for (std::size_t r = 0; r < ranks; ++r)
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto value = static_cast<float>((r * 5 + i) % 4);
+          std::byte* const at = elements[r].data() + i * width;
+          if (type == dtype::f64) {
+            const double wide = value;
+            std::memcpy(at, &wide, width);
+          } else if (is_integer(type)) {
+            const auto whole = static_cast<std::uint64_t>(value);
+            std::memcpy(at, &whole, width);
+          } else {
+            narrow_elements(at, &value, 1, type);
+          }
+        }
+      std::vector<std::byte> at_once(count * width), in_steps(count * width);
+      std::vector<reduce_part> parts;
+      for (const auto& one : elements) {
+        reduce_part part{.send = one.data()};
+        std::memcpy(part.factor.data(), elements[0].data() + 2 * width, width); // 2
+        parts.push_back(part);
+      }
+      parts.front().recv = at_once.data();
+      reduce_parts(parts, count, type, op);
+
+      for (std::size_t r = 0; r < ranks; ++r) {
+        auto mine = elements[r];
+        if (changes_elements(type, op)) change_elements(mine.data(), parts[r], count, type, op, ranks);
+        if (r == 0)
+          in_steps = mine;
+        else
+          combine_elements(in_steps.data(), in_steps.data(), mine.data(), count, type, op);
+      }
+      finish_elements(in_steps.data(), count, type, op, ranks);
+      if (op == reduction::avg && combining_dtype(type) != type) continue; // a third is rounded at each step
+      CHECK(in_steps == at_once);
+    }
+}
+
+TEST_CASE("narrow floats are combined as f32 and rounded once", "[collectives]") {
+  // 256 + 1 + 1 is 258; rounded after each step it would be 256 in bf16.
+  const std::uint16_t of_ranks[] = {bfloat16::encode(256), bfloat16::encode(1), bfloat16::encode(1)};
+  CHECK(combining_dtype(dtype::bf16) == dtype::f32);
+  CHECK(combining_dtype(dtype::f8e4m3) == dtype::f32);
+  CHECK(combining_dtype(dtype::f64) == dtype::f64);
+  CHECK(combining_dtype(dtype::i8) == dtype::i8);
+  float wide[3];
+  widen_elements(wide, reinterpret_cast<const std::byte*>(of_ranks), 3, dtype::bf16);
+  auto* const bytes = reinterpret_cast<std::byte*>(wide);
+  for (std::size_t i = 1; i < 3; ++i) combine_elements(bytes, bytes, bytes + 4 * i, 1, dtype::f32, reduction::sum);
+  std::uint16_t result = 0;
+  narrow_elements(reinterpret_cast<std::byte*>(&result), wide, 1, dtype::bf16);
+  CHECK(result == bfloat16::encode(258));
+}

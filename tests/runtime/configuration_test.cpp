@@ -91,7 +91,9 @@ TEST_CASE("a settings file that is named is loaded in place of the environment's
 
 TEST_CASE("a bad setting is refused with its name, its value and what it may be", "[runtime]") {
   CHECK(complaint({{"TROUPE_BACKEND", "cuda"}}) ==
-        "TROUPE_BACKEND: 'cuda' is no backend: choose one of auto, mock, nccl");
+        "TROUPE_BACKEND: 'cuda' is no backend: choose one of auto, mock, nccl, gloo");
+  CHECK(says(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "localhost"}}), "no IPv4 or IPv6 address"));
+  CHECK(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "::1"}, {"TROUPE_BACKEND", "gloo"}}).empty());
   CHECK(says(complaint({{"TROUPE_PROFILE", "fast"}}), "latency, balanced, frugal"));
   CHECK(says(complaint({{"TROUPE_STRATEGY", "poll"}}), "flag, event"));
   CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS: '-1' must be a whole number from 0");
@@ -99,6 +101,17 @@ TEST_CASE("a bad setting is refused with its name, its value and what it may be"
   CHECK(says(complaint({{"TROUPE_LOG", "loud"}}), "TROUPE_LOG: 'loud' is no log level"));
   CHECK(complaint({{"TROUPE_LIMITS_HANG", "30"}}) ==
         "TROUPE_LIMITS_HANG: '30' has no unit: write 30s, 30ms, 30us or 30ns");
+}
+
+TEST_CASE("nodes share out the ranks of a world", "[runtime]") {
+  CHECK(complaint({{"TROUPE_HIERARCHY_NODES", "2,3"}, {"TROUPE_RANKS", "5"}}).empty());
+  CHECK(complaint({{"TROUPE_HIERARCHY_NODES", "1,3"}}).empty()); // a rank for each of four devices
+  CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "2,3"}}), ContainsSubstring("the world's 4 ranks"));
+  CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "2,2"}, {"TROUPE_RANKS", "5"}}),
+             ContainsSubstring("the world's 5 ranks"));
+  CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "18446744073709551615,5"}}),
+             ContainsSubstring("the world's 4 ranks"));
+  CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "2,0,2"}}), ContainsSubstring("must be a whole number from 1"));
 }
 
 TEST_CASE("a place that makes no sense is refused in its launcher's words", "[runtime]") {

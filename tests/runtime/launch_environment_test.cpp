@@ -23,6 +23,8 @@ const variable_map of_mpirun{{"OMPI_COMM_WORLD_RANK", "6"},
 const variable_map of_srun{{"SLURM_JOB_ID", "200505"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "64"},
                            {"SLURM_PROCID", "7"},      {"SLURM_LOCALID", "3"}, {"SLURM_STEP_NUM_TASKS", "32"}};
 
+const variable_map of_kubernetes{{"JOB_COMPLETION_INDEX", "4"}, {"TROUPE_WORLD_SIZE", "6"}};
+
 /// What an sbatch script's own shell has: no step, but a rank and a number of tasks.
 const variable_map of_sbatch_shell{
     {"SLURM_JOB_ID", "200505"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
@@ -47,16 +49,18 @@ std::string refusal(const variable_map& given) {
 
 } // namespace
 
-TEST_CASE("torchrun, mpirun and srun each tell a process its place", "[runtime]") {
+TEST_CASE("torchrun, mpirun, srun and Kubernetes each tell a process its place", "[runtime]") {
   expect(of_torchrun, process_launcher::torchrun, 5, 8, 1);
   expect(of_mpirun, process_launcher::mpirun, 6, 16, 2);
   expect(of_srun, process_launcher::srun, 7, 32, 3);
+  expect(of_kubernetes, process_launcher::kubernetes, 4, 6, 0);
   CHECK_FALSE(find_position(variables({})));
 }
 
-TEST_CASE("the first complete family is believed: torchrun before mpirun before srun", "[runtime]") {
-  expect(of_torchrun + of_mpirun + of_srun, process_launcher::torchrun, 5, 8, 1);
-  expect(of_mpirun + of_srun, process_launcher::mpirun, 6, 16, 2);
+TEST_CASE("the first complete family is believed: torchrun before mpirun before srun before Kubernetes", "[runtime]") {
+  expect(of_torchrun + of_mpirun + of_srun + of_kubernetes, process_launcher::torchrun, 5, 8, 1);
+  expect(of_mpirun + of_srun + of_kubernetes, process_launcher::mpirun, 6, 16, 2);
+  expect(of_srun + of_kubernetes, process_launcher::srun, 7, 32, 3);
   // A later family that is there in part does not matter any more.
   expect(of_torchrun + variable_map{{"OMPI_COMM_WORLD_RANK", "0"}}, process_launcher::torchrun, 5, 8, 1);
 }
@@ -75,6 +79,21 @@ TEST_CASE("the shell of an sbatch script or of salloc is one process, whatever S
     CHECK_FALSE(find_position(variables(of_sbatch_shell + variable_map{{"SLURM_STEP_ID", step}})));
   }
   expect(of_sbatch_shell + variable_map{{"SLURM_STEP_ID", "4294967280"}}, process_launcher::srun, 0, 4, 0);
+}
+
+TEST_CASE("a pod of an indexed job belongs to a world where its size is said, and is one process otherwise",
+          "[runtime]") {
+  const variable_map index{{"JOB_COMPLETION_INDEX", "2"}};
+  CHECK_FALSE(find_position(variables(index)));
+  expect(index + variable_map{{"WORLD_SIZE", "3"}}, process_launcher::kubernetes, 2, 3, 0);
+  // troupe's own name for it is believed before the usual one.
+  expect(index + variable_map{{"WORLD_SIZE", "3"}, {"TROUPE_WORLD_SIZE", "8"}}, process_launcher::kubernetes, 2, 8, 0);
+  // What torchrun or a person sets within a pod is another world.
+  expect(index + of_torchrun, process_launcher::torchrun, 5, 8, 1);
+  CHECK(says(refusal(index + variable_map{{"RANK", "0"}}), "of them is not set: WORLD_SIZE;"));
+  CHECK(refusal({{"TROUPE_WORLD_SIZE", "3"}}).starts_with("TROUPE_WORLD_SIZE is set"));
+  CHECK(refusal({{"JOB_COMPLETION_INDEX", "first"}, {"TROUPE_WORLD_SIZE", "3"}}) ==
+        "JOB_COMPLETION_INDEX is 'first' and must be a whole number from 0");
 }
 
 TEST_CASE("other variables of Open MPI mean nothing", "[runtime]") {
@@ -114,7 +133,8 @@ TEST_CASE("a launcher's variable that is no number is refused by name, and no ot
     return name == "SLURM_STEP_ID" ? std::optional<std::string>{"batch"} : std::nullopt;
   }));
   CHECK(asked == std::set<std::string>{"RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK",
-                                       "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_STEP_ID"});
+                                       "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_STEP_ID",
+                                       "TROUPE_WORLD_SIZE", "JOB_COMPLETION_INDEX"});
 }
 
 TEST_CASE("a process uses the device that its local rank counts", "[runtime]") {

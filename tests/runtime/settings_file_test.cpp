@@ -52,7 +52,7 @@ TEST_CASE("a settings file may say nothing", "[runtime]") {
 
 TEST_CASE("a fault in a settings file is told with its line, key, value and what it may be", "[runtime]") {
   CHECK(refusal("{\n  \"ranks\": 1,\n  \"backend\": \"cuda\"\n}") ==
-        ":3: backend: 'cuda' is no backend: choose one of auto, mock, nccl");
+        ":3: backend: 'cuda' is no backend: choose one of auto, mock, nccl, gloo");
   CHECK(refusal("{\n\"deadlines.form\": 30}") == ":2: deadlines.form: '30' has no unit: write 30s, 30ms, 30us or 30ns");
   CHECK(refusal("{\"deadlines.form\":\n\n \"0s\"}") == ":1: deadlines.form: '0s' must be more than 0");
   CHECK(refusal("{\"ranks\": -1}") == ":1: ranks: '-1' must be a whole number from 0");

@@ -25,6 +25,7 @@ const configuration defaults;
 
 /// A value of this setting other than its default and than \p used.
 std::string other_value(const setting& one, const std::string& used = {}) {
+  if (one.name == "hierarchy.nodes") return used == "2,2" ? "1,3" : "2,2"; // as many as there are ranks
   for (const char* text : {"3",
                            "5",
                            "7s",
@@ -52,8 +53,13 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "NCCL_Y=2;NCCL_Z=3",
                            "collnet",
                            "split,shrink",
+                           "always",
+                           "never",
                            "reproducible",
                            "caller",
+                           "rejoin",
+                           "10.0.0.1",
+                           "10.0.0.2",
                            "keep_size",
                            "abort_first"}) {
     configuration changed;
@@ -109,15 +115,16 @@ constexpr std::size_t member_count() {
 
 } // namespace
 
-TEST_CASE("every member of a configuration but its position and its faults is a setting", "[runtime]") {
-  constexpr std::size_t nested =
-      9; // sequencing, pending, fusion, host_staging, deadlines, recovery, limits, nccl, nccl_environment
-  constexpr std::size_t no_settings = 2; // position, faults
+TEST_CASE("every member of a configuration but its position, its seat and its faults is a setting", "[runtime]") {
+  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment, control
+  constexpr std::size_t nested = 11;
+  constexpr std::size_t no_settings = 3; // position, seat, faults
   CHECK(all_settings().size() ==
         member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
             member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
             member_count<staging_limits>() + member_count<fusion_limits>() + member_count<sequencer_limits>() +
-            member_count<pending_limits>() + member_count<recovery_terms>());
+            member_count<pending_limits>() + member_count<recovery_terms>() + member_count<hierarchy_terms>() +
+            member_count<control_settings>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {

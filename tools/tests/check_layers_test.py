@@ -43,11 +43,21 @@ class CheckLayers(TreeTest):
         self.plant("collectives/launcher.cpp", "#include <nccl.h>\n")
         self.assert_catches("check-layers", "NCCL", "collectives/nccl")
 
+    def test_gloo_outside_its_folder_is_caught(self):
+        for header in ("gloo/context.h", "gloo/transport/tcp/device.h"):
+            with self.subTest(header):
+                self.plant("collectives/launcher.cpp", f"#include <{header}>\n")
+                self.assert_catches("check-layers", "Gloo", "collectives/gloo")
+
     def test_hwloc_outside_device_is_caught(self):
         for header in ("hwloc.h", "hwloc/helper.h"):
             with self.subTest(header):
                 self.plant("runtime/runtime.cpp", f"#include <{header}>\n")
                 self.assert_catches("check-layers", "runtime/runtime.cpp:1:", "hwloc", "allowed in device")
+
+    def test_openssl_outside_the_guard_is_caught(self):
+        self.plant("actors/world_actor.cpp", "#include <openssl/ssl.h>\n")
+        self.assert_catches("check-layers", "actors/world_actor.cpp:1:", "OpenSSL", "allowed in actors/guard")
 
     def test_libraries_of_the_runtime_are_caught_below_it(self):
         for header in ("spdlog/spdlog.h", "CLI/CLI.hpp", "nlohmann/json.hpp"):

@@ -1,0 +1,41 @@
+/// What the actors that speak across processes are told within their own.
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/device/error.hpp>
+
+#include <caf/actor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace troupe {
+
+struct time_passes {};
+/// Whoever started the process called `name` has seen it end.
+struct process_end {
+  std::string name;
+  std::int64_t pid = 0;
+  std::string how;
+};
+struct stop_control {};
+
+/// To a controller.
+struct controller_note {
+  std::variant<time_passes, process_end, stop_control> what;
+};
+
+struct controller_found {
+  caf::actor it;
+};
+struct controller_lost {
+  error why;
+};
+
+/// To a process's actor.
+struct process_note {
+  std::variant<time_passes, controller_found, controller_lost, stop_control> what;
+};
+
+} // namespace troupe

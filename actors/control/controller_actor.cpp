@@ -1,0 +1,146 @@
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/control/control_notes.hpp>
+#include <troupe/actors/control/controller_actor.hpp>
+#include <troupe/device/overloaded.hpp>
+
+#include <chrono>
+#include <random>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds tick_every{20};
+
+/// Not 0, and not to be guessed.
+session_id draw_session() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
+}
+
+std::int64_t wall_clock() {
+  return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+} // namespace
+
+controller_actor::controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
+                                   controller_hooks hooks)
+  : controller_inner_handle::base{settings},
+    state_{std::move(terms), steady_now()},
+    order_{limits},
+    hooks_{std::move(hooks)} {}
+
+controller_actor::behavior_type controller_actor::make_behavior() {
+  tick_later();
+  return {
+      [this](const std::string& bytes) { hear(bytes); },
+      [this](const controller_note& note) {
+        const time_point now = steady_now();
+        std::visit(
+            overloaded{
+                [&](time_passes) {
+                  tick_later();
+                  carry_out(state_.on_tick(now));
+                  order_.expire(now);
+                  hand_out();
+                },
+                [&](const process_end& one) { carry_out(state_.on_process_ended(one.name, one.pid, one.how, now)); },
+                [&](stop_control) { carry_out(state_.on_stop(now)); },
+            },
+            note.what);
+      },
+  };
+}
+
+void controller_actor::on_exit() {
+  links_.clear();
+}
+
+void controller_actor::tick_later() {
+  compat::weak_handle<controller_inner_handle>{this}.post_after(tick_every, controller_note{time_passes{}});
+}
+
+void controller_actor::hear(std::string_view bytes) {
+  error why;
+  const auto frame = decode_process_frame(bytes, why);
+  if (!frame) {
+    if (hooks_.refused) hooks_.refused(why);
+    return;
+  }
+  if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(*asked);
+  if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
+  carry_out(state_.on_message(frame->session, frame->what, steady_now()));
+}
+
+void controller_actor::take(link_id from, const order_batch& asked) {
+  const time_point now = steady_now();
+  carry_out(state_.on_message(from, heartbeat{}, now)); // it is alive
+  const auto self = state_.rank_of(from, asked.of);
+  if (!self) return; // of an epoch that is over
+  if (const error why = order_.receive(*self, asked.bytes, now))
+    carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
+  hand_out();
+}
+
+void controller_actor::hand_out() {
+  const epoch now = state_.current_epoch();
+  for (int i = 0; i < ordered_; ++i) {
+    const auto link = state_.link_of(rank{i});
+    for (std::string bytes = order_.take_outgoing(rank{i}); !bytes.empty(); bytes = order_.take_outgoing(rank{i}))
+      if (link) carry_out({control_effect::send{*link, order_batch{now, std::move(bytes)}}});
+  }
+  for (const auto& late : order_.take_straggling())
+    if (hooks_.straggling) hooks_.straggling(*late);
+}
+
+void controller_actor::admit(const join_request& asked) {
+  if (!current_sender()) return; // whoever it is cannot be answered
+  const link_id link = draw_session();
+  const auto process = caf::actor_cast<caf::actor>(current_sender());
+  links_[link] = process;
+  watches_.add(this, process, [this, link](const caf::error&) {
+    links_.erase(link);
+    carry_out(state_.on_link_down(link, steady_now()));
+  });
+  carry_out(state_.on_join(link, asked, steady_now(), wall_clock()));
+}
+
+void controller_actor::carry_out(const control_effects& effects) {
+  for (const auto& effect : effects)
+    std::visit(overloaded{
+                   [this](const control_effect::send& one) {
+                     const auto to = links_.find(one.to);
+                     if (to == links_.end()) return;
+                     if (const auto* refusal = std::get_if<join_refusal>(&one.what); refusal && hooks_.refused)
+                       hooks_.refused(refusal->why);
+                     compat::send_to_remote(this, to->second, encode(controller_frame{one.to, one.what}));
+                   },
+                   [this](const control_effect::close_link& one) { links_.erase(one.which); },
+                   [this](const control_effect::kill_process& one) {
+                     if (hooks_.kill) hooks_.kill(one.who);
+                   },
+                   [this](const control_effect::announce& one) {
+                     if (hooks_.heard) hooks_.heard(one.event);
+                   },
+                   [this](const control_effect::open_order& one) {
+                     order_.open(one.of, one.world_size);
+                     ordered_ = one.world_size;
+                   },
+                   [this](const control_effect::close_order& one) {
+                     if (ordered_ == 0) return;
+                     order_.close(one.why);
+                     hand_out(); // before whatever the ranks are told next: they launch what was released
+                     ordered_ = 0;
+                   },
+                   [this](const control_effect::end& one) {
+                     if (hooks_.ended) hooks_.ended(one.why);
+                   },
+               },
+               effect);
+}
+
+} // namespace troupe

@@ -1,0 +1,192 @@
+/// What a controller decides, without CAF: who is in the world, which epoch forms next and with whom.
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/recovery_ladder.hpp>
+#include <troupe/completion/clock.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// What becomes of a world that has lost a process.
+enum class loss_policy : std::uint8_t {
+  fail,    ///< It ends.
+  respawn, ///< It waits for another process in the lost one's place, a spare rather than a new one.
+  shrink,  ///< It goes on at once with a spare, or without, and grows back when another process has come.
+};
+[[nodiscard]] std::string_view to_string(loss_policy policy) noexcept;
+/// Errors: invalid_argument, naming the choices.
+[[nodiscard]] loss_policy parse_loss_policy(std::string_view name);
+
+struct controller_terms {
+  int world_size = 1; ///< Processes, one rank each.
+  loss_policy policy = loss_policy::respawn;
+  int smallest = 1;    ///< The fewest ranks to go on with, under loss_policy::shrink.
+  std::string token{}; ///< That whoever joins must know; empty: none is asked for.
+  nanoseconds heartbeat{std::chrono::milliseconds{250}};
+  nanoseconds suspicion{std::chrono::seconds{1}}; ///< Of silence.
+  nanoseconds gather{std::chrono::seconds{60}};   ///< Until all processes have come, at first and after a loss.
+  nanoseconds form{std::chrono::seconds{60}};
+  nanoseconds drain{std::chrono::seconds{30}};
+  /// After a rank's own fault, until the next epoch begins: so that the death of a process which its peers see first as
+  /// an error of the communicator is known by then.
+  nanoseconds settle{std::chrono::milliseconds{50}};
+  nanoseconds clock_skew{std::chrono::seconds{60}}; ///< Between a process's host and the controller's, at most.
+  /// Losses and faults within `window`; the world ends at the one after them.
+  std::size_t rebuilds = 10;
+  nanoseconds window{std::chrono::minutes{10}};
+};
+
+/// A connection to a process: the session that it is given, which its shell draws.
+using link_id = session_id;
+
+enum class control_phase : std::uint8_t {
+  gathering, ///< Processes join for the first time.
+  forming,   ///< An epoch's ranks meet.
+  serving,
+  quiescing,  ///< It serves no more, to form with more ranks.
+  rebuilding, ///< Between two epochs, after a loss or a fault.
+  finishing,  ///< Some processes have done their work and gone, and the others are let finish theirs.
+  stopping,   ///< Processes have been told to end.
+  failed,
+};
+[[nodiscard]] std::string_view to_string(control_phase phase) noexcept;
+
+/// What a controller tells of its world.
+struct control_event {
+  control_phase phase = control_phase::gathering;
+  troupe::epoch epoch{};
+  int ranks = 0;                                ///< In the epoch.
+  int world_size = 0;                           ///< That it should have.
+  std::size_t spares = 0;                       ///< Standing by.
+  error reason{};                               ///< Of rebuilding and failed, and of serving what came before it.
+  std::optional<process_identity> lost{};       ///< The process whose loss this is about.
+  std::optional<nanoseconds> since_detection{}; ///< Of serving after a fault: since that was known.
+};
+[[nodiscard]] std::string describe(const control_event& event);
+
+namespace control_effect {
+struct send {
+  link_id to;
+  controller_message what;
+};
+/// After what was sent.
+struct close_link {
+  link_id which;
+};
+/// It is not to be trusted to be dead.
+struct kill_process {
+  process_identity who;
+};
+struct announce {
+  control_event event;
+};
+struct open_order {
+  epoch of;
+  int world_size;
+};
+struct close_order {
+  error why;
+};
+/// No process is left, or none will be waited for.
+struct end {
+  error why;
+};
+} // namespace control_effect
+
+using control_effects =
+    std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
+                             control_effect::announce, control_effect::open_order, control_effect::close_order,
+                             control_effect::end>>;
+
+/// Threads: its shell's, one call at a time. Time only comes with the calls.
+class controller_state {
+public:
+  controller_state(controller_terms terms, time_point now);
+
+  [[nodiscard]] control_effects on_join(link_id from, const join_request& asked, time_point now,
+                                        std::int64_t wall_clock_ns);
+  /// Of a process that has joined by \p from. One whose session has ended is fenced.
+  [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
+  [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
+  /// Whoever started the process called \p name, with this pid, has seen it end.
+  [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
+                                                 time_point now);
+  [[nodiscard]] control_effects on_tick(time_point now);
+  [[nodiscard]] control_effects on_stop(time_point now);
+
+  [[nodiscard]] control_event event() const;
+  [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
+  /// Who speaks by \p from, in the epoch \p of; none where that is no rank of it.
+  [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
+  /// By rank, of the present epoch.
+  [[nodiscard]] std::optional<link_id> link_of(rank one) const;
+
+private:
+  struct member {
+    process_identity who;
+    std::optional<int> place{}; ///< Of a spare: the one it is meant for.
+    bool spare = false;
+    std::optional<rank> self{}; ///< In the present epoch.
+    epoch joined_in{};          ///< The epoch before its first.
+    bool reported = false;      ///< What the phase waits for.
+    time_point heard{};
+  };
+  using members = std::map<link_id, member>;
+
+  [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
+  [[nodiscard]] error objection_to_facts(const join_request& asked) const;
+  [[nodiscard]] error objection_to_place(const join_request& asked) const;
+  [[nodiscard]] const member* holder_of(int place) const;
+  /// The rank's process that uses the GPU of \p who; null where there is none.
+  [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
+  void give_place(member& newcomer, const join_request& asked);
+
+  /// It has done its work.
+  void let_go(members::iterator which, time_point now, control_effects& out);
+  void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
+  void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
+                  control_effects& out);
+  /// Whatever can be done next, is.
+  void go_on(time_point now, control_effects& out);
+  void fill_places();
+  void begin_epoch(time_point now, control_effects& out);
+  void form(const unique_id& id, time_point now, control_effects& out);
+  void quiesce(time_point now, control_effects& out);
+  void give_up(error why, control_effects& out);
+  void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
+  void send_to_ranks(const controller_message& what, control_effects& out) const;
+  [[nodiscard]] bool in_epoch() const noexcept {
+    return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing;
+  }
+  [[nodiscard]] bool all_reported() const;
+  [[nodiscard]] std::vector<int> free_places() const;
+  [[nodiscard]] std::string missing_text() const;
+
+  controller_terms terms_;
+  members members_;
+  std::map<link_id, error> fenced_; ///< Who is told, if it speaks again, that it is out.
+  std::vector<shared_fact> agreed_; ///< Of the first who joined.
+  control_phase phase_ = control_phase::gathering;
+  epoch epoch_{0};
+  int ranks_ = 0;
+  bool named_ = false;  ///< The epoch's id has come.
+  bool served_ = false; ///< Once.
+  error reason_{};
+  time_point due_;          ///< Of what the phase waits for.
+  time_point not_before_{}; ///< The next epoch.
+  time_point spoke_{};      ///< To all, that it is alive.
+  std::optional<time_point> detected_{};
+  std::deque<time_point> faults_; ///< Within the window.
+};
+
+} // namespace troupe

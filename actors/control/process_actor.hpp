@@ -1,0 +1,57 @@
+/// A process's own actor in a world that spans processes: it finds the controller, and carries what is said.
+#pragma once
+
+#include <troupe/actors/control/process_link.hpp>
+#include <troupe/actors/messages.hpp>
+#include <troupe/collectives/helper_crew.hpp>
+
+#include <caf/actor.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace troupe {
+
+/// Makes a connection. Called in helpers: it may block, and throws where there is nobody.
+using controller_search = std::function<caf::actor()>;
+
+/// To the controller that the process is connected with, if it is. Threads: safe from any.
+class process_outlet {
+public:
+  void set(caf::actor to);
+  void send(std::string bytes) const;
+
+private:
+  mutable std::mutex guard_;
+  caf::actor to_;
+};
+
+using process_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(process_note)>;
+
+/// Ends when it is told stop_control.
+class process_actor final : public process_inner_handle::base {
+public:
+  process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link, std::shared_ptr<process_outlet> outlet,
+                controller_search search, std::shared_ptr<helper_crew> helpers);
+
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  void tick();
+  void look_for_controller();
+  void connect(const caf::actor& controller);
+  void lose(const error& why);
+
+  std::shared_ptr<process_link> link_;
+  std::shared_ptr<process_outlet> outlet_;
+  controller_search search_;
+  std::shared_ptr<helper_crew> helpers_;
+  bool searching_ = false;
+  std::uint64_t connection_ = 0; ///< Counts them: an older one's end means nothing.
+  compat::watches watches_;
+};
+
+} // namespace troupe

@@ -1,0 +1,137 @@
+#include <troupe/runtime/controller.hpp>
+
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/control/control_notes.hpp>
+#include <troupe/actors/control/controller_actor.hpp>
+#include <troupe/actors/guard/guard_listener.hpp>
+#include <troupe/actors/message_types.hpp>
+#include <troupe/device/condition.hpp>
+#include <troupe/runtime/control_settings.hpp>
+#include <troupe/runtime/logging.hpp>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t controller_workers = 2;
+
+controller_options checked(controller_options options) {
+  const auto require = [](bool holds, const std::string& text) {
+    if (!holds) throw exception{errc::invalid_argument, text};
+  };
+  const controller_terms& terms = options.terms;
+  require(terms.world_size > 0, "a world needs at least one process");
+  require(terms.smallest > 0 && terms.smallest <= terms.world_size,
+          "the fewest ranks to go on with are " + std::to_string(terms.smallest) + " and must be 1 to " +
+              std::to_string(terms.world_size));
+  require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
+          "a process is suspected after less than two heartbeats: make the suspicion longer");
+  require(options.certificates || control_address{options.host, options.port}.is_loopback(),
+          "the controller would be found at " + options.host +
+              ", beyond this machine, without certificates: make them with troupe certs and name them, or let it be "
+              "127.0.0.1");
+  return options;
+}
+
+std::unique_ptr<caf::actor_system_config> make_controller_settings() {
+  register_message_types();
+  auto made = std::make_unique<caf::actor_system_config>();
+  compat::set_worker_count(*made, controller_workers);
+  compat::load_remote(*made);
+  return made;
+}
+
+} // namespace
+
+struct controller::parts {
+  parts(controller_options wanted, hooks reports)
+    : options{checked(std::move(wanted))},
+      settings{make_controller_settings()},
+      system{std::make_unique<caf::actor_system>(*settings)} {
+    controller_hooks inner{.heard =
+                               [told = reports.heard](const control_event& event) {
+                                 log_info(describe(event));
+                                 if (told) told(event);
+                               },
+                           .straggling = [](const absence_report& late) { log_warning(describe(late)); },
+                           .refused = [](const error& why) { log_warning(to_string(why)); },
+                           .kill = reports.kill,
+                           .ended =
+                               [this](const error& why) {
+                                 const std::lock_guard lock{ended_guard};
+                                 if (!ended) ended = why;
+                                 changed.notify_all();
+                               }};
+    self = system->spawn<controller_actor>(options.terms, options.sequencing, std::move(inner));
+    const auto published = caf::actor_cast<caf::actor>(self);
+    if (!options.certificates) {
+      port = compat::publish_on_loopback(*system, published, options.port);
+      return;
+    }
+    options.certificates->token = options.terms.token;
+    const std::uint16_t inner_port = compat::publish_on_loopback(*system, published, 0);
+    guard = std::make_unique<guard_listener>(guard_listener_options{
+        .mode = guard_mode::mutual_tls,
+        .address = options.host,
+        .port = options.port,
+        .guarded_port = inner_port,
+        .credentials = *options.certificates,
+        .on_event = [](const guard_event& event) {
+          const bool is_usual = event.kind == guard_event_kind::admitted || event.kind == guard_event_kind::ended;
+          const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
+          is_usual ? log_info(text) : log_warning(text);
+        }});
+    port = guard->port();
+  }
+
+  ~parts() {
+    guard.reset();
+    caf::anon_send_exit(self, caf::exit_reason::user_shutdown);
+    self = controller_inner_handle{};
+  }
+
+  controller_options options;
+  std::mutex ended_guard;
+  condition changed;
+  std::optional<error> ended;
+  std::unique_ptr<caf::actor_system_config> settings;
+  std::unique_ptr<caf::actor_system> system;
+  controller_inner_handle self;
+  std::uint16_t port = 0;
+  std::unique_ptr<guard_listener> guard; ///< Goes first.
+};
+
+controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}
+
+controller::controller(controller_options options, hooks reports)
+  : parts_{std::make_unique<parts>(std::move(options), std::move(reports))} {}
+
+controller::~controller() = default;
+
+std::string controller::address() const {
+  return to_string(control_address{parts_->options.host, parts_->port});
+}
+
+void controller::process_ended(std::string name, std::int64_t pid, std::string how) {
+  compat::post(parts_->self, controller_note{process_end{std::move(name), pid, std::move(how)}});
+}
+
+void controller::stop() {
+  compat::post(parts_->self, controller_note{stop_control{}});
+}
+
+bool controller::wait(nanoseconds at_most) {
+  std::unique_lock lock{parts_->ended_guard};
+  return parts_->changed.wait_for(lock, at_most, [this] { return parts_->ended.has_value(); });
+}
+
+error controller::reason() const {
+  const std::lock_guard lock{parts_->ended_guard};
+  return parts_->ended.value_or(error{});
+}
+
+} // namespace troupe

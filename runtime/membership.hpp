@@ -1,0 +1,52 @@
+/// This process as a member of a world that spans processes.
+#pragma once
+
+#include <troupe/actors/control/process_actor.hpp>
+#include <troupe/actors/guard/guard_dialer.hpp>
+#include <troupe/collectives/helper_crew.hpp>
+#include <troupe/runtime/configuration.hpp>
+
+#include <caf/actor_system.hpp>
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// What of this process and its settings a controller compares with others'.
+[[nodiscard]] join_request describe_process(const configuration& settings, driver& api, const backend& collectives,
+                                            device_id where);
+
+/// Lifetime: made before the world, begun when that is there; it outlives the world, and ends before the actor system.
+class membership {
+public:
+  /// Errors: invalid_argument (the controller's address; certificates that cannot work, or that are missing beyond
+  /// loopback), missing (their files).
+  membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
+             std::shared_ptr<backend> collectives, std::shared_ptr<const clock> time);
+  ~membership() { end(); }
+
+  [[nodiscard]] const std::shared_ptr<process_link>& guide() const noexcept { return link_; }
+  /// From now on the controller is looked for, and \p whom hears what it says.
+  void begin(caf::actor_system& system, world_inner_handle whom);
+  /// Idempotent.
+  void end();
+
+private:
+  struct listener;
+
+  /// A loopback port that leads to the controller.
+  [[nodiscard]] std::uint16_t port_to_dial();
+
+  control_settings settings_;
+  std::shared_ptr<helper_crew> helpers_;
+  std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
+  std::shared_ptr<listener> world_;
+  std::shared_ptr<process_link> link_;
+  std::string token_;
+  std::shared_ptr<guard_dialer> dialer_; ///< Where the controller is behind a guard.
+  std::uint16_t port_;
+  process_inner_handle self_;
+};
+
+} // namespace troupe

@@ -1,0 +1,134 @@
+/// The bytes of what a controller and its processes say to each other.
+#include <troupe/actors/control/control_codec.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+const error sample_error{.code = errc::device_failed,
+                         .effect = effect::unknown_outcome,
+                         .text = "a GPU fell off the bus",
+                         .call = "ncclAllReduce",
+                         .native_code = -3,
+                         .native_text = "unhandled",
+                         .rank = rank{3},
+                         .epoch = epoch{1ULL << 40U}};
+
+unique_id sample_id() {
+  unique_id id;
+  for (std::size_t i = 0; i < id.bytes.size(); ++i) id.bytes[i] = static_cast<std::byte>(i * 7);
+  return id;
+}
+
+std::vector<process_frame> process_frames() {
+  const join_request join{.token = std::string{"a\0b", 3},
+                          .who = {.name = "s1", .host = "here", .pid = 4711, .gpu = "0000:1b:00.0"},
+                          .facts = {{"troupe", "1"}, {"ordering", "agreed"}},
+                          .place = 7,
+                          .spare = true,
+                          .attempt = 2,
+                          .local_device = 1,
+                          .device_count = 8,
+                          .last_epoch = epoch{5},
+                          .wall_clock_ns = -12};
+  return {{0, join},
+          {9, heartbeat{}},
+          {9, id_offer{epoch{2}, sample_id()}},
+          {9, formed_report{epoch{2}}},
+          {9, failed_report{epoch{2}, sample_error, {rank{1}, rank{2}}}},
+          {9, drained_report{epoch{2}}},
+          {9, order_batch{epoch{2}, std::string(1000, '\0')}},
+          {~0ULL, leave_notice{sample_error}}};
+}
+
+std::vector<controller_frame> controller_frames() {
+  return {{1, join_welcome{.session = 1, .heartbeat = nanoseconds{5}, .suspicion = nanoseconds{6}}},
+          {1, join_refusal{sample_error}},
+          {1, heartbeat{}},
+          {1, id_wanted{epoch{3}}},
+          {1, formation_order{.of = epoch{3},
+                              .self = rank{1},
+                              .world_size = 2,
+                              .id = sample_id(),
+                              .reason = sample_error,
+                              .has_newcomers = true,
+                              .hosts = {"here", "there"}}},
+          {1, failure_order{epoch{3}, sample_error}},
+          {1, quiesce_order{epoch{3}, sample_error}},
+          {1, order_batch{epoch{3}, "bytes"}},
+          {1, fence_notice{sample_error}},
+          {1, stop_order{sample_error}}};
+}
+
+} // namespace
+
+TEST_CASE("every message crosses as it is", "[control]") {
+  error why;
+  for (const process_frame& one : process_frames()) {
+    const std::string bytes = encode(one);
+    const auto back = decode_process_frame(bytes, why);
+    INFO("kind " << one.what.index() << ": " << why.text);
+    REQUIRE(back);
+    CHECK(back->session == one.session);
+    CHECK(back->what.index() == one.what.index());
+    CHECK(encode(*back) == bytes);
+  }
+  for (const controller_frame& one : controller_frames()) {
+    const std::string bytes = encode(one);
+    const auto back = decode_controller_frame(bytes, why);
+    INFO("kind " << one.what.index() << ": " << why.text);
+    REQUIRE(back);
+    CHECK(back->what.index() == one.what.index());
+    CHECK(encode(*back) == bytes);
+  }
+  const auto back = decode_process_frame(encode(process_frames()[4]), why);
+  REQUIRE(back);
+  const auto& failed = std::get<failed_report>(back->what);
+  CHECK(failed.why.text == sample_error.text);
+  CHECK(failed.why.rank == rank{3});
+  CHECK(failed.why.native_code == -3);
+  CHECK(failed.why.effect == effect::unknown_outcome);
+  CHECK(failed.blamed.size() == 2);
+}
+
+TEST_CASE("what is cut short, goes on or is no message at all is refused", "[control]") {
+  for (const process_frame& one : process_frames()) {
+    const std::string bytes = encode(one);
+    error why;
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      CHECK_FALSE(decode_process_frame(std::string_view{bytes}.substr(0, size), why));
+      CHECK(why);
+    }
+    CHECK_FALSE(decode_process_frame(bytes + "x", why));
+  }
+  std::mt19937_64 draw{20261122};
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes(draw() % 200, '\0');
+    for (char& one : bytes) one = static_cast<char>(draw());
+    error why;
+    if (const auto read = decode_controller_frame(bytes, why); !read) CHECK(why);
+    if (const auto read = decode_process_frame(bytes, why); !read) CHECK(why);
+  }
+  error why;
+  CHECK_FALSE(decode_process_frame(std::string(control_frame_limit + 1, '\0'), why));
+  CHECK(why.text.find("bytes") != std::string::npos);
+}
+
+TEST_CASE("fields have limits", "[control]") {
+  join_request join;
+  join.facts.assign(257, {"a", "b"});
+  error why;
+  CHECK_FALSE(decode_process_frame(encode(process_frame{0, join}), why));
+  join.facts.clear();
+  join.token = std::string(300, 't');
+  CHECK_FALSE(decode_process_frame(encode(process_frame{0, join}), why));
+  CHECK(why.text.find("ttt") == std::string::npos);
+}
+
+} // namespace troupe::tests

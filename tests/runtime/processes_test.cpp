@@ -1,0 +1,326 @@
+/// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
+#include <troupe/actors/guard/certificates.hpp>
+#include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t count = 256;
+ordering kept_by = ordering::agreed; ///< In the present case.
+
+controller_options options_of(int size, loss_policy policy = loss_policy::respawn) {
+  controller_options made{.terms = {.world_size = size, .policy = policy}};
+  made.terms.token = "a secret";
+  made.terms.suspicion = 10s; // this machine may be busy
+  return made;
+}
+
+configuration settings_of(const controller& control, int place) {
+  configuration made;
+  made.backend = backend_choice::mock;
+  made.profile = latency_profile::frugal;
+  made.ordering = kept_by;
+  made.mock_devices = 1;
+  made.log_level = "off";
+  made.control = {.address = control.address(), .patience = 10s};
+  made.seat = {.token = "a secret", .name = std::to_string(place), .place = place};
+  made.deadlines.abort = 5s;
+  return made;
+}
+
+/// One "process": a runtime, and its world as soon as that is ready.
+class member {
+public:
+  explicit member(configuration settings)
+    : runtime_{std::make_unique<runtime>(std::move(settings))}, world_{std::async(std::launch::async, [this] {
+        return runtime_->form_world();
+      })} {}
+
+  [[nodiscard]] world& in() {
+    if (!formed_) formed_ = world_.get();
+    return *formed_;
+  }
+  [[nodiscard]] bool has_formed() const { return formed_ || world_.wait_for(0s) == std::future_status::ready; }
+  [[nodiscard]] rank self() { return in().local_ranks().front(); }
+
+private:
+  std::unique_ptr<runtime> runtime_;
+  std::future<world> world_;
+  std::optional<world> formed_;
+};
+
+bool is_ready(world where, epoch at_least, int size) {
+  for (const auto until = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < until;) {
+    const world_event now = where.status();
+    if (now.phase == world_phase::ready && now.epoch >= at_least && now.world_size == size) return true;
+    if (now.phase == world_phase::failed || now.phase == world_phase::stopped) break;
+    std::this_thread::sleep_for(1ms);
+  }
+  UNSCOPED_INFO(describe(where.status()));
+  return false;
+}
+
+/// An all_reduce of each rank's number and one, checked.
+void check_sum(const std::vector<member*>& all) {
+  std::vector<buffer> memory;
+  std::vector<std::future<completion>> replies;
+  float expected = 0;
+  for (member* const one : all) {
+    const rank self = one->self();
+    const auto value = static_cast<float>(self.value() + 1);
+    expected += value;
+    memory.push_back(one->in().allocate(self, count * sizeof(float)));
+    auto* const values = reinterpret_cast<float*>(memory.back().data());
+    std::fill_n(values, count, value);
+    replies.push_back(
+        one->in().ask(self, all_reduce{.send = memory.back(), .recv = memory.back(), .count = count}, 20s));
+  }
+  for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
+  for (const buffer& one : memory) {
+    const auto* const values = reinterpret_cast<const float*>(one.data());
+    CHECK(std::all_of(values, values + count, [&](float value) { return value == expected; }));
+  }
+}
+
+} // namespace
+
+TEST_CASE("processes join a controller, form a world and leave it", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  CHECK(first.self() == rank{0});
+  CHECK(second.self() == rank{1});
+  CHECK(third.self() == rank{2});
+  CHECK(first.in().size() == 3);
+  CHECK(first.in().epoch() == epoch{1});
+  check_sum({&first, &second, &third});
+  for (member* const one : {&first, &second, &third}) one->in().stop();
+  REQUIRE(control.wait(10s));
+  CHECK_FALSE(control.reason());
+}
+
+TEST_CASE("who is refused is told why", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(2)};
+  configuration settings = settings_of(control, 0);
+  settings.seat.token = "another";
+  runtime one{settings};
+  try {
+    static_cast<void>(one.form_world());
+    FAIL("it has joined");
+  } catch (const exception& failure) {
+    CHECK(std::string{failure.what()}.find("token") != std::string::npos);
+    CHECK(std::string{failure.what()}.find("another") == std::string::npos);
+    CHECK(std::string{failure.what()}.find("a secret") == std::string::npos);
+  }
+}
+
+TEST_CASE("a world over processes comes back with a spare, and what was pending is answered", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  configuration standing_by = settings_of(control, 1);
+  standing_by.seat.name = "s1";
+  standing_by.seat.spare = true;
+  member spare{standing_by};
+  check_sum({&first, &second});
+  CHECK_FALSE(spare.has_formed());
+
+  const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
+  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, 20s);
+  control.process_ended("1", ::getpid(), "the test says so");
+  try {
+    static_cast<void>(pending.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    // Under ordering::agreed it waited for its peer, and certainly has not run.
+    CHECK(failure.why().effect == (kept_by == ordering::agreed ? effect::rejected : effect::unknown_outcome));
+    CHECK(failure.why().rank == rank{1});
+  }
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  CHECK(spare.self() == rank{1});
+  check_sum({&first, &spare});
+  CHECK_FALSE(is_ready(second.in(), epoch{2}, 2)); // it is out, and knows
+}
+
+TEST_CASE("a world over processes shrinks and grows back without a fault", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(3, loss_policy::shrink)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  check_sum({&first, &second, &third});
+  control.process_ended("1", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(third.in(), epoch{2}, 2));
+  CHECK(third.self() == rank{1});
+  check_sum({&first, &third});
+
+  configuration again = settings_of(control, 1);
+  again.seat.name = "1b";
+  again.seat.attempt = 1;
+  member newcomer{again};
+  REQUIRE(is_ready(first.in(), epoch{3}, 3));
+  REQUIRE(is_ready(third.in(), epoch{3}, 3));
+  CHECK(newcomer.self() == rank{1});
+  CHECK(third.self() == rank{2});
+  check_sum({&first, &newcomer, &third});
+}
+
+TEST_CASE("a controller that is told to stop lets all processes finish", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  check_sum({&first, &second});
+  control.stop();
+  REQUIRE(control.wait(10s));
+  CHECK_FALSE(control.reason());
+  CHECK(first.in().status().phase == world_phase::stopped);
+}
+
+TEST_CASE("without its controller a world ends, and says so", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  auto control = std::make_unique<controller>(options_of(2));
+  member first{settings_of(*control, 0)}, second{settings_of(*control, 1)};
+  check_sum({&first, &second});
+  control.reset();
+  CHECK_FALSE(is_ready(first.in(), epoch{2}, 2));
+  CHECK(first.in().status().reason.text.find("controller") != std::string::npos);
+}
+
+TEST_CASE("or the processes join another at its place, which goes on with the epochs", "[processes]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  auto control = std::make_unique<controller>(options_of(2));
+  const auto rejoining = [&](int place) {
+    configuration made = settings_of(*control, place);
+    made.control.orphaned = orphan_policy::rejoin;
+    return made;
+  };
+  member first{rejoining(0)}, second{rejoining(1)};
+  check_sum({&first, &second});
+  controller_options again = options_of(2);
+  const std::string address = control->address();
+  again.port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  control.reset();
+  control = std::make_unique<controller>(again);
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(second.in(), epoch{2}, 2));
+  check_sum({&first, &second});
+}
+
+TEST_CASE("requests of many lanes, asked in other orders by each process, meet", "[processes]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  const std::vector<member*> all{&first, &second, &third};
+  for (member* const one : all) static_cast<void>(one->in());
+  constexpr int lanes = 8, rounds = 40;
+  std::vector<std::thread> clients;
+  std::atomic<int> right{0};
+  for (std::size_t who = 0; who < all.size(); ++who)
+    for (int which = 0; which < lanes; ++which)
+      clients.emplace_back([&, who, which] {
+        world where = all[who]->in();
+        const rank self{static_cast<int>(who)};
+        const lane mine = lane::named("lane " + std::to_string((which + static_cast<int>(who) * 3) % lanes));
+        const auto factor = static_cast<float>(mine.index());
+        const buffer memory = where.allocate(self, count * sizeof(float));
+        for (int i = 0; i < rounds; ++i) {
+          auto* const values = reinterpret_cast<float*>(memory.data());
+          std::fill_n(values, count, factor + static_cast<float>(i));
+          where
+              .ask(self, {.what = all_reduce{.send = memory, .recv = memory, .count = count},
+                          .epoch = where.epoch(),
+                          .deadline = 20s,
+                          .lane = mine})
+              .get();
+          if (values[count - 1] == 3 * (factor + static_cast<float>(i))) ++right;
+        }
+      });
+  for (auto& one : clients) one.join();
+  CHECK(right == 3 * lanes * rounds);
+}
+
+TEST_CASE("a process that does not ask is named by the controller", "[processes]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  static_cast<void>(second.in());
+  const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
+  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, 100ms);
+  try {
+    static_cast<void>(pending.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().effect == effect::rejected);
+    REQUIRE(failure.why().absence);
+    CHECK(failure.why().absence->missing() == std::vector{rank{1}});
+  }
+  // Its peer, who comes to it now, is told; nothing hangs, and the lane goes on.
+  const buffer other = second.in().allocate(rank{1}, count * sizeof(float));
+  CHECK_THROWS_AS(second.in().ask(rank{1}, all_reduce{.send = other, .recv = other, .count = count}, 20s).get(),
+                  exception);
+  check_sum({&first, &second});
+}
+
+TEST_CASE("a controller behind a guard lets in who has its certificates", "[processes][guard]") {
+  kept_by = ordering::agreed;
+  const auto folder = std::filesystem::temp_directory_path() / ("troupe-processes-" + std::to_string(::getpid()));
+  static_cast<void>(make_certificates({.folder = folder}));
+  const std::string token = "a secret that is long enough";
+  controller_options behind = options_of(2);
+  behind.terms.token = token;
+  behind.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+                                          .certificate_file = folder / "controller.pem",
+                                          .key_file = folder / "controller.key"};
+  controller control{behind};
+  const auto guarded = [&](int place) {
+    configuration made = settings_of(control, place);
+    made.seat.token = token;
+    made.control.ca = folder / "ca.pem";
+    made.control.certificate = folder / "host.pem";
+    made.control.key = folder / "host.key";
+    return made;
+  };
+  {
+    member first{guarded(0)}, second{guarded(1)};
+    check_sum({&first, &second});
+    configuration bare = settings_of(control, 0); // speaks to the guard as if it were a controller
+    bare.control.patience = 500ms;
+    runtime stranger{bare};
+    CHECK_THROWS_AS(stranger.form_world(), exception);
+    first.in().stop();
+    second.in().stop();
+    CHECK(control.wait(10s));
+  }
+  std::filesystem::remove_all(folder);
+
+  controller_options beyond = options_of(2);
+  beyond.host = "10.0.0.1";
+  CHECK_THROWS_AS(controller{beyond}, exception); // SEC-1
+  configuration far = settings_of(control, 0);
+  far.control.address = "10.0.0.1:29500";
+  runtime process{far};
+  CHECK_THROWS_AS(process.form_world(), exception); // SEC-1
+}
+
+} // namespace troupe::tests
