@@ -66,6 +66,8 @@ public:
   /// beside the rest. No copies, no barriers, and none that overlaps another in memory with a writer among them.
   /// Order: none among \p all. Errors: as launch(), of all of them: part may have been enqueued (GRP-1).
   virtual void launch_together(std::span<const operation* const> all, stream_ref stream);
+  /// Whether launches may be captured; the same for all ranks. Where not, nothing is launched into a capture.
+  [[nodiscard]] virtual bool can_be_captured() const noexcept { return true; }
 
   /// Throws if an error has been seen asynchronously.
   virtual void check() = 0;

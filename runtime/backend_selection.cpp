@@ -33,12 +33,23 @@ selected_backend select_nccl(const configuration& settings, std::shared_ptr<driv
   return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl), std::move(why)};
 }
 
+selected_backend select_gloo(const configuration& settings) {
+  auto made = make_gloo_backend(settings.gloo);
+  if (settings.gloo.memory == gloo_memory::device) {
+    try {
+      return {make_cuda_driver(), std::move(made), "Gloo was asked for, on GPUs"};
+    } catch (const exception& absent) {
+      if (absent.why().code != errc::missing) throw;
+    }
+  }
+  return {make_pretend_devices(settings), std::move(made), "Gloo was asked for"};
+}
+
 selected_backend select_sound(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
-    case backend_choice::gloo:
-      return {make_pretend_devices(settings), make_gloo_backend(settings.gloo), "Gloo was asked for"};
+    case backend_choice::gloo: return select_gloo(settings);
     case backend_choice::automatic: break;
   }
   std::shared_ptr<driver> api;
@@ -51,23 +62,42 @@ selected_backend select_sound(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
+/// What moves data between nodes, where it is not what moves it inside.
+std::shared_ptr<backend> select_across(const configuration& settings, const driver& api) {
+  if (settings.hierarchy_across == across_choice::same) return nullptr;
+  gloo_options options = settings.gloo;
+  options.memory = api.name() == "mock" ? gloo_memory::host : gloo_memory::device;
+  return make_gloo_backend(std::move(options));
+}
+
+/// Whether worlds over nodes that nobody has asked for are composed: NCCL finds out by itself where its ranks are.
+bool composes_by_itself(const configuration& settings, const backend& flat) {
+  return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy_across != across_choice::same ||
+         flat.name() != "nccl";
+}
+
 /// Over several nodes, operations are composed.
-std::shared_ptr<backend> over_nodes(std::shared_ptr<backend> flat, const configuration& settings) {
-  if (settings.hierarchy.mode == hierarchy_mode::never) return flat;
-  if (settings.hierarchy_nodes.empty()) {
+void compose_over_nodes(selected_backend& selected, const configuration& settings) {
+  if (settings.hierarchy.mode == hierarchy_mode::never) return;
+  const bool is_asked = !settings.hierarchy_nodes.empty();
+  if (!is_asked && settings.control.address.empty()) {
     if (settings.hierarchy.mode == hierarchy_mode::always)
-      log_warning("hierarchy.mode is always, but nothing says which ranks share a node (hierarchy.nodes does): "
-                  "no operation is composed");
-    return flat;
+      log_warning("hierarchy.mode is always, but nothing says which ranks share a node (hierarchy.nodes does, or a "
+                  "controller): no operation is composed");
+    return;
   }
-  return make_hierarchical_backend(std::move(flat), node_map::of_sizes(settings.hierarchy_nodes), settings.hierarchy);
+  if (!is_asked && !composes_by_itself(settings, *selected.collectives)) return;
+  selected.nodes = is_asked ? std::make_shared<node_directory>(node_map::of_sizes(settings.hierarchy_nodes))
+                            : std::make_shared<node_directory>();
+  selected.collectives = make_hierarchical_backend(std::move(selected.collectives), selected.nodes, settings.hierarchy,
+                                                   select_across(settings, *selected.api));
 }
 
 } // namespace
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_sound(settings);
-  selected.collectives = over_nodes(std::move(selected.collectives), settings);
+  compose_over_nodes(selected, settings);
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
   return selected;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/hierarchy/node_directory.hpp>
 #include <troupe/device/driver.hpp>
 #include <troupe/runtime/configuration.hpp>
 
@@ -14,6 +15,8 @@ struct selected_backend {
   std::shared_ptr<driver> api;
   std::shared_ptr<backend> collectives;
   std::string why; ///< One line for the log.
+  /// Where it is noted which nodes ranks of formations are on; none: nobody asks.
+  std::shared_ptr<node_directory> nodes{};
 };
 
 /// Errors: those of the chosen driver and library. automatic falls to the mock where there is no GPU, but not where

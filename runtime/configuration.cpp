@@ -21,6 +21,8 @@ constexpr std::array backend_names{std::pair{backend_choice::automatic, std::str
 constexpr std::array profile_names{std::pair{latency_profile::latency, std::string_view{"latency"}},
                                    std::pair{latency_profile::balanced, std::string_view{"balanced"}},
                                    std::pair{latency_profile::frugal, std::string_view{"frugal"}}};
+constexpr std::array across_names{std::pair{across_choice::same, std::string_view{"same"}},
+                                  std::pair{across_choice::gloo, std::string_view{"gloo"}}};
 
 template <class Names, class Value>
 std::string_view name_in(const Names& names, Value value) noexcept {
@@ -77,12 +79,20 @@ std::string_view to_string(latency_profile profile) noexcept {
   return name_in(profile_names, profile);
 }
 
+std::string_view to_string(across_choice choice) noexcept {
+  return name_in(across_names, choice);
+}
+
 backend_choice parse_backend_choice(std::string_view name) {
   return value_in(backend_names, "backend", name);
 }
 
 latency_profile parse_latency_profile(std::string_view name) {
   return value_in(profile_names, "latency profile", name);
+}
+
+across_choice parse_across_choice(std::string_view name) {
+  return value_in(across_names, "way between nodes", name);
 }
 
 configuration configuration::from_environment() {
@@ -132,6 +142,7 @@ void check(const configuration& settings) {
   require(!to_string(settings.mock_results).empty(), "mock.results is none of computed, none");
   check_nodes(settings);
   require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is none of auto, always, never");
+  require(!to_string(settings.hierarchy_across).empty(), "hierarchy.across is none of same, gloo");
   require(settings.hierarchy.scratch_bytes > 0,
           "hierarchy.scratch_bytes is 0: set hierarchy.mode to never to compose nothing");
   check(settings.nccl);

@@ -36,8 +36,11 @@ enum class backend_choice : std::uint8_t {
   automatic, ///< NCCL where there are GPUs, else the mock, and the log says which.
   mock,      ///< Pretend devices in host memory; real arithmetic.
   nccl,      ///< NVIDIA GPUs.
-  gloo,      ///< The mock's devices, and Gloo between them: in one process or several.
+  gloo,      ///< Gloo, between the mock's devices or, by gloo.memory, the GPUs: in one process or several.
 };
+
+/// What moves the data between nodes, where operations are composed (docs/hierarchy.md).
+enum class across_choice : std::uint8_t { same, gloo };
 
 /// How long troupe's threads spin before they park: latency against idle cost.
 enum class latency_profile : std::uint8_t {
@@ -48,9 +51,11 @@ enum class latency_profile : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(backend_choice choice) noexcept;
 [[nodiscard]] std::string_view to_string(latency_profile profile) noexcept;
+[[nodiscard]] std::string_view to_string(across_choice choice) noexcept;
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
 [[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
+[[nodiscard]] across_choice parse_across_choice(std::string_view name);
 
 /// How much is logged, from most to least.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
@@ -83,8 +88,9 @@ struct configuration {
   std::vector<cpu_set> mock_cpus;
   std::vector<feature> mock_without; ///< Features that the mock pretends to lack.
   troupe::mock_results mock_results = troupe::mock_results::computed;
-  /// How many ranks of a mock's world are on each pretended node, in rank order; empty: all are on one.
+  /// How many ranks are on each node, in rank order; empty: as the world's controller knows, else all are on one.
   std::vector<std::size_t> hierarchy_nodes;
+  across_choice hierarchy_across = across_choice::same;
   std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
   std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 4.
   fusion_limits fusion;               ///< The same in all processes of a world.

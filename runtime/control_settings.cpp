@@ -25,6 +25,7 @@ std::optional<int> whole_variable(const variable_lookup& variables, const std::s
 control_seat find_control_seat(const variable_lookup& variables) {
   control_seat seat{.token = variables("TROUPE_JOIN_TOKEN").value_or(""),
                     .name = variables("TROUPE_PROCESS").value_or(""),
+                    .host = variables("TROUPE_HOST").value_or(""),
                     .place = whole_variable(variables, "TROUPE_PLACE"),
                     .device = whole_variable(variables, "TROUPE_DEVICE")};
   seat.spare = whole_variable(variables, "TROUPE_SPARE").value_or(0) != 0;

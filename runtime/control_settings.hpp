@@ -30,6 +30,7 @@ struct control_settings {
 struct control_seat {
   std::string token{};
   std::string name{};          ///< Of the process, for people; empty: made of host and process id.
+  std::string host{};          ///< What its host is called; empty: as that calls itself.
   std::optional<int> place{};  ///< The rank it is to be.
   std::optional<int> device{}; ///< Of those that the process sees.
   bool spare = false;
@@ -38,8 +39,9 @@ struct control_seat {
   bool is_watched = false; ///< Whoever started it starts another when it ends: it may end the process when it is out.
 };
 
-/// That of TROUPE_JOIN_TOKEN, TROUPE_PROCESS, TROUPE_PLACE, TROUPE_DEVICE, TROUPE_SPARE and TROUPE_ATTEMPT, which
-/// `troupe launch` sets, and the meeting place of other launchers'. Errors: invalid_argument, naming the variable.
+/// That of TROUPE_JOIN_TOKEN, TROUPE_PROCESS, TROUPE_HOST, TROUPE_PLACE, TROUPE_DEVICE, TROUPE_SPARE and
+/// TROUPE_ATTEMPT, which `troupe launch` sets, and the meeting place of other launchers'. Errors: invalid_argument,
+/// naming the variable.
 [[nodiscard]] control_seat find_control_seat(const variable_lookup& variables);
 
 /// Where a launcher's own processes meet (MASTER_ADDR, MASTER_PORT), one port further; empty where it does not say.

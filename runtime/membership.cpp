@@ -36,6 +36,7 @@ constexpr std::array shared_settings{std::string_view{"ordering"},
                                      std::string_view{"host_staging.slots"},
                                      std::string_view{"hierarchy.mode"},
                                      std::string_view{"hierarchy.nodes"},
+                                     std::string_view{"hierarchy.across"},
                                      std::string_view{"hierarchy.min_bytes"},
                                      std::string_view{"hierarchy.scratch_bytes"}};
 
@@ -72,7 +73,7 @@ void leave_soon(const error& why) {
 join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
   const std::string gpu = api.describe(where).pci_bus_id;
   join_request made{.who = {.name = settings.seat.name,
-                            .host = host_name(),
+                            .host = settings.seat.host.empty() ? host_name() : settings.seat.host,
                             .pid = ::getpid(),
                             .gpu = gpu.starts_with("mock:") ? std::string{} : gpu},
                     .place = settings.seat.place,
@@ -105,7 +106,7 @@ struct membership::listener {
 };
 
 membership::membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
-                       std::shared_ptr<backend> collectives, std::shared_ptr<const clock> time)
+                       const selected_backend& selected, std::shared_ptr<const clock> time)
   : settings_{settings.control},
     helpers_{std::move(helpers)},
     world_{std::make_shared<listener>()},
@@ -115,9 +116,15 @@ membership::membership(join_request who, const configuration& settings, std::sha
   link_services services{
       .time = std::move(time),
       .send = [outlet = outlet_](std::string bytes) { outlet->send(std::move(bytes)); },
-      .deliver = [world = world_](guidance what) { world->hear(std::move(what)); },
+      .deliver =
+          [world = world_, nodes = selected.nodes](guidance what) {
+            const auto* const order = std::get_if<formation_order>(&what.what);
+            if (nodes && order != nullptr && !order->hosts.empty())
+              nodes->note(order->id, node_map::of_hosts(order->hosts));
+            world->hear(std::move(what));
+          },
       .make_id =
-          [crew = helpers_, collectives = std::move(collectives), deadline](std::function<void(unique_id)> take) {
+          [crew = helpers_, collectives = selected.collectives, deadline](std::function<void(unique_id)> take) {
             crew->run(
                 "the naming of an epoch", deadline, [collectives, take] { take(collectives->make_unique_id()); },
                 [](const error& failure) {

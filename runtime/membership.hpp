@@ -4,6 +4,7 @@
 #include <troupe/actors/control/process_actor.hpp>
 #include <troupe/actors/guard/guard_dialer.hpp>
 #include <troupe/collectives/helper_crew.hpp>
+#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration.hpp>
 
 #include <caf/actor_system.hpp>
@@ -23,7 +24,7 @@ public:
   /// Errors: invalid_argument (the controller's address; certificates that cannot work, or that are missing beyond
   /// loopback), missing (their files).
   membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
-             std::shared_ptr<backend> collectives, std::shared_ptr<const clock> time);
+             const selected_backend& selected, std::shared_ptr<const clock> time);
   ~membership() { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_link>& guide() const noexcept { return link_; }

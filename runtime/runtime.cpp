@@ -215,7 +215,7 @@ public:
       throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one "
                                               "rank of it, and another world is split off that one"};
     member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
-                                          settings, helpers, selected.collectives, services.time);
+                                          settings, helpers, selected, services.time);
     return member->guide();
   }
 

@@ -158,14 +158,20 @@ std::vector<setting> make_table() {
       at<gloo_interface, &c::gloo, &gloo_options::interface_address>(
           "Gloo", "gloo.interface_address",
           "where other ranks reach this process, in numbers; beyond loopback unprotected"),
+      at<named<parse_gloo_memory>, &c::gloo, &gloo_options::memory>(
+          "Gloo", "gloo.memory",
+          "host: pretended devices'; or device: GPUs', and where there are none pretended, by way of pinned memory"),
       at<number<int, 1>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
       at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
       at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
       at<feature_list, &c::mock_without>(mock, "mock.without", "features that it pretends to lack, as fp8_reductions"),
       at<named<parse_mock_results>, &c::mock_results>(
           mock, "mock.results", "of its collectives: computed, or none to measure what is around them"),
-      at<count_list, &c::hierarchy_nodes>(usual, "hierarchy.nodes",
-                                          "ranks on each node, in their order, as 2,3; empty: all are on one"),
+      at<count_list, &c::hierarchy_nodes>(
+          usual, "hierarchy.nodes",
+          "ranks on each node, in their order, as 2,3; empty: as the controller knows, else all on one"),
+      at<named<parse_across_choice>, &c::hierarchy_across>(
+          usual, "hierarchy.across", "between nodes, what moves the data of composed operations: same, or gloo"),
       at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
       at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
       at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),

@@ -71,6 +71,7 @@ public:
     injector_->before_destroy(place_);
     real_->destroy();
   }
+  [[nodiscard]] bool can_be_captured() const noexcept override { return real_->can_be_captured(); }
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
     auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
     made->place_ = place_; // as it is called in the parent

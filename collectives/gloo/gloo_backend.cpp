@@ -1,5 +1,6 @@
 #include <troupe/collectives/gloo/gloo_backend.hpp>
 #include <troupe/collectives/gloo/gloo_communicator.hpp>
+#include <troupe/collectives/hosted/hosted_backend.hpp>
 
 #include <gloo/config.h>
 
@@ -77,7 +78,10 @@ bool has_gloo() noexcept {
 }
 
 std::shared_ptr<backend> make_gloo_backend(gloo_options options) {
-  return std::make_shared<gloo_backend>(std::move(options));
+  const gloo_memory memory = options.memory;
+  auto made = std::make_shared<gloo_backend>(std::move(options));
+  if (memory == gloo_memory::device) return make_hosted_backend(std::move(made));
+  return made;
 }
 
 } // namespace troupe

@@ -10,18 +10,23 @@ namespace {
 
 class hierarchical_backend final : public backend {
 public:
-  hierarchical_backend(std::shared_ptr<backend> flat, hierarchy_setup setup)
-    : flat_{std::move(flat)}, setup_{std::move(setup)} {}
+  hierarchical_backend(std::shared_ptr<backend> flat, std::shared_ptr<const node_directory> nodes,
+                       hierarchy_terms terms, std::shared_ptr<backend> across)
+    : flat_{std::move(flat)},
+      nodes_{std::move(nodes)},
+      terms_{terms},
+      across_{std::move(across)},
+      memories_{std::make_shared<hierarchy_memories>(terms.scratch_bytes)} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return flat_->name(); }
   [[nodiscard]] std::string version() const override {
-    return setup_.across ? flat_->version() + "; between nodes " + setup_.across->version() : flat_->version();
+    return across_ ? flat_->version() + "; between nodes " + across_->version() : flat_->version();
   }
   /// What either backend excludes is excluded, since any operation may be composed.
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
     capabilities found = flat_->examine(devices);
-    if (!setup_.across) return found;
-    for (exclusion& one : setup_.across->examine(devices).exclusions) found.exclusions.push_back(std::move(one));
+    if (!across_) return found;
+    for (exclusion& one : across_->examine(devices).exclusions) found.exclusions.push_back(std::move(one));
     return found;
   }
   [[nodiscard]] unique_id make_unique_id() override { return flat_->make_unique_id(); }
@@ -29,25 +34,33 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
                                                      std::shared_ptr<device> where) override {
     auto flat = flat_->create(id, self, world_size, std::move(where));
-    if (static_cast<std::size_t>(world_size) != setup_.nodes.size() || !has_hierarchy(setup_.nodes, setup_.terms))
-      return flat;
-    return std::make_shared<hierarchical_communicator>(std::move(flat), setup_);
+    auto nodes = nodes_->find(id, world_size);
+    if (!nodes || !has_hierarchy(*nodes, terms_)) return flat;
+    return std::make_shared<hierarchical_communicator>(
+        std::move(flat),
+        hierarchy_setup{.nodes = std::move(*nodes), .terms = terms_, .memories = memories_, .across = across_});
   }
 
 private:
   std::shared_ptr<backend> flat_;
-  hierarchy_setup setup_;
+  std::shared_ptr<const node_directory> nodes_;
+  hierarchy_terms terms_;
+  std::shared_ptr<backend> across_;
+  std::shared_ptr<hierarchy_memories> memories_;
 };
 
 } // namespace
 
+std::shared_ptr<backend> make_hierarchical_backend(std::shared_ptr<backend> flat,
+                                                   std::shared_ptr<const node_directory> nodes, hierarchy_terms terms,
+                                                   std::shared_ptr<backend> across) {
+  return std::make_shared<hierarchical_backend>(std::move(flat), std::move(nodes), terms, std::move(across));
+}
+
 std::shared_ptr<backend> make_hierarchical_backend(std::shared_ptr<backend> flat, node_map nodes, hierarchy_terms terms,
                                                    std::shared_ptr<backend> across) {
-  auto memories = std::make_shared<hierarchy_memories>(terms.scratch_bytes);
-  return std::make_shared<hierarchical_backend>(std::move(flat), hierarchy_setup{.nodes = std::move(nodes),
-                                                                                 .terms = terms,
-                                                                                 .memories = std::move(memories),
-                                                                                 .across = std::move(across)});
+  return make_hierarchical_backend(std::move(flat), std::make_shared<node_directory>(std::move(nodes)), terms,
+                                   std::move(across));
 }
 
 } // namespace troupe

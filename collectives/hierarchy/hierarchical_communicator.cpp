@@ -202,8 +202,10 @@ std::shared_ptr<communicator> hierarchical_communicator::revoke_and_split() {
 }
 
 std::shared_ptr<communicator> hierarchical_communicator::made_of_this(part flat, node_map nodes) const {
-  auto made = std::make_shared<hierarchical_communicator>(
-      std::move(flat), hierarchy_setup{.nodes = std::move(nodes), .terms = setup_.terms, .memories = setup_.memories});
+  auto made = std::make_shared<hierarchical_communicator>(std::move(flat), hierarchy_setup{.nodes = std::move(nodes),
+                                                                                           .terms = setup_.terms,
+                                                                                           .memories = setup_.memories,
+                                                                                           .across = setup_.across});
   for (const part& one : all_parts())
     if (one != flat_) made->before_.push_back(one);
   return made;

@@ -38,6 +38,8 @@ public:
   /// Collectives that are composed come first, each phase of them together where none uses scratch; then the rest
   /// together. Whether a rank takes part in sends and receives makes no difference to the collectives.
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
+  /// Whatever ranks of one index have across, the others cannot tell.
+  [[nodiscard]] bool can_be_captured() const noexcept override { return !setup_.across && flat_->can_be_captured(); }
   void check() override;
   void abort() override;
   void destroy() override;

@@ -91,6 +91,7 @@ process_spec launch_plan::spec_of(const launch_place& place) const {
                             ? text{}
                             : in_brackets(request.control_host) + ":" + std::to_string(request.control_port));
   set("TROUPE_PROCESS", place.name);
+  set("TROUPE_HOST", elsewhere ? text{hosts[place.host].name} : text{});
   set("TROUPE_PLACE", std::to_string(place.number));
   set("TROUPE_SPARE", place.spare ? text{"1"} : text{});
   // Kernels are loaded while it stands by, not when it is needed.

@@ -63,6 +63,10 @@ public:
   }
   [[nodiscard]] bool has_formed() const { return formed_ || world_.wait_for(0s) == std::future_status::ready; }
   [[nodiscard]] rank self() { return in().local_ranks().front(); }
+  [[nodiscard]] std::uint64_t used_bytes() {
+    const device_description now = runtime_->api().describe(device_id{0});
+    return now.total_bytes - now.free_bytes;
+  }
 
 private:
   std::unique_ptr<runtime> runtime_;
@@ -280,6 +284,45 @@ TEST_CASE("a process that does not ask is named by the controller", "[processes]
   CHECK_THROWS_AS(second.in().ask(rank{1}, all_reduce{.send = other, .recv = other, .count = count}, 20s).get(),
                   exception);
   check_sum({&first, &second});
+}
+
+TEST_CASE("a world over processes is composed by the hosts that they are on, and again when it has shrunk",
+          "[processes][hierarchy]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(5, loss_policy::shrink)};
+  std::vector<std::unique_ptr<member>> all;
+  for (int place = 0; place < 5; ++place) {
+    configuration settings = settings_of(control, place);
+    settings.seat.host = place < 2 ? "north" : "south";
+    settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
+    all.push_back(std::make_unique<member>(std::move(settings)));
+  }
+  const auto everybody = [&] {
+    std::vector<member*> these;
+    for (const auto& one : all) these.push_back(one.get());
+    return these;
+  };
+  check_sum(everybody());
+  // What is composed has scratch memory, which nothing else shows.
+  for (const auto& one : all) CHECK(one->used_bytes() > std::size_t{64} << 20U);
+
+  control.process_ended("0", ::getpid(), "the test says so");
+  all.erase(all.begin()); // north has one rank now, and south three
+  for (const auto& one : all) REQUIRE(is_ready(one->in(), epoch{2}, 4));
+  check_sum(everybody());
+}
+
+TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  configuration settings = settings_of(control, 0);
+  settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
+  configuration other = settings;
+  other.seat.name = "1";
+  other.seat.place = 1;
+  member first{std::move(settings)}, second{std::move(other)};
+  check_sum({&first, &second});
+  CHECK(first.used_bytes() < std::size_t{64} << 20U);
 }
 
 TEST_CASE("a controller behind a guard lets in who has its certificates", "[processes][guard]") {

@@ -58,6 +58,8 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "reproducible",
                            "caller",
                            "rejoin",
+                           "gloo",
+                           "device",
                            "10.0.0.1",
                            "10.0.0.2",
                            "keep_size",
