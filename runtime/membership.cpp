@@ -108,6 +108,9 @@ struct membership::listener {
 membership::membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
                        const selected_backend& selected, std::shared_ptr<const clock> time)
   : settings_{settings.control},
+    claim_{who.who.gpu.empty() ? device_claim{}
+                               : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
+                                              describe(who.who) + " of the controller at " + settings.control.address}},
     helpers_{std::move(helpers)},
     world_{std::make_shared<listener>()},
     token_{settings.seat.token},

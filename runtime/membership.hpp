@@ -6,6 +6,7 @@
 #include <troupe/collectives/helper_crew.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/device_claim.hpp>
 
 #include <caf/actor_system.hpp>
 
@@ -22,7 +23,7 @@ namespace troupe {
 class membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that cannot work, or that are missing beyond
-  /// loopback), missing (their files).
+  /// loopback), missing (their files), device_occupied (another world uses its GPU).
   membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
              const selected_backend& selected, std::shared_ptr<const clock> time);
   ~membership() { end(); }
@@ -40,6 +41,7 @@ private:
   [[nodiscard]] std::uint16_t port_to_dial();
 
   control_settings settings_;
+  device_claim claim_; ///< On the GPU, where there is one.
   std::shared_ptr<helper_crew> helpers_;
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;

@@ -58,6 +58,7 @@ controller_actor::behavior_type controller_actor::make_behavior() {
 
 void controller_actor::on_exit() {
   links_.clear();
+  latest_.clear();
 }
 
 void controller_actor::tick_later() {
@@ -102,11 +103,16 @@ void controller_actor::admit(const join_request& asked) {
   const link_id link = draw_session();
   const auto process = caf::actor_cast<caf::actor>(current_sender());
   links_[link] = process;
-  watches_.add(this, process, [this, link](const caf::error&) {
-    links_.erase(link);
-    carry_out(state_.on_link_down(link, steady_now()));
-  });
+  const auto [known, is_new] = latest_.insert_or_assign(process.address(), link);
+  if (is_new) watches_.add(this, process, [this, which = known->first](const caf::error&) { lose(which); });
   carry_out(state_.on_join(link, asked, steady_now(), wall_clock()));
+}
+
+void controller_actor::lose(const caf::actor_addr& process) {
+  const auto known = latest_.extract(process);
+  if (known.empty()) return;
+  links_.erase(known.mapped());
+  carry_out(state_.on_link_down(known.mapped(), steady_now()));
 }
 
 void controller_actor::carry_out(const control_effects& effects) {

@@ -6,6 +6,7 @@
 #include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
 
 #include <caf/actor.hpp>
+#include <caf/actor_addr.hpp>
 
 #include <functional>
 #include <map>
@@ -41,6 +42,7 @@ public:
 private:
   void hear(std::string_view bytes);
   void admit(const join_request& asked);
+  void lose(const caf::actor_addr& process);
   void carry_out(const control_effects& effects);
   /// Requests of a process's rank.
   void take(link_id from, const order_batch& asked);
@@ -53,6 +55,7 @@ private:
   controller_hooks hooks_;
   int ordered_ = 0; ///< Ranks whose requests it orders.
   std::map<link_id, caf::actor> links_;
+  std::map<caf::actor_addr, link_id> latest_; ///< Of each process that is watched: once, however often it joins.
   compat::watches watches_;
 };
 

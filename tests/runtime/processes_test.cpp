@@ -304,7 +304,7 @@ TEST_CASE("a world over processes is composed by the hosts that they are on, and
   };
   check_sum(everybody());
   // What is composed has scratch memory, which nothing else shows.
-  for (const auto& one : all) CHECK(one->used_bytes() > std::size_t{64} << 20U);
+  for (const auto& one : all) CHECK(one->used_bytes() > std::size_t{32} << 20U);
 
   control.process_ended("0", ::getpid(), "the test says so");
   all.erase(all.begin()); // north has one rank now, and south three
@@ -322,7 +322,7 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   other.seat.place = 1;
   member first{std::move(settings)}, second{std::move(other)};
   check_sum({&first, &second});
-  CHECK(first.used_bytes() < std::size_t{64} << 20U);
+  CHECK(first.used_bytes() < std::size_t{32} << 20U);
 }
 
 TEST_CASE("a controller behind a guard lets in who has its certificates", "[processes][guard]") {

@@ -118,15 +118,16 @@ constexpr std::size_t member_count() {
 } // namespace
 
 TEST_CASE("every member of a configuration but its position, its seat and its faults is a setting", "[runtime]") {
-  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment, control
-  constexpr std::size_t nested = 11;
+  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment,
+  // gloo, control
+  constexpr std::size_t nested = 12;
   constexpr std::size_t no_settings = 3; // position, seat, faults
   CHECK(all_settings().size() ==
         member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
             member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
             member_count<staging_limits>() + member_count<fusion_limits>() + member_count<sequencer_limits>() +
             member_count<pending_limits>() + member_count<recovery_terms>() + member_count<hierarchy_terms>() +
-            member_count<control_settings>());
+            member_count<gloo_options>() + member_count<control_settings>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {

@@ -1,0 +1,326 @@
+// A controller behind its guard, under frames that are not what they should be: nothing may crash or grow, and who
+// knows how to join must be let in all the same.
+//
+// Usage: troupe_frame_storm FRAMES SEED MOST_GROWTH_MIB. Half of the frames are messages of CAF whose content is
+// mutated, half are BASP frames of a recorded client with mutated bytes, on connections of their own.
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/guard/guard_dialer.hpp>
+#include <troupe/actors/guard/guard_listener.hpp>
+#include <troupe/actors/message_types.hpp>
+#include <troupe/runtime/control_settings.hpp>
+#include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/logging.hpp>
+
+#include <caf/actor_system.hpp>
+#include <caf/scoped_actor.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+using namespace std::chrono_literals;
+using launch::file_descriptor;
+
+const std::string token(64, 'a');
+constexpr std::size_t header_bytes = 32; ///< Of a BASP frame; bytes 4 to 7 are its payload's length.
+using random_bits = std::mt19937_64;
+
+std::size_t below(random_bits& draw, std::size_t bound) {
+  return static_cast<std::size_t>(draw() % bound);
+}
+
+std::size_t resident_bytes() {
+  std::size_t whole = 0, resident = 0;
+  std::ifstream{"/proc/self/statm"} >> whole >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// A controller, its guard, and a way through that.
+struct guarded_controller {
+  guarded_controller() {
+    controller_options options{.terms = {.world_size = 2}};
+    options.terms.token = token;
+    options.terms.gather = 1h;
+    inner = std::make_unique<controller>(std::move(options));
+    listener = std::make_unique<guard_listener>(guard_listener_options{
+        .guarded_port = parse_control_address(inner->address()).port, .credentials = {.token = token}});
+    dialer =
+        std::make_unique<guard_dialer>(guard_dialer_options{.port = listener->port(), .credentials = {.token = token}});
+  }
+
+  std::unique_ptr<controller> inner;
+  std::unique_ptr<guard_listener> listener;
+  std::unique_ptr<guard_dialer> dialer;
+};
+
+/// A node of CAF's, as a process is one.
+struct node {
+  node() {
+    compat::load_remote(settings);
+    system = std::make_unique<caf::actor_system>(settings);
+  }
+  caf::actor_system_config settings;
+  std::unique_ptr<caf::actor_system> system;
+};
+
+join_request request_to_join(const std::string& by) {
+  return {.token = by,
+          .who = {.name = "storm", .host = "here", .pid = ::getpid()},
+          .facts = {{"troupe", "1"}},
+          .place = 0,
+          .device_count = 1,
+          .wall_clock_ns = std::chrono::system_clock::now().time_since_epoch() / 1ns};
+}
+
+/// What the controller answers to one who would join; nothing if it does not.
+std::optional<controller_frame> answer_to(caf::scoped_actor& self, const caf::actor& controller,
+                                          const std::string& by) {
+  compat::send_to_remote(&*self, controller, encode(process_frame{0, request_to_join(by)}));
+  std::optional<controller_frame> got;
+  for (const auto until = std::chrono::steady_clock::now() + 30s; !got && std::chrono::steady_clock::now() < until;)
+    self->receive(
+        [&](const std::string& bytes) {
+          error why;
+          got = decode_controller_frame(bytes, why);
+          const bool is_answer = got && (std::holds_alternative<join_welcome>(got->what) ||
+                                         std::holds_alternative<join_refusal>(got->what));
+          if (!is_answer) got.reset();
+        },
+        caf::after(1s) >> [] {});
+  return got;
+}
+
+void require(bool holds, const char* text) {
+  if (!holds) throw std::runtime_error{text};
+}
+
+std::string mutated(std::string bytes, random_bits& draw) {
+  const std::size_t changes = 1 + below(draw, 8);
+  for (std::size_t i = 0; i < changes && !bytes.empty(); ++i) {
+    const std::size_t at = below(draw, bytes.size());
+    switch (below(draw, 8)) {
+      case 0: bytes.resize(at); break;
+      case 1: bytes.insert(at, below(draw, 64), static_cast<char>(draw())); break;
+      case 2: bytes[at] = '\xff'; break;
+      case 3: bytes[at] = 0; break;
+      default: bytes[at] = static_cast<char>(draw()); break;
+    }
+  }
+  return bytes;
+}
+
+/// Messages that CAF takes and the controller has to refuse, or bear.
+class message_storm {
+public:
+  explicit message_storm(random_bits& draw) : draw_{draw} {}
+
+  void play(std::size_t count) {
+    for (std::size_t sent = 0; sent < count;) {
+      if (!target_ || target_->inner->wait(0ns)) renew(); // a mutated farewell may have ended the world
+      const auto welcome = answer_to(*self_, to_, token);
+      const session_id session = welcome ? welcome->session : 0;
+      const std::size_t batch = std::min<std::size_t>(count - sent, 2'000);
+      for (std::size_t i = 0; i < batch; ++i) compat::send_to_remote(&**self_, to_, next(session));
+      sent += batch;
+      require(answer_to(*self_, to_, "no token of this world's").has_value(),
+              "the controller does not answer any more");
+    }
+    renew();
+    const auto welcome = answer_to(*self_, to_, token);
+    require(welcome && std::holds_alternative<join_welcome>(welcome->what), "who may join is not let in");
+  }
+
+private:
+  void renew() {
+    to_ = {};
+    self_.reset();
+    node_.reset();
+    target_ = std::make_unique<guarded_controller>();
+    node_ = std::make_unique<node>();
+    self_.emplace(*node_->system);
+    to_ = compat::find_on_loopback(*node_->system, target_->dialer->port());
+  }
+
+  std::string next(session_id session) {
+    const epoch of{below(draw_, 4)};
+    std::vector<process_message> all{request_to_join(token),
+                                     heartbeat{},
+                                     id_offer{of, {}},
+                                     formed_report{of},
+                                     failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
+                                     drained_report{of},
+                                     order_batch{of, std::string(below(draw_, 200), static_cast<char>(draw_()))},
+                                     leave_notice{}};
+    const session_id whose = draw_() % 2 == 0 ? session : draw_();
+    std::string bytes = encode(process_frame{whose, all[below(draw_, all.size())]});
+    return mutated(std::move(bytes), draw_);
+  }
+
+  random_bits& draw_;
+  std::unique_ptr<guarded_controller> target_;
+  std::unique_ptr<node> node_;
+  std::optional<caf::scoped_actor> self_;
+  caf::actor to_;
+};
+
+file_descriptor connected_to(std::uint16_t port) {
+  file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(port);
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(made.native(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0) made.close();
+  return made;
+}
+
+/// Passes one connection on, and keeps what its client says.
+class recorder {
+public:
+  explicit recorder(std::uint16_t to) : listening_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof any;
+    require(::bind(listening_.native(), reinterpret_cast<const sockaddr*>(&any), length) == 0 &&
+                ::listen(listening_.native(), 1) == 0 &&
+                ::getsockname(listening_.native(), reinterpret_cast<sockaddr*>(&any), &length) == 0,
+            "no port to record at");
+    port_ = ntohs(any.sin_port);
+    passing_ = std::thread{[this, to] { pass(to); }};
+  }
+  ~recorder() { passing_.join(); }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] const std::string& said() const { return said_; } ///< Once the client has gone.
+
+private:
+  void pass(std::uint16_t to) {
+    const file_descriptor client{::accept(listening_.native(), nullptr, nullptr)};
+    const file_descriptor server = connected_to(to);
+    std::array<char, 4096> bytes{};
+    for (;;) {
+      std::array<pollfd, 2> both{{{client.native(), POLLIN, 0}, {server.native(), POLLIN, 0}}};
+      if (::poll(both.data(), both.size(), 10'000) <= 0) return;
+      for (std::size_t i = 0; i < both.size(); ++i) {
+        if (both[i].revents == 0) continue;
+        const ssize_t got = ::recv(both[i].fd, bytes.data(), bytes.size(), 0);
+        if (got <= 0) return;
+        if (i == 0) said_.append(bytes.data(), static_cast<std::size_t>(got));
+        if (::send(both[1 - i].fd, bytes.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL) < 0) return;
+      }
+    }
+  }
+
+  file_descriptor listening_;
+  std::uint16_t port_ = 0;
+  std::string said_;
+  std::thread passing_;
+};
+
+std::vector<std::string> frames_of(const std::string& stream) {
+  std::vector<std::string> frames;
+  for (std::size_t at = 0; at + header_bytes <= stream.size();) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, stream.data() + at + 4, sizeof length);
+    const std::size_t whole = header_bytes + ntohl(length);
+    frames.push_back(stream.substr(at, whole));
+    at += whole;
+  }
+  return frames;
+}
+
+/// What a client of CAF's says: its handshake, who it is, its messages.
+std::vector<std::string> recorded_frames(const guarded_controller& target) {
+  recorder between{target.dialer->port()};
+  std::string said;
+  {
+    node one;
+    caf::scoped_actor self{*one.system};
+    const caf::actor to = compat::find_on_loopback(*one.system, between.port());
+    for (int i = 0; i < 3; ++i) require(answer_to(self, to, "another token").has_value(), "nothing could be recorded");
+    said = between.said();
+  }
+  return frames_of(said);
+}
+
+/// Bytes that CAF's own port is spared, or takes.
+void play_bytes(std::size_t count, random_bits& draw) {
+  const guarded_controller target;
+  const auto recorded = recorded_frames(target);
+  require(recorded.size() >= 3, "too little was recorded");
+  std::array<char, 4096> heard{};
+  for (std::size_t sent = 0; sent < count;) {
+    const file_descriptor line = connected_to(target.dialer->port());
+    require(static_cast<bool>(line), "the guard is not reached any more");
+    std::string stream = below(draw, 4) == 0 ? mutated(recorded.front(), draw) : recorded.front();
+    for (std::size_t left = 1 + below(draw, 40); left > 0 && sent < count; --left, ++sent) {
+      const std::string& frame = recorded[below(draw, recorded.size())];
+      stream += below(draw, 4) == 0 ? frame : mutated(frame, draw);
+    }
+    for (std::size_t at = 0; at < stream.size();) {
+      const ssize_t taken = ::send(line.native(), stream.data() + at, stream.size() - at, MSG_NOSIGNAL);
+      if (taken <= 0) break; // it has been closed: that is an answer
+      at += static_cast<std::size_t>(taken);
+    }
+    ::shutdown(line.native(), SHUT_WR);
+    pollfd one{line.native(), POLLIN, 0};
+    while (::poll(&one, 1, 20'000) == 1 && ::recv(line.native(), heard.data(), heard.size(), 0) > 0) continue;
+  }
+  node last;
+  caf::scoped_actor self{*last.system};
+  const auto welcome = answer_to(self, compat::find_on_loopback(*last.system, target.dialer->port()), token);
+  require(welcome && std::holds_alternative<join_welcome>(welcome->what), "who may join is not let in");
+}
+
+} // namespace
+
+int main(int count, char** words) {
+  const auto number = [&](int at, unsigned long long otherwise) {
+    return count > at ? std::strtoull(words[at], nullptr, 10) : otherwise;
+  };
+  const std::size_t frames = number(1, 20'000), growth = number(3, 64) << 20U;
+  random_bits draw{number(2, 1)};
+  open_log("off");
+  register_message_types();
+  compat::register_remote_types();
+  try {
+    message_storm{draw}.play(std::min<std::size_t>(frames, 2'000)); // what is kept for ever is kept now
+    play_bytes(std::min<std::size_t>(frames, 2'000), draw);
+    const std::size_t before = resident_bytes();
+    message_storm{draw}.play(frames / 2);
+    const std::size_t between = resident_bytes();
+    play_bytes(frames - frames / 2, draw);
+    const std::size_t after = resident_bytes();
+    const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1U << 20U); };
+    std::printf("%zu frames: resident memory %.1f MiB, %.1f after messages, %.1f after bytes; joined at the end\n",
+                frames, mib(before), mib(between), mib(after));
+    require(std::max(between, after) < before + growth, "memory has grown too much");
+  } catch (const std::exception& failure) {
+    std::printf("FAILED: %s\n", failure.what());
+    return 1;
+  }
+  return 0;
+}
