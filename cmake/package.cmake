@@ -16,7 +16,8 @@ foreach(layer device completion collectives actors runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
           FILES_MATCHING PATTERN "*.hpp"
           PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN gloo EXCLUDE PATTERN program EXCLUDE
-          PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE)
+          PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE
+          PATTERN runtime_parts.hpp EXCLUDE)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/gloo/gloo_backend.hpp collectives/gloo/gloo_options.hpp
              collectives/nccl/nccl_backend.hpp

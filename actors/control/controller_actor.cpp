@@ -103,9 +103,13 @@ void controller_actor::admit(const join_request& asked) {
   const link_id link = draw_session();
   const auto process = caf::actor_cast<caf::actor>(current_sender());
   links_[link] = process;
-  const auto [known, is_new] = latest_.insert_or_assign(process.address(), link);
+  const auto [known, is_new] = latest_.try_emplace(process.address(), link);
   if (is_new) watches_.add(this, process, [this, which = known->first](const caf::error&) { lose(which); });
+  const link_id before = std::exchange(known->second, link);
   carry_out(state_.on_join(link, asked, steady_now(), wall_clock()));
+  if (before == link) return;
+  links_.erase(before); // it speaks by this one from now on
+  carry_out(state_.on_link_down(before, steady_now()));
 }
 
 void controller_actor::lose(const caf::actor_addr& process) {

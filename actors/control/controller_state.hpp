@@ -143,6 +143,8 @@ private:
   };
   using members = std::map<link_id, member>;
 
+  [[nodiscard]] static error told_to_end();
+  [[nodiscard]] static error ended_session(const error& why);
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
   [[nodiscard]] error objection_to_facts(const join_request& asked) const;
   [[nodiscard]] error objection_to_place(const join_request& asked) const;

@@ -25,12 +25,13 @@ namespace troupe::tests {
 
 /// One body, two test cases: "mock: name", and "cuda: name" tagged [gpu]. The body sees `api`, a driver that has
 /// at least \p count devices, and must hold for both.
-#define TROUPE_DRIVER_TEST(count, name, tags)                                                                          \
-  static void TROUPE_TEST_JOIN(driver_test_, __LINE__)(const std::shared_ptr<troupe::driver>& api);                    \
+#define TROUPE_DRIVER_TEST(count, name, tags) TROUPE_DRIVER_TEST_(count, name, tags, __COUNTER__)
+#define TROUPE_DRIVER_TEST_(count, name, tags, number)                                                                 \
+  static void TROUPE_TEST_JOIN(driver_test_, number)(const std::shared_ptr<troupe::driver>& api);                      \
   TEST_CASE("mock: " name, tags) {                                                                                     \
-    TROUPE_TEST_JOIN(driver_test_, __LINE__)(troupe::make_mock_driver({.device_count = count}));                       \
+    TROUPE_TEST_JOIN(driver_test_, number)(troupe::make_mock_driver({.device_count = count}));                         \
   }                                                                                                                    \
   TEST_CASE("cuda: " name, tags "[gpu]") {                                                                             \
-    TROUPE_TEST_JOIN(driver_test_, __LINE__)(troupe::tests::gpus(count));                                              \
+    TROUPE_TEST_JOIN(driver_test_, number)(troupe::tests::gpus(count));                                                \
   }                                                                                                                    \
-  static void TROUPE_TEST_JOIN(driver_test_, __LINE__)([[maybe_unused]] const std::shared_ptr<troupe::driver>& api)
+  static void TROUPE_TEST_JOIN(driver_test_, number)([[maybe_unused]] const std::shared_ptr<troupe::driver>& api)

@@ -99,12 +99,13 @@ private:
 } // namespace troupe::tests
 
 /// One body, two test cases: "mock: name", and "nccl: name" tagged [gpu]. The body sees `settings` for \p ranks ranks.
-#define TROUPE_WORLD_TEST(ranks, name, tags)                                                                           \
-  static void TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::configuration settings);                                 \
+#define TROUPE_WORLD_TEST(ranks, name, tags) TROUPE_WORLD_TEST_(ranks, name, tags, __COUNTER__)
+#define TROUPE_WORLD_TEST_(ranks, name, tags, number)                                                                  \
+  static void TROUPE_TEST_JOIN(world_test_, number)(troupe::configuration settings);                                   \
   TEST_CASE("mock: " name, tags) {                                                                                     \
-    TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::tests::mock_settings(ranks));                                      \
+    TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::mock_settings(ranks));                                        \
   }                                                                                                                    \
   TEST_CASE("nccl: " name, tags "[gpu]") {                                                                             \
-    TROUPE_TEST_JOIN(world_test_, __LINE__)(troupe::tests::gpu_settings(ranks));                                       \
+    TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::gpu_settings(ranks));                                         \
   }                                                                                                                    \
-  static void TROUPE_TEST_JOIN(world_test_, __LINE__)([[maybe_unused]] troupe::configuration settings)
+  static void TROUPE_TEST_JOIN(world_test_, number)([[maybe_unused]] troupe::configuration settings)

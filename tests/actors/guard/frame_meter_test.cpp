@@ -76,15 +76,15 @@ TEST_CASE("what CAF would stumble over does not come to it", "[guard]") {
     if (meter.pass(frame) == frame.size()) return std::string{};
     return meter.fault_text();
   };
-  for (const std::uint8_t kind : {0, 1, 2, 4, 5}) {
+  for (const std::uint8_t kind : bytes{0, 1, 2, 4, 5}) {
     CHECK(fault_of(kind, 1).empty());
     CHECK(fault_of(kind, 0) == "sent a frame without its payload"); // a handshake without one ends CAF's process
   }
   CHECK(fault_of(frame_meter::heartbeat, 0).empty());
   CHECK(fault_of(frame_meter::heartbeat, 1) == "sent a heartbeat that has a payload");
-  for (const std::uint8_t kind : {0x00, 0x10, 0x50, 0x90})
+  for (const std::uint8_t kind : bytes{0x00, 0x10, 0x50, 0x90})
     CHECK(fault_of(frame_meter::direct_message, 1, kind).empty());
-  for (const std::uint8_t kind : {0x20, 0x30, 0xb1})
+  for (const std::uint8_t kind : bytes{0x20, 0x30, 0xb1})
     CHECK(fault_of(frame_meter::direct_message, 1, kind) == "sent a message of a stream");
   CHECK(fault_of(frame_meter::routed_message, 1) == "sent something that is no BASP frame, or a routed one");
 }

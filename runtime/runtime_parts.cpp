@@ -1,0 +1,165 @@
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/message_types.hpp>
+#include <troupe/collectives/faults/faulty_backend.hpp>
+#include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/local_device.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/runtime_parts.hpp>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t slots_per_device = 256;
+
+std::size_t worker_count(const configuration& settings) {
+  if (settings.scheduler_threads > 0) return settings.scheduler_threads;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
+}
+
+/// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few
+/// and, outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
+/// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
+std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used,
+                                                               const cpu_set& near) {
+  register_message_types();
+  auto made = std::make_unique<caf::actor_system_config>();
+  compat::set_worker_count(*made, worker_count(settings));
+  compat::set_messages_per_turn(*made, 1);
+  compat::set_worker_nap(*made, std::chrono::milliseconds{20});
+  if (!settings.control.address.empty()) compat::load_remote(*made);
+  switch (used) {
+    case latency_profile::latency: compat::set_worker_spin(*made, std::chrono::seconds{50}); break;
+    case latency_profile::balanced: compat::set_worker_spin(*made, std::chrono::milliseconds{200}); break;
+    case latency_profile::frugal: break;
+  }
+  compat::on_thread_start(*made, [near, is_to_spin = used != latency_profile::frugal] {
+    if (!near.empty()) place_thread("actors", near);
+    if (is_to_spin) compat::end_waits_in_time();
+  });
+  return made;
+}
+
+} // namespace
+
+runtime::parts::parts(configuration wanted)
+  : settings{std::move(wanted)},
+    selected{select_backend(settings)},
+    wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
+    threads{place_threads()},
+    system_settings{make_system_settings(settings, wait.used, threads.poller)},
+    system{std::make_unique<caf::actor_system>(*system_settings)},
+    helpers{std::make_shared<helper_crew>()} {
+  if (wait.used != settings.profile)
+    log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
+             "instead of " + std::string{to_string(settings.profile)});
+  services = {.time = std::make_shared<monotonic_clock>(),
+              .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
+                                                 [api = selected.api, near = threads.poller] {
+                                                   begin_thread("troupe/poll", near);
+                                                   api->enter_thread(std::nullopt);
+                                                 }),
+              .strategy = settings.strategy,
+              .limits = settings.limits,
+              .staging = std::make_shared<staging_stock>(settings.host_staging),
+              .observer = observer_of(settings.faults)};
+  above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
+  services.poller->attach(above);
+  services.poller->start();
+}
+
+void runtime::parts::end() noexcept {
+  const std::lock_guard lock{guard};
+  if (std::exchange(ended, true)) return;
+  return_or_report("a runtime's worlds", [&] {
+    for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
+  });
+  member.reset();
+  launchers.clear();
+  services.poller->stop();
+  helpers->stop(); // its reports are messages, and the actor system ends next
+}
+
+runtime::parts::~parts() {
+  end();
+  for (const auto& one : worlds->all()) {
+    // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
+    one->actor = world_handle{};
+    one->ranks->clear();
+    const std::lock_guard lock{one->registered_guard};
+    one->registered.reset();
+  }
+  if (process_is_ending()) leave_system();
+}
+
+void runtime::parts::leave_system() {
+  static auto* const left =
+      new std::vector<std::pair<std::unique_ptr<caf::actor_system>, std::unique_ptr<caf::actor_system_config>>>;
+  left->emplace_back(std::move(system), std::move(system_settings));
+}
+
+device_id runtime::parts::device_of_first_rank() const {
+  if (is_controlled() && settings.seat.device)
+    return choose_local_device({.local_rank = *settings.seat.device}, selected.api->device_count());
+  const bool counts = settings.position && (is_controlled() || settings.position->world_size > 1);
+  return counts ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
+}
+
+int runtime::parts::rank_count() const {
+  if (spans_processes()) return 1;
+  return settings.ranks > 0 ? settings.ranks : selected.api->device_count();
+}
+
+std::string runtime::parts::strategy_text() const {
+  const auto used = choose_strategy(settings.strategy, *selected.api, device_of_first_rank());
+  std::string text{to_string(used)};
+  return settings.strategy == used ? text : text + " (" + std::string{to_string(settings.strategy)} + ')';
+}
+
+std::size_t runtime::parts::spinner_count() const {
+  return static_cast<std::size_t>(rank_count()) + 1 + worker_count(settings);
+}
+
+thread_plan runtime::parts::place_threads() const {
+  if (settings.placement == thread_placement::anywhere) return {};
+  std::vector<device_id> in_use;
+  for (int i = 0; i < rank_count(); ++i) in_use.emplace_back(device_of_first_rank().value() + i);
+  return plan_threads(*selected.api, in_use, wait.used != latency_profile::frugal);
+}
+
+local_rank runtime::parts::make_local(rank self, device_id where) {
+  if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
+  auto& opened = devices[where];
+  if (!opened) opened = device::open(selected.api, where);
+  auto& pool = pools[where];
+  if (!pool) {
+    pool = memory_pool::create(opened);
+    if (settings.pool_reserve_bytes > 0) pool->reserve(settings.pool_reserve_bytes);
+    services.staging->add(pool);
+  }
+  if (!services.slots)
+    services.slots =
+        std::make_shared<slot_table>(opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));
+  auto& hand = launchers[where];
+  if (!hand)
+    hand = std::make_shared<launcher>(
+        opened, wait.wait, settings.limits.check_interval, std::chrono::seconds{5},
+        [where, near = threads.launcher_of(where)] { begin_thread("troupe/gpu" + to_string(where), near); });
+  return {self, opened, hand};
+}
+
+std::shared_ptr<world_guide> runtime::parts::join(device_id where) {
+  if (member)
+    throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one "
+                                            "rank of it, and another world is split off that one"};
+  member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
+                                        settings, helpers, selected, services.time);
+  return member->guide();
+}
+
+} // namespace troupe
