@@ -73,7 +73,8 @@ TEST_CASE("blocks that another thread ends come back to the thread that makes th
       // A thread that ends gives what it has kept to the heap; what it had too much of is where others find it.
     }}.join();
   }
-  CHECK(seen.size() < rounds * each / 2);
+  CHECK(seen.size() <=
+        rounds * each / 2 + each); // half of each round is a chain for others; those of the heap may be new
 }
 
 TEST_CASE("blocks pass between makers and enders without being given out twice", "[completion]") {
