@@ -78,6 +78,8 @@ world runtime::form_world(const world_options& options) {
                                                 std::string{p.selected.api->name()} + " driver has " +
                                                 std::to_string(devices) + " devices: one rank needs one device"};
 
+  const std::uint64_t seed = draw_seed();
+  auto pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller);
   world_plan plan{.world_size = position && spans_processes ? position->world_size : count,
                   .id = options.id,
                   .backend = p.selected.collectives,
@@ -87,8 +89,8 @@ world runtime::form_world(const world_options& options) {
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
                   .recovery = options.id ? recovery_terms{} : p.settings.recovery, // an id names one forming
-                  .seed = draw_seed(),
-                  .pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller)};
+                  .seed = seed,
+                  .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
   std::shared_ptr<device> first_device;
   {
