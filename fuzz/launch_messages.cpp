@@ -1,0 +1,32 @@
+// Lines between troupe launch and its agents on other hosts.
+#include "fuzz_target.hpp"
+
+#include <troupe/runtime/launch/agent_messages.hpp>
+
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+template <class Decode>
+void check(std::string_view line, Decode decode) {
+  std::string once;
+  try {
+    once = launch::encode(decode(line));
+  } catch (const exception& refusal) {
+    fuzz::require(refusal.why().code == errc::mismatch || refusal.why().code == errc::invalid_argument,
+                  "what is no message is a mismatch");
+    fuzz::require(!refusal.why().text.empty(), "a refusal says why");
+    return;
+  }
+  fuzz::require(once.find('\n') == std::string::npos, "a message is one line");
+  fuzz::require(launch::encode(decode(once)) == once, "a message reads back as it was written");
+}
+
+} // namespace
+
+TROUPE_FUZZ_TARGET() {
+  check(text, launch::decode_command);
+  check(text, launch::decode_report);
+}

@@ -1,0 +1,45 @@
+// Batches of requests, from the ranks' processes to the controller's order. Each begins with two bytes: whose it is,
+// and how long; what the order decides goes to readers as the processes have them.
+#include "fuzz_target.hpp"
+
+#include <troupe/collectives/sequencing/distributed/batch_header.hpp>
+#include <troupe/collectives/sequencing/distributed/decision_codec.hpp>
+#include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+constexpr int ranks = 3;
+
+} // namespace
+
+TROUPE_FUZZ_TARGET() {
+  order_keeper order;
+  order.open(epoch{1}, ranks);
+  std::array<decision_reader, ranks> readers{decision_reader{ranks}, decision_reader{ranks}, decision_reader{ranks}};
+  time_point now{std::chrono::hours{1}};
+  while (text.size() > 2) {
+    const rank from{text[0] & 3}; // of four, one more than there are
+    const auto length = std::min<std::size_t>(static_cast<unsigned char>(text[1]), text.size() - 2);
+    if (const error why = order.receive(from, text.substr(2, length), now))
+      fuzz::require(!why.text.empty(), "a refusal says why");
+    text.remove_prefix(2 + length);
+    now += std::chrono::seconds{1};
+    order.expire(now);
+    static_cast<void>(order.take_straggling());
+    for (int i = 0; i < ranks; ++i)
+      for (std::string out = order.take_outgoing(rank{i}); !out.empty(); out = order.take_outgoing(rank{i})) {
+        wire_reader in{out};
+        static_cast<void>(batch_header::read(in));
+        decision_record one;
+        while (readers[static_cast<std::size_t>(i)].next(in, one)) continue;
+        fuzz::require(in.ok(), "what the order decides can be read");
+      }
+  }
+}
