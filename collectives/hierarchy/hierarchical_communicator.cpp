@@ -23,6 +23,23 @@ void end_each(const Parts& parts, End end) {
   if (first) std::rethrow_exception(first);
 }
 
+/// Has a stream let go of the memory that was made before this, also where something is thrown.
+class stream_end {
+public:
+  explicit stream_end(stream_ref of) noexcept : of_{of} {}
+  stream_end(const stream_end&) = delete;
+  stream_end& operator=(const stream_end&) = delete;
+  ~stream_end() {
+    try {
+      of_.synchronize();
+    } catch (const exception&) { // a device in error touches nothing any more
+    }
+  }
+
+private:
+  stream_ref of_;
+};
+
 } // namespace
 
 /// An operation and how it is composed.
@@ -76,6 +93,7 @@ std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one
   if (makes_one) names[static_cast<std::size_t>(self().value())] = setup_.across->make_unique_id();
   const buffer memory = setup_.memories->of(where())->take(names.size() * length);
   const stream line{where()};
+  const stream_end end{line};
   line.ref().copy(memory.data() + mine, names[static_cast<std::size_t>(self().value())].bytes.data(), length);
   flat_->launch(all_gather{.send = memory.slice(mine, length), .recv = memory, .count = length, .type = dtype::u8},
                 line);
