@@ -46,14 +46,17 @@ inline constexpr feature all_features[] = {feature::fp8_reductions,
 /// Errors: invalid_argument, naming those that exist.
 [[nodiscard]] feature parse_feature(std::string_view name);
 
+/// Whether something is there.
 enum class availability : std::uint8_t {
   no,
   yes,
   unknown, ///< It shows only when it is used.
 };
 
+/// Name of \p what as written above.
 [[nodiscard]] std::string_view to_string(availability what) noexcept;
 
+/// One feature, and what is known of it.
 struct feature_finding {
   feature what{};
   availability available = availability::unknown;
@@ -65,6 +68,7 @@ struct feature_finding {
 /// Requests that cannot be done: those of one of \p kinds, of one of \p types and with one of \p ops, in worlds as \p
 /// size says. A list that is empty stands for all.
 struct exclusion {
+  /// Which worlds are meant, by their number of ranks.
   enum class world_size : std::uint8_t { any, one, several };
 
   std::vector<std::size_t> kinds{}; ///< Indices in troupe::operation.
@@ -78,6 +82,7 @@ struct exclusion {
 
 /// One line for people: "all_reduce, reduce of f8e4m3, f8e5m2; any reduction; several ranks: why".
 [[nodiscard]] std::string describe(const exclusion& what);
+/// Name of \p size as written in exclusion.
 [[nodiscard]] std::string_view to_string(exclusion::world_size size) noexcept;
 
 /// What can be asked of a backend on some devices. A value: it does not change when the environment does.

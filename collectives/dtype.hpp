@@ -32,6 +32,7 @@ inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype
   return 0;
 }
 
+/// Whether elements are whole numbers, signed or not.
 [[nodiscard]] constexpr bool is_integer(dtype type) noexcept {
   switch (type) {
     case dtype::u8:
@@ -44,6 +45,7 @@ inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype
   }
 }
 
+/// Name of \p type as written above; empty for a value that names none.
 [[nodiscard]] std::string_view to_string(dtype type) noexcept;
 
 /// The dtype called \p name ("f32"). Errors: invalid_argument, naming those that exist.

@@ -23,6 +23,7 @@ struct extent {
   bool written = false;
 };
 
+/// The memory of one operation of one rank.
 struct footprint {
   std::pmr::vector<extent> extents;
   /// Where the send range begins after the recv range, in elements, when the operation is in place; nothing where it

@@ -31,15 +31,19 @@ enum class suspicion : std::uint8_t {
   alone_done,   ///< It says that it is done with what most others still wait in: its part may never have been there.
   absent_peer,  ///< Another rank waits in a send or recv for it.
 };
+/// Name of \p why as written above.
 [[nodiscard]] std::string_view to_string(suspicion why) noexcept;
 
+/// A rank that something speaks against.
 struct suspect {
   troupe::rank rank{};
   suspicion why{};
   std::string reason{}; ///< "it has been asked for 17 collectives, and ranks 0, 2 wait in the 18th", for people.
 };
 
+/// Where the ranks of this process stood, and whom to suspect.
 struct fault_report {
+  /// Where one rank stood.
   struct standing {
     troupe::rank rank{};
     device_id device{};

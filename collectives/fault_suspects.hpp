@@ -8,6 +8,7 @@
 
 namespace troupe {
 
+/// Whom to suspect, or why nobody.
 struct judgement {
   std::vector<suspect> suspects{}; ///< In rank order; a device's own failure first seen comes first.
   std::string remark{};            ///< Where there is none: why nothing can be told.

@@ -6,7 +6,9 @@
 #include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <memory>
 #include <span>
+#include <utility>
 
 namespace troupe {
 
@@ -38,6 +40,26 @@ public:
   /// Before anything of it is enqueued. Lifetime: \p next is valid during the call. Threads: the launchers', several at
   /// a time, one for each device.
   virtual void about_to_launch(const launch_notice& next) noexcept = 0;
+  /// The call that it was told of has returned, or failed. Threads: as above.
+  virtual void launch_ended() noexcept {}
+};
+
+/// Tells both: a launcher has room for one.
+class launch_observers final : public launch_observer {
+public:
+  launch_observers(std::shared_ptr<launch_observer> first, std::shared_ptr<launch_observer> second) noexcept
+    : first_{std::move(first)}, second_{std::move(second)} {}
+  void about_to_launch(const launch_notice& next) noexcept override {
+    first_->about_to_launch(next);
+    second_->about_to_launch(next);
+  }
+  void launch_ended() noexcept override {
+    second_->launch_ended();
+    first_->launch_ended();
+  }
+
+private:
+  std::shared_ptr<launch_observer> first_, second_; ///< Not null.
 };
 
 } // namespace troupe

@@ -11,6 +11,7 @@
 
 namespace troupe {
 
+/// A named axis and how many ranks lie along it.
 struct mesh_axis {
   std::string name;
   int size = 1;

@@ -28,6 +28,7 @@ struct operand {
   shared_event ready{};
 
   operand() = default;
+  /// All of \p range, from \p ready_at on; without an event at once.
   operand(buffer range, shared_event ready_at = {}) // NOLINT(google-explicit-constructor): a buffer is an operand
     : memory{std::move(range)}, ready{std::move(ready_at)} {}
 };

@@ -1,6 +1,7 @@
 #include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/recording/payload.hpp>
 #include <troupe/collectives/undefined_ranges.hpp>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
     from_{from},
     self_{peers.self()},
     world_size_{peers.world_size()},
-    where_{peers.where()->id()} {
+    where_{peers.where()->id()},
+    payload_bytes_{progress.line ? payload_of(what_) : 0} {
   const auto* const again = std::get_if<replay>(&what_);
   if (again != nullptr && again->of) plan_ = again->of->hold();
   std::size_t bytes = 0;
@@ -35,6 +37,40 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
   });
   if (is_staged_) staged_ = std::make_unique<staging_hold>();
   is_short_ = !is_staged_ && again == nullptr && bytes <= most_bytes_of_short;
+}
+
+void pipeline_call::note_asked(call_site site) const noexcept {
+  if (progress_.line) progress_.line->asked(in_flight_line(), sketch_, from_.client, payload_bytes_, site, queued_at());
+}
+
+void pipeline_call::note_launched(launch_place at, std::size_t fused, time_point when) const noexcept {
+  if (!progress_.line) return;
+  progress_.line->launched(
+      in_flight_line(), from_.position,
+      {.matched = matched_, .launch_began = launch_began(), .launched = when, .at = at, .fused = fused});
+}
+
+void pipeline_call::started(time_point now) noexcept {
+  progress_.running.set(sketch_);
+  started_ = now;
+}
+
+void pipeline_call::succeeded(const completion& result) noexcept {
+  progress_.finished.set(sketch_);
+  if (progress_.line) {
+    const times& at = result.times;
+    progress_.line->finished(in_flight_line(), started_, at.done);
+    progress_.line->tally().count_success(what_.index(), payload_bytes_, at.launched - at.queued, at.done - at.queued);
+  }
+  if (claim_) settle_claim(result);
+}
+
+void pipeline_call::failed(errc code) noexcept {
+  if (progress_.line) {
+    progress_.line->answered(in_flight_line(), code, steady_now());
+    progress_.line->tally().count_failure(code);
+  }
+  claim_.settle();
 }
 
 void pipeline_call::wait_also_for(const pipeline_call& other) {

@@ -5,11 +5,13 @@
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/operation.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/recording/flight_line.hpp>
 #include <troupe/collectives/retry_claim.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/completion/in_flight.hpp>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,13 @@ public:
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
   [[nodiscard]] const request_origin& from() const noexcept { return from_; }
 
+  /// For the flight recorder, where there is one. It has been accepted, at its asker's \p site, …
+  void note_asked(call_site site) const noexcept;
+  /// …its turn has come, before it is submitted, …
+  void note_matched(time_point when) noexcept { matched_ = when; }
+  /// …and it is in its stream, one of \p fused.
+  void note_launched(launch_place at, std::size_t fused, time_point when) const noexcept;
+
   /// Before it is shared: where it stands turns out late, by the order.
   void stands_at(request_origin from) noexcept {
     from_ = from;
@@ -73,18 +82,16 @@ public:
   void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
 
   [[nodiscard]] bool inputs_ready() const override;
-  void started() noexcept override { progress_.running.set(sketch_); }
-  void succeeded(const completion& result) noexcept override {
-    progress_.finished.set(sketch_);
-    if (claim_) settle_claim(result);
-  }
-  void failed() noexcept override { claim_.settle(); }
+  void started(time_point now) noexcept override;
+  void succeeded(const completion& result) noexcept override;
+  void failed(errc code) noexcept override;
   [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
   void lost(error why) noexcept override;
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
   void launch(rank_pipeline& by) noexcept override;
+  [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
   void settle_claim(const completion& result) noexcept;
   /// Hands it to the claim, to be answered with \p result in the end. Returns whether there was memory for that.
   [[nodiscard]] bool keep(outcome result) noexcept;
@@ -103,6 +110,9 @@ private:
   rank self_;
   int world_size_;
   device_id where_;
+  std::size_t payload_bytes_;
+  time_point matched_{};
+  std::optional<time_point> started_{};
   retry_claim claim_; ///< Of most none.
 };
 

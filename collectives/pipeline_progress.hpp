@@ -8,9 +8,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace troupe {
+
+class flight_line;
 
 /// Where a request stands in the order of its client.
 struct request_origin {
@@ -83,7 +86,8 @@ struct progress_record {
   alignas(64) latest_sketch submitted;
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
-  latest_sketch running; ///< What has been seen to run, by the same writer: seldom.
+  latest_sketch running;             ///< What has been seen to run, by the same writer: seldom.
+  std::shared_ptr<flight_line> line; ///< Where every request is written down; none: nowhere. Set before the first.
 
   /// \p running_since: whether and since when `running` runs.
   [[nodiscard]] pipeline_progress read(std::optional<time_point> running_since = {}) const;

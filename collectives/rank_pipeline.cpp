@@ -55,6 +55,13 @@ rank_pipeline::~rank_pipeline() {
   if (track_) services_.poller->detach(*track_); // none where create() found no completion slot
 }
 
+void rank_pipeline::belongs_to(std::uint64_t world) {
+  world_ = world;
+  if (!services_.recorder) return;
+  progress_->line = services_.recorder->line_of({world, self(), world_size(), where()->id()});
+  progress_->line->follow(progress_);
+}
+
 void rank_pipeline::init() {
   prepare_device();
   try {

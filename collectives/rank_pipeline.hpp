@@ -8,6 +8,7 @@
 #include <troupe/collectives/launcher.hpp>
 #include <troupe/collectives/pipeline_progress.hpp>
 #include <troupe/collectives/plans/rank_graphs.hpp>
+#include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/collectives/request.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/collectives/validation.hpp>
@@ -45,6 +46,7 @@ struct submission {
   std::uint64_t client = 0; ///< Where there is no `from`: as request_origin's.
   /// When it was accepted, where that was in an earlier epoch.
   std::optional<time_point> queued{};
+  call_site site{}; ///< Where the client asked for it.
 };
 
 /// What pipelines of one process share.
@@ -58,6 +60,7 @@ struct pipeline_services {
   std::shared_ptr<const troupe::capabilities> able{};
   std::shared_ptr<staging_stock> staging{};    ///< None: each pipeline has one of its own.
   std::shared_ptr<launch_observer> observer{}; ///< Of most none.
+  std::shared_ptr<flight_recorder> recorder{}; ///< None: nothing is written down.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
@@ -163,7 +166,7 @@ public:
     return {self(), world_size(), *where(), services_.able.get(), {world_, epoch_}};
   }
   /// Before the first request: the number of the world that it belongs to (world_stamp).
-  void belongs_to(std::uint64_t world) noexcept { world_ = world; }
+  void belongs_to(std::uint64_t world);
 
   [[nodiscard]] bool loaded() const noexcept override { return load() > 0 && !failed(); }
   void check() noexcept override;
@@ -172,6 +175,7 @@ private:
   friend class pipeline_job;
   friend class pipeline_call;
   class fused_calls;
+  class observed_launch;
   class sequenced_work;
 
   void prepare_device();

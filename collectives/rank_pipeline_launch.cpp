@@ -24,6 +24,20 @@ std::uint64_t collectives_in(const pipeline_calls& several) noexcept {
 
 } // namespace
 
+/// From the telling until the call has returned, however it did.
+class rank_pipeline::observed_launch {
+public:
+  explicit observed_launch(const std::shared_ptr<launch_observer>& observer) noexcept : observer_{observer.get()} {}
+  observed_launch(const observed_launch&) = delete;
+  observed_launch& operator=(const observed_launch&) = delete;
+  ~observed_launch() {
+    if (observer_ != nullptr) observer_->launch_ended();
+  }
+
+private:
+  launch_observer* observer_;
+};
+
 /// Several that are launched by one call.
 class rank_pipeline::fused_calls final : public pipeline_job {
 public:
@@ -65,6 +79,7 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
                                                       std::move(one.what), from, *progress_, *peers_);
   prepared->accepted_at(one.queued.value_or(now));
   prepared->tell(std::move(listener));
+  prepared->note_asked(one.site);
   return prepared;
 }
 
@@ -74,9 +89,11 @@ void rank_pipeline::submit(submission one) {
 
 void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
   track_->expect();
+  if (progress_->line) prepared->note_matched(services_.time->now());
   {
     const std::lock_guard lock{submit_guard_};
     progress_->submitted.set(prepared->sketch());
+    if (progress_->line) progress_->line->tally().count_submission(1);
     enqueue(prepared); // first: the launcher is what is waited for
     track_->push(std::move(prepared));
   }
@@ -109,8 +126,11 @@ void rank_pipeline::submit_together(pipeline_calls all) {
     if (one != all.front()) all.front()->wait_also_for(*one);
   const auto work = std::allocate_shared<fused_calls>(recycling_allocator<fused_calls>{}, std::move(all));
   track_->expect(work->all().size());
+  if (progress_->line)
+    for (const time_point now = services_.time->now(); const auto& one : work->all()) one->note_matched(now);
   {
     const std::lock_guard lock{submit_guard_};
+    if (progress_->line) progress_->line->tally().count_submission(work->all().size());
     progress_->submitted.set(work->all().back()->sketch(), collectives_in(work->all()));
     enqueue(work);
     for (const auto& one : work->all()) track_->push(one);
@@ -164,6 +184,7 @@ void rank_pipeline::launch(pipeline_call& one) {
   if (!one.begin_launch(began)) return;
   begin_launch(began);
   if (services_.observer) tell_observer(one);
+  const observed_launch told{services_.observer};
   try {
     for (const event* ready : one.ready()) stream_->ref().wait(*ready);
     if (const auto* again = std::get_if<replay>(&one.what())) {
@@ -181,7 +202,10 @@ void rank_pipeline::launch(pipeline_call& one) {
     const launch_place at = mark_launch(one.is_short());
     progress_->launched.set(one.sketch());
     if (behind) tell_of(one, std::move(behind), at.launch);
-    one.end_launch(at, services_.time->now());
+    const time_point ended = services_.time->now();
+    if (progress_->line) progress_->line->tally().count_launch(1);
+    one.end_launch(at, ended);
+    one.note_launched(at, 1, ended);
   } catch (...) {
     error why = launch_failure();
     one.refuse(with_unknown_outcome(why));
@@ -204,6 +228,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   begin_launch(began);
   try {
     if (services_.observer) tell_observer(several);
+    const observed_launch told{services_.observer};
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
     together_.clear();
     for (const auto& one : several) together_.push_back(&one->what());
@@ -217,7 +242,11 @@ void rank_pipeline::launch(const pipeline_calls& several) {
       for (const auto& one : several)
         if (is_heard(one)) tell_of(*one, behind, at.launch);
     const time_point ended = services_.time->now();
-    for (const auto& one : several) one->end_launch(at, ended);
+    if (progress_->line) progress_->line->tally().count_launch(several.size());
+    for (const auto& one : several) {
+      one->end_launch(at, ended);
+      one->note_launched(at, several.size(), ended);
+    }
   } catch (...) {
     error why = launch_failure();
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));

@@ -40,6 +40,7 @@ struct factor {
     std::memcpy(made.value.data(), &element, sizeof element);
     return made;
   }
+  /// The one element that \p element holds, on the rank's device.
   [[nodiscard]] static factor on_device(buffer element) {
     factor made;
     made.memory = std::move(element);

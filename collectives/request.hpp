@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/completion/clock.hpp>
 #include <troupe/completion/credit.hpp>
@@ -26,6 +27,7 @@ enum class ordering : std::uint8_t {
   /// request goes straight to its GPU; a broken promise hangs the GPUs until the verdict of limits.hang.
   caller,
 };
+/// Name of \p order as written above.
 [[nodiscard]] std::string_view to_string(ordering order) noexcept;
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] ordering parse_ordering(std::string_view name);
@@ -53,6 +55,8 @@ struct rank_request {
   /// counts on. (docs/recovery.md) Only under ordering::agreed. Errors: invalid_argument (in place, or in two steps),
   /// unsupported (a replay; ordering::caller; ranks in other processes).
   bool retry_safe = false;
+  /// Where it was asked for: the line that makes the request. For the flight recorder (docs/operations/tracing.md).
+  call_site site = call_site::current();
 };
 
 /// One request for all ranks of a world that live in this process: parts[i] is rank i's. The world orders it (ORD-1)
@@ -65,6 +69,7 @@ struct world_request {
   /// As rank_request's, but that it stands in no lane: what is asked of the world in the new epoch does not wait for
   /// it.
   bool retry_safe = false;
+  call_site site = call_site::current(); ///< As rank_request's.
 };
 
 } // namespace troupe

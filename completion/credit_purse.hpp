@@ -10,6 +10,7 @@
 
 namespace troupe {
 
+/// Pays for the requests under one credit; its end gives the room back.
 class credit::purse final : public payer, public std::enable_shared_from_this<purse> {
 public:
   /// \p size has been set aside in \p where.

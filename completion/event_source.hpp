@@ -11,6 +11,7 @@
 
 namespace troupe {
 
+/// Marks are untimed events, which the poller asks the driver about.
 class event_source final : public completion_source {
 public:
   explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}

@@ -10,6 +10,7 @@
 
 namespace troupe {
 
+/// Marks are functions that a thread of the driver calls.
 class host_function_source final : public completion_source {
 public:
   ~host_function_source() override;

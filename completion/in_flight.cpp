@@ -37,8 +37,10 @@ void in_flight::succeed(time_point now) noexcept {
 
 void in_flight::fail(error why) noexcept {
   if (answered()) return;
-  reply_.deliver(completed(std::move(why)));
-  failed();
+  why = completed(std::move(why));
+  const errc code = why.code;
+  reply_.deliver(std::move(why));
+  failed(code);
 }
 
 error in_flight::completed(error why) const noexcept {

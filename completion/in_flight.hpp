@@ -24,6 +24,7 @@ struct launch_place {
 /// while it is still queued. Each field says who may touch it when.
 class in_flight : public inbox_node<in_flight> {
 public:
+  /// How far it has come.
   enum class stage : std::uint8_t {
     queued,    ///< The launcher has not taken it; it certainly has not run.
     launching, ///< Inside the launch call.
@@ -41,11 +42,11 @@ public:
   /// Whether the work it waits for on the device has been reached, so that it counts as started there.
   [[nodiscard]] virtual bool inputs_ready() const = 0;
   /// Called on the poller when it has been seen to run: most are over before anybody looks.
-  virtual void started() noexcept {}
+  virtual void started(time_point /*now*/) noexcept {}
   /// Called on the poller with what is to be the reply and before it, also where a deadline has been answered already.
   virtual void succeeded(const completion& /*result*/) noexcept {}
-  /// Called when it has been answered with an error, and has not been before.
-  virtual void failed() noexcept {}
+  /// Called when it has been answered with an error of \p code, and has not been before.
+  virtual void failed(errc /*code*/) noexcept {}
   /// What it may have written, where nobody knows whether it has; null: not known. Asked for where it fails so alone.
   [[nodiscard]] virtual std::shared_ptr<const undefined_buffers> undefined() const noexcept { return nullptr; }
   /// Its stream or communicator has failed before its outcome, and \p why says whether it may have run. That is its
@@ -81,6 +82,7 @@ public:
   void may_have_run_before() noexcept { ran_before_ = true; }
 
 protected:
+  [[nodiscard]] troupe::epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] time_point queued_at() const noexcept { return times_.queued; }
   /// For whoever answers in its place: it has been answered then, as far as it knows.
   [[nodiscard]] answer take_reply() noexcept { return std::move(reply_); }

@@ -97,6 +97,7 @@ private:
 /// nothing more. Threads: safe from any; its owner outlives calls of charge().
 class pending_line final : public payer {
 public:
+  /// Lets go of a line in the place of deleting it.
   struct disown {
     void operator()(pending_line* one) const noexcept { one->let_go(owned); }
   };

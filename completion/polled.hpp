@@ -7,6 +7,7 @@
 
 namespace troupe {
 
+/// One thing that it looks at in each round.
 class polled {
 public:
   polled() = default;

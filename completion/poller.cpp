@@ -12,6 +12,11 @@ namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
 
+/// By the only thread that writes it.
+void add(std::atomic<nanoseconds::rep>& to, nanoseconds span) noexcept {
+  to.store(to.load(std::memory_order_relaxed) + span.count(), std::memory_order_relaxed);
+}
+
 std::size_t load_of(const std::vector<std::shared_ptr<polled>>& all) {
   std::size_t load = 0;
   for (const auto& one : all) load += one->load();
@@ -80,6 +85,7 @@ void poller::run() {
   std::uint64_t known = replaced_.load();
   auto all = snapshot();
   time_point last_work = time_->now();
+  time_point look_began = last_work; // or a moment before
   std::size_t load = 0;
   while (!stopping_.load()) {
     if (const std::uint64_t now = replaced_.load(); now != known) {
@@ -89,16 +95,27 @@ void poller::run() {
     }
     if (step(*all)) {
       last_work = time_->now();
+      add(busy_, last_work - look_began);
+      look_began = last_work;
       continue;
     }
-    if (time_->now() - last_work < profile_.spin) {
+    look_began = time_->now();
+    if (look_began - last_work < profile_.spin) {
       spin_pause();
       continue;
     }
     const std::size_t before = std::exchange(load, load_of(*all));
     const auto has_news = [&] { return stopping_.load() || replaced_.load() != known || load_of(*all) != load; };
     // Devices cannot wake a thread: while something is in flight the poller only naps.
-    if (load > before || wake_.park(has_news, load > 0 ? profile_.nap : idle_park)) last_work = time_->now();
+    if (load > before) {
+      last_work = look_began;
+      continue;
+    }
+    const bool is_woken = wake_.park(has_news, load > 0 ? profile_.nap : idle_park);
+    const time_point woken = time_->now();
+    add(parked_, woken - look_began);
+    look_began = woken;
+    if (is_woken) last_work = woken;
   }
 }
 

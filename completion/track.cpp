@@ -174,7 +174,7 @@ std::optional<error> track::verdict_on_head(time_point now) {
   if (!head_started_) {
     if (!head.inputs_ready()) return std::nullopt;
     head_started_ = now;
-    head.started();
+    head.started(now);
     running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
     return std::nullopt;
   }

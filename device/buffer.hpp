@@ -14,6 +14,7 @@ namespace troupe {
 /// Owns one allocation; its destructor gives the memory back to where it came from.
 class memory_block {
 public:
+  /// For whoever allocates: \p size_bytes from \p address on.
   memory_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes);
   memory_block(const memory_block&) = delete;
   memory_block& operator=(const memory_block&) = delete;
@@ -23,10 +24,15 @@ public:
   /// Errors: unsupported where the memory is not troupe's to reuse.
   virtual void note_use(stream_ref stream) = 0;
 
+  /// The device it lives on, or whose driver reaches it.
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
+  /// Device memory, or which kind of host memory.
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
+  /// The device's life in which it was allocated.
   [[nodiscard]] device_epoch made_in() const noexcept { return made_in_; }
+  /// First byte.
   [[nodiscard]] std::byte* address() const noexcept { return static_cast<std::byte*>(address_); }
+  /// Size in bytes.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
 
 private:
@@ -46,16 +52,19 @@ class buffer {
 public:
   /// Names no memory; size 0.
   buffer() noexcept = default;
+  /// All of \p block.
   explicit buffer(std::shared_ptr<memory_block> block) noexcept;
 
   [[nodiscard]] explicit operator bool() const noexcept { return block_ != nullptr; }
   /// First byte; nullptr for an empty handle.
   [[nodiscard]] std::byte* data() const noexcept;
+  /// Size in bytes; 0 for an empty handle.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   /// The range [\p offset_bytes, \p offset_bytes + \p length_bytes) of this one.
   /// Errors: invalid_argument when it reaches beyond.
   [[nodiscard]] buffer slice(std::size_t offset_bytes, std::size_t length_bytes) const;
 
+  /// Device memory, or which kind of host memory.
   [[nodiscard]] memory_kind kind() const noexcept;
   /// Whether it names host memory, pinned or pageable; false for an empty handle.
   [[nodiscard]] bool on_host() const noexcept { return block_ != nullptr && kind() != memory_kind::device; }

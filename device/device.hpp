@@ -17,10 +17,14 @@ public:
   /// Opens device \p id of \p api. Errors: missing, device_occupied, too_old.
   [[nodiscard]] static std::shared_ptr<device> open(std::shared_ptr<driver> api, device_id id);
 
+  /// The device \p id of \p api.
   device(std::shared_ptr<driver> api, device_id id);
 
+  /// The driver that works on it.
   [[nodiscard]] driver& api() const noexcept { return *api_; }
+  /// The same, to be held.
   [[nodiscard]] const std::shared_ptr<driver>& shared_api() const noexcept { return api_; }
+  /// Its ordinal in this process.
   [[nodiscard]] device_id id() const noexcept { return id_; }
 
   /// The device's present life. Buffers of an earlier one are stale (BUF-2).

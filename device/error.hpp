@@ -83,9 +83,12 @@ struct error {
 /// What constructors and synchronous misuse throw. Asynchronous outcomes are values.
 class exception : public std::exception {
 public:
+  /// Holds all of \p why; what() is its one line.
   explicit exception(error why);
+  /// The same of an error that has only these.
   exception(errc code, std::string text);
 
+  /// The error, for programs.
   [[nodiscard]] const error& why() const noexcept { return why_; }
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
 

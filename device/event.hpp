@@ -12,6 +12,7 @@ namespace troupe {
 /// An event promises order, never success: results are used after the request's reply.
 class event {
 public:
+  /// A new event on \p where, not recorded.
   explicit event(std::shared_ptr<device> where);
   event(event&& other) noexcept;
   event& operator=(event&& other) noexcept;
@@ -19,8 +20,11 @@ public:
 
   /// Records behind the work now in \p stream, which is on this event's device.
   void record(stream_ref stream);
+  /// Whether the work before it has finished. Never blocks. Errors: the device's.
   [[nodiscard]] bool reached() const;
+  /// The driver's own: a `cudaEvent_t` by casting.
   [[nodiscard]] native_event native() const noexcept { return native_; }
+  /// The device it was made on.
   [[nodiscard]] const device& where() const noexcept { return *device_; }
 
 private:

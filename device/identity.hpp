@@ -17,9 +17,12 @@ public:
   using value_type = Rep;
 
   constexpr strong_number() noexcept = default;
+  /// The number \p value with this meaning.
   constexpr explicit strong_number(Rep value) noexcept : value_{value} {}
 
+  /// The bare number.
   [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
+  /// The one after it.
   [[nodiscard]] constexpr strong_number next() const noexcept { return strong_number{static_cast<Rep>(value_ + 1)}; }
   friend constexpr auto operator<=>(strong_number, strong_number) noexcept = default;
 
@@ -27,6 +30,7 @@ private:
   Rep value_{};
 };
 
+/// Its digits.
 template <class Tag, class Rep>
 [[nodiscard]] std::string to_string(strong_number<Tag, Rep> number) {
   return std::to_string(number.value());
@@ -45,6 +49,7 @@ using ticket = strong_number<struct ticket_tag, std::uint64_t>;
 
 } // namespace troupe
 
+/// For unordered containers.
 template <class Tag, class Rep>
 struct std::hash<troupe::strong_number<Tag, Rep>> {
   std::size_t operator()(troupe::strong_number<Tag, Rep> number) const noexcept {

@@ -7,6 +7,7 @@
 
 namespace troupe {
 
+/// The NUMA node and the CPUs near a device.
 struct locality {
   std::optional<int> numa_node{}; ///< None: unknown, or more than one.
   cpu_set cpus{};                 ///< Those that reach the device without a detour; empty: unknown.

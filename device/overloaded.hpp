@@ -3,6 +3,7 @@
 
 namespace troupe {
 
+/// Calls whichever of \p Handlers fits.
 template <class... Handlers>
 struct overloaded : Handlers... {
   using Handlers::operator()...;

@@ -8,6 +8,7 @@
 
 namespace troupe {
 
+/// Where a device is on the PCI bus.
 struct pci_address {
   unsigned domain = 0;
   unsigned bus = 0;

@@ -5,6 +5,7 @@
 
 namespace troupe {
 
+/// Which bug, by the promise that it breaks.
 enum class planted_bug : std::uint8_t {
   none,
   lost_answer,       ///< ONE-1: what is withdrawn is kept, and forgotten.

@@ -13,9 +13,12 @@ class event;
 /// Names a stream without owning it: one of troupe's or one of a user's (adopt a `cudaStream_t` by casting).
 class stream_ref {
 public:
+  /// Names \p native, a stream of \p where.
   stream_ref(device& where, native_stream native) noexcept : device_{&where}, native_{native} {}
 
+  /// The device that it is a queue of.
   [[nodiscard]] device& where() const noexcept { return *device_; }
+  /// The driver's own: a `cudaStream_t` by casting.
   [[nodiscard]] native_stream native() const noexcept { return native_; }
 
   /// Copies in stream order between any two of device, pinned and pageable memory.
@@ -39,11 +42,13 @@ private:
 /// Owns a stream. Work still in it when it is destroyed runs on.
 class stream {
 public:
+  /// A new stream on \p where. Errors: the driver's.
   explicit stream(std::shared_ptr<device> where);
   stream(stream&& other) noexcept;
   stream& operator=(stream&& other) noexcept;
   ~stream();
 
+  /// The same stream, not owned.
   [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }
   // NOLINTNEXTLINE(google-explicit-constructor): an owner passes as its view
   operator stream_ref() const noexcept { return ref(); }

@@ -14,12 +14,14 @@
 
 namespace troupe {
 
+/// Where one device is.
 struct device_place {
   device_id id;
   std::string pci_bus_id;
   locality local; ///< Nothing known: no node, no CPUs.
 };
 
+/// What lies between two devices, in one direction.
 struct device_pair {
   device_id from;
   device_id to;

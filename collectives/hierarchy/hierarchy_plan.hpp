@@ -18,6 +18,7 @@ enum class hierarchy_level : std::uint8_t { inside, across };
 
 /// Memory of the operation that is composed, from an element on; or of the rank's scratch.
 struct hierarchy_range {
+  /// Which of the operation's buffers.
   enum class memory : std::uint8_t { none, send, recv, scratch };
   memory in = memory::none;
   std::size_t first = 0; ///< In elements of the operation's dtype.

@@ -9,6 +9,7 @@
 
 namespace troupe {
 
+/// Whether operations are composed.
 enum class hierarchy_mode : std::uint8_t {
   automatic, ///< Where two nodes or more have several ranks, operations from min_bytes on that gain by it.
   always,    ///< Whatever can be composed, where there are two nodes or more and one of them has several ranks.

@@ -6,6 +6,7 @@
 
 namespace troupe {
 
+/// What a mock's collectives leave in memory.
 enum class mock_results : std::uint8_t {
   computed, ///< What a real one would.
   none,     ///< Nothing: operations meet and end, and no memory is touched, so that what is around them is measured.

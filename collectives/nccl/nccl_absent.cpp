@@ -1,6 +1,7 @@
 // Stands in for the other files of this folder where troupe is built without CUDA.
 #include <troupe/collectives/nccl/nccl_backend.hpp>
 #include <troupe/collectives/nccl/nccl_library.hpp>
+#include <troupe/collectives/nccl/nvtx_ranges.hpp>
 
 namespace troupe {
 
@@ -27,6 +28,14 @@ bool nccl_library::is_loaded(const std::optional<std::filesystem::path>&) {
 
 std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>&, nccl_options) {
   refuse();
+}
+
+std::shared_ptr<launch_observer> make_nvtx_ranges() {
+  return nullptr;
+}
+
+bool nvtx_is_heard() noexcept {
+  return false;
 }
 
 } // namespace troupe

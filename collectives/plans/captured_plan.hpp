@@ -26,6 +26,7 @@ class rank_pipeline;
 /// whatever it uses. It must not wait for requests or for the GPU: the launcher that would serve them is the caller.
 using capture_function = std::function<void(rank_capture&)>;
 
+/// How a plan is captured.
 struct plan_options {
   /// The client's own streams to capture in, one for each rank; none: troupe's. Each must be out of capture, and is so
   /// again when the capture has ended, well or not.
@@ -46,6 +47,7 @@ public:
     std::vector<buffer> kept{};
   };
 
+  /// For whoever captures it: users get plans from world::capture().
   captured_plan(capture_function what, plan_options options);
   /// Stands for another process's plan where ranks are compared; it cannot be replayed.
   explicit captured_plan(std::uint64_t number);
@@ -55,7 +57,9 @@ public:
 
   /// No other plan of the process has it.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// What is called for each rank, again in each new epoch.
   [[nodiscard]] const capture_function& function() const noexcept { return function_; }
+  /// As given to world::capture().
   [[nodiscard]] const plan_options& options() const noexcept { return options_; }
   /// For which world and epoch it is, or is being, captured.
   [[nodiscard]] world_stamp stamp() const;
@@ -71,7 +75,9 @@ public:
   // For captures: first begin(), then succeed() or fail() ------------------------------------------------------------
   /// It is captured for \p at on \p ranks from now on, in place of what there was.
   void begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks);
+  /// It can be replayed from now on.
   void succeed(content captured);
+  /// Its replays are refused with \p why.
   void fail(error why);
 
 private:

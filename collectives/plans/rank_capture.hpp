@@ -21,10 +21,14 @@ class capture_meeting;
 /// Lifetime: of the function's call. Threads: the one that it is given to.
 class rank_capture {
 public:
+  /// For whoever calls the capture function.
   rank_capture(rank_pipeline& one, stream_ref into, capture_meeting& meeting);
 
+  /// The rank that is captured.
   [[nodiscard]] rank self() const noexcept;
+  /// Ranks of the world, in the epoch of this capture.
   [[nodiscard]] int world_size() const noexcept;
+  /// The rank's device, which is current on the calling thread.
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
   /// That which is in capture: troupe's, or the client's own of plan_options.
   [[nodiscard]] stream_ref stream() const noexcept { return into_; }

@@ -28,7 +28,9 @@ struct operation_mark {
   std::optional<troupe::rank> peer{}; ///< Of a send or a recv.
 };
 
+/// An operation that waits, who has asked for it, and where every rank is.
 struct absence_report {
+  /// Where one rank is.
   struct standing {
     troupe::rank rank{};
     bool participates = false;                     ///< In the operation that waits.
@@ -45,6 +47,7 @@ struct absence_report {
   bool held = false;             ///< What a fault took in the lane, and is run again, goes first.
   std::vector<standing> ranks{}; ///< All of the world, in order.
 
+  /// Those that take part and have not asked.
   [[nodiscard]] std::vector<troupe::rank> missing() const;
 };
 

@@ -235,13 +235,14 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .what = std::move(asked.what),
                                          .deadline = asked.deadline,
                                          .reply = std::move(asked.reply),
-                                         .from = request_origin{asked.where}},
+                                         .from = request_origin{.lane = asked.where, .client = asked.client},
+                                         .site = asked.site},
                                         now);
   above_->turns_.take(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
-                            bool is_retry_safe, std::uint64_t client) {
+                            bool is_retry_safe, std::uint64_t client, call_site site) {
   const time_point now = above_->time_->now();
   auto answers = divide_answer(std::move(reply), name, parts.size());
   released_operation all;
@@ -253,7 +254,8 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
                         .what = std::move(parts[i]),
                         .deadline = deadline,
                         .reply = std::move(answers[i]),
-                        .from = request_origin{.position = name.value(), .client = client, .of_world = true}},
+                        .from = request_origin{.position = name.value(), .client = client, .of_world = true},
+                        .site = site},
                        now)});
   above_->turns_.take(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all), is_retry_safe));
 }

@@ -97,7 +97,7 @@ public:
   /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
   /// \p client asks, for whom it may concern; 0: nobody in particular.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, answer reply,
-               bool is_retry_safe = false, std::uint64_t client = 0);
+               bool is_retry_safe = false, std::uint64_t client = 0, call_site site = {});
 
   void cancel(rank self, lane where, std::uint64_t position) override;
   void withdraw(rank self, std::uint64_t client, error why) override;

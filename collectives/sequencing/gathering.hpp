@@ -22,6 +22,7 @@ struct withdrawal {
 
 /// A meeting or an exchange.
 struct gathering {
+  /// A collective of all ranks, or what sends and receives lead to.
   enum class form : std::uint8_t { meeting, exchange };
 
   explicit gathering(form what) noexcept : kind{what} {}

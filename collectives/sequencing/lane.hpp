@@ -20,6 +20,7 @@ public:
   /// Errors: invalid_argument (empty, longer than 64 bytes, or the 65,536th name).
   [[nodiscard]] static lane named(std::string_view name);
 
+  /// As named; "default" of the lane of those who name none.
   [[nodiscard]] const std::string& name() const;
   /// From 0, without gaps, in the order of first naming.
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }

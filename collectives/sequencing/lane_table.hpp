@@ -58,6 +58,7 @@ private:
   std::uint32_t capacity_ = 0; ///< A power of two, or none yet.
 };
 
+/// What one lane of one world holds.
 class lane_table {
 public:
   lane_table(std::uint32_t world_number, lane name, int size, std::pmr::memory_resource& memory);

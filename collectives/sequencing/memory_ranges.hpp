@@ -8,6 +8,7 @@
 
 namespace troupe {
 
+/// Addresses from begin to end.
 struct memory_range {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0; ///< Behind the last byte.

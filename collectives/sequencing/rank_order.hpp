@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/collectives/sequencing/lane.hpp>
 #include <troupe/completion/answer.hpp>
 #include <troupe/device/error.hpp>
@@ -23,6 +24,7 @@ struct lane_request {
   std::uint64_t client = 0;
   std::optional<std::uint64_t> position{};
   bool retry_safe = false; ///< See rank_request.
+  call_site site{};
 };
 
 /// One world in one epoch: an ordered_world where all its ranks live in this process, a distributed_order where this

@@ -18,6 +18,7 @@ class retry_shelf;
 /// Threads: what retried_parts has from any; the rest from the shelf's.
 class retried_operation final : public retried_parts {
 public:
+  /// What has become of it.
   enum class stage : std::uint8_t {
     running,      ///< No part is lost.
     lost_in_part, ///< Some are, of others it is not known yet.

@@ -12,6 +12,7 @@
 
 namespace troupe {
 
+/// How much may wait, and for how long unnoticed.
 struct sequencer_limits {
   /// Requests of one rank in one world that wait for its peers; one more is refused as busy. In each lane also those
   /// that were taken back and that some peer has not come to: they are remembered for it.
@@ -22,6 +23,7 @@ struct sequencer_limits {
 
 /// What a step of the sequencer leads to. The caller keeps one and clears it, so that steps allocate nothing.
 struct sequencing_effects {
+  /// A request that is answered without having been released.
   struct refusal {
     std::unique_ptr<sequenced> what;
     error why; ///< Rejected: it has not been released.

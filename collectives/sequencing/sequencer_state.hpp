@@ -9,6 +9,7 @@
 
 namespace troupe {
 
+/// All that a sequencer knows.
 class sequencer::state {
 public:
   explicit state(sequencer_limits limits) : limits_{limits} {}

@@ -18,6 +18,7 @@ namespace troupe {
 /// turn.
 class turns {
 public:
+  /// A thing to be done when its turn comes.
   class turn : public recycled {
   public:
     turn() = default;

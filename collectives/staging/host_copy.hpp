@@ -37,6 +37,7 @@ private:
 /// run (BUF-1); one that never ran, since its device failed, is left behind: the driver has its address.
 class host_copies {
 public:
+  /// One range of a copy.
   struct piece {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;

@@ -31,6 +31,7 @@ enum class staging : std::uint8_t {
 
 /// Elements of one operand that are to lie on the device, one piece behind the other.
 struct staged_area {
+  /// One range of it.
   struct piece {
     std::size_t offset_bytes = 0; ///< In \p memory.
     std::size_t size_bytes = 0;

@@ -13,6 +13,7 @@
 
 namespace troupe {
 
+/// Memory for one chunk, and the events that say when it may be used.
 struct staging_slot {
   explicit staging_slot(const std::shared_ptr<device>& where) : filled{where}, free{where} {}
 

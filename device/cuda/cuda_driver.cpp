@@ -126,6 +126,11 @@ void cuda_api::expect_cuda() {
   if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA with it"};
 }
 
+/// Whether it is one of the streams that every device has under the same handle: the current device says whose it is.
+[[nodiscard]] static bool is_default(native_stream stream) noexcept {
+  return stream == nullptr || as_cuda(stream) == cudaStreamLegacy || as_cuda(stream) == cudaStreamPerThread;
+}
+
 cuda_scope cuda_api::anywhere() const {
   expect_cuda();
   return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
@@ -216,13 +221,13 @@ void cuda_api::destroy_event(device_id id, native_event event) {
   cuda_return(cudaEventDestroy(as_cuda(event)), "cudaEventDestroy");
 }
 
-void cuda_api::record(device_id, native_event event, native_stream stream) {
-  const cuda_scope here = anywhere();
+void cuda_api::record(device_id id, native_event event, native_stream stream) {
+  const cuda_scope here = is_default(stream) ? on(id) : anywhere();
   cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
 }
 
-void cuda_api::wait(device_id, native_stream stream, native_event event) {
-  const cuda_scope here = anywhere();
+void cuda_api::wait(device_id id, native_stream stream, native_event event) {
+  const cuda_scope here = is_default(stream) ? on(id) : anywhere();
   cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
 }
 

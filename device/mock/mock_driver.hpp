@@ -27,6 +27,7 @@ struct mock_place {
   std::optional<locality> local{}; ///< None: unknown, unless the machine has the address.
 };
 
+/// What a mock pretends to be.
 struct mock_options {
   int device_count = 4;
   std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.

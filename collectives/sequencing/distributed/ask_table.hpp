@@ -14,6 +14,7 @@
 
 namespace troupe {
 
+/// One such request.
 struct undecided_ask {
   std::shared_ptr<pipeline_call> call{};
   lane where{};

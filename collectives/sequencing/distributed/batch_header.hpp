@@ -14,6 +14,7 @@ inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
 /// At which a writer begins another batch. What it writes at once is shorter than the rest.
 inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
+/// The first bytes of a batch.
 struct batch_header {
   static constexpr std::uint8_t version = 1;
 

@@ -45,7 +45,9 @@ private:
   std::shared_ptr<absence_report> reported_;
 };
 
+/// One of these.
 struct decision_record {
+  /// Which of them.
   enum class form : std::uint8_t { release, refusal, turn };
 
   form kind = form::release;

@@ -59,7 +59,8 @@ void distributed_order::ask(rank, lane_request asked) {
                                   .what = std::move(asked.what),
                                   .deadline = asked.deadline,
                                   .reply = std::move(asked.reply),
-                                  .from = request_origin{asked.where}},
+                                  .from = request_origin{.lane = asked.where, .client = asked.client},
+                                  .site = asked.site},
                                  time_->now());
   turns_.take(std::make_unique<asking>(*this, terms, std::move(call)));
 }

@@ -54,7 +54,9 @@ private:
   nanoseconds deadline_{0};
 };
 
+/// One of these.
 struct request_record {
+  /// Which of them.
   enum class form : std::uint8_t { ask, cancel, withdraw, turn };
 
   form kind = form::ask;

@@ -1,0 +1,103 @@
+#include <troupe/device/error.hpp>
+#include <troupe/device/worker.hpp>
+#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/recording/record_on_signal.hpp>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// By signal: where its handler writes; -1: nowhere. A handler may do little more than that.
+std::array<std::atomic<int>, 2> doors{-1, -1};
+
+std::atomic<int>& door_of(int number) noexcept {
+  return doors[number == SIGUSR1 ? 0 : 1];
+}
+
+void knock(int number) noexcept {
+  const int kept = errno;
+  const std::uint64_t one = 1;
+  if (const int door = door_of(number).load(); door >= 0)
+    static_cast<void>(!::write(door, &one, sizeof one)); // full: a knock waits already
+  errno = kept;
+}
+
+} // namespace
+
+int parse_record_signal(std::string_view name) {
+  if (name.empty()) return 0;
+  if (name == "USR1") return SIGUSR1;
+  if (name == "USR2") return SIGUSR2;
+  throw exception{errc::invalid_argument, "'" + std::string{name} + "' must be USR1, USR2 or empty"};
+}
+
+std::string_view record_signal_name(int number) noexcept {
+  if (number == SIGUSR1) return "USR1";
+  return number == SIGUSR2 ? "USR2" : "";
+}
+
+class record_on_signal::waiter {
+public:
+  waiter(int number, std::function<void()> write) : number_{number}, write_{std::move(write)} {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_DFL)
+      throw exception{errc::invalid_argument, "recorder.signal is " + std::string{record_signal_name(number)} +
+                                                  ", which this process handles already: let it be the other of USR1 "
+                                                  "and USR2, or empty"};
+    door_ = launch::file_descriptor{::eventfd(0, EFD_CLOEXEC)};
+    if (!door_) throw exception{errc::internal, std::string{"eventfd: "} + std::strerror(errno)};
+    door_of(number).store(door_.native());
+    struct sigaction mine {};
+    mine.sa_handler = knock;
+    mine.sa_flags = SA_RESTART;
+    ::sigaction(number, &mine, nullptr);
+    thread_ = worker{[this] { run(); }};
+  }
+  ~waiter() {
+    struct sigaction usual {};
+    usual.sa_handler = SIG_DFL;
+    ::sigaction(number_, &usual, nullptr);
+    door_of(number_).store(-1);
+    stopping_.store(true);
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(door_.native(), &one, sizeof one));
+    thread_.join();
+  }
+  waiter(const waiter&) = delete;
+  waiter& operator=(const waiter&) = delete;
+
+private:
+  void run() {
+    std::uint64_t knocks = 0;
+    while (::read(door_.native(), &knocks, sizeof knocks) > 0 || errno == EINTR) {
+      if (stopping_.load()) return;
+      write_();
+    }
+  }
+
+  int number_;
+  std::function<void()> write_;
+  launch::file_descriptor door_;
+  std::atomic<bool> stopping_{false};
+  worker thread_;
+};
+
+record_on_signal::record_on_signal(int number, std::function<void()> write)
+  : waiter_{std::make_unique<waiter>(number, std::move(write))} {}
+
+record_on_signal::~record_on_signal() = default;
+
+} // namespace troupe
