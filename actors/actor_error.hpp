@@ -37,6 +37,7 @@ template <class Value>
       reply->deliver(std::get<Value>(std::move(result)));
   });
 }
+/// The same, for the request that \p self is handling.
 template <class Value, class Self>
 [[nodiscard]] std::shared_ptr<value_answer<Value>> take_value_answer(Self* self) {
   return value_answer_to<Value>(compat::foreign_reply{self});

@@ -62,6 +62,7 @@ namespace troupe::compat {
 
 // Interfaces are written as caf::result<R>(A) signatures in both lines.
 #if TROUPE_CAF_0_17
+/// A signature caf::result<R>(A) as CAF 0.17 writes it.
 template <class Signature>
 struct interface_of;
 template <class... Results, class... Arguments>

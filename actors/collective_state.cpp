@@ -57,7 +57,8 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
                                    .what = std::move(asked.what),
                                    .deadline = deadline,
                                    .reply = std::move(reply),
-                                   .client = client});
+                                   .client = client,
+                                   .site = asked.site});
     now.order->ask(name_in(now), {.what = std::move(asked.what),
                                   .name = name,
                                   .deadline = deadline,
@@ -65,7 +66,8 @@ void collective_state::accept(rank_request asked, answer reply, std::uint64_t cl
                                   .where = asked.lane,
                                   .client = client,
                                   .position = asked.position,
-                                  .retry_safe = asked.retry_safe});
+                                  .retry_safe = asked.retry_safe,
+                                  .site = asked.site});
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }

@@ -115,6 +115,7 @@ struct posted_request {
 struct overlapped_request {
   rank_request what;
 };
+/// The same for all ranks: answered when it is in the queue of each of their GPUs.
 struct overlapped_world_request {
   world_request what;
 };
@@ -130,6 +131,7 @@ struct leave_lane {
   std::uint64_t client = 0;
 };
 
+/// A world_request whose answer does not go to its sender: see posted_request.
 struct posted_world_request {
   world_request what;
   std::shared_ptr<answer> reply;
@@ -215,21 +217,25 @@ struct split_reply {
 
 using split_answer = value_answer<split_reply>;
 
+/// A split_request from a plain thread: see posted_request.
 struct posted_split {
   split_request what;
   std::shared_ptr<split_answer> reply;
 };
 
+/// A capture_request from a plain thread: see posted_request.
 struct posted_capture {
   capture_request what;
   std::shared_ptr<capture_answer> reply;
 };
 
+/// A registration_request from a plain thread: see posted_request.
 struct posted_registration {
   registration_request what;
   std::shared_ptr<registration_answer> reply;
 };
 
+/// A credit_request from a plain thread: see posted_request.
 struct posted_credit {
   credit_request what;
   std::shared_ptr<credit_answer> reply;

@@ -15,6 +15,7 @@
 
 namespace troupe {
 
+/// What a fault leads to.
 enum class recovery_policy : std::uint8_t {
   fail_fast, ///< A fault ends the world.
   keep_size, ///< The same ranks form again.
@@ -37,6 +38,7 @@ enum class recovery_rung : std::uint8_t {
 /// What a recovery may begin with. Errors: invalid_argument, naming the choices.
 [[nodiscard]] recovery_rung parse_first_rung(std::string_view name);
 
+/// What is tried after a fault, how often, and from which rung on.
 struct recovery_terms {
   recovery_policy policy = recovery_policy::fail_fast;
   /// Rebuilds within `window`; the world fails closed at the fault after them.
@@ -56,6 +58,7 @@ struct recovery_terms {
 /// there.
 void check(const recovery_terms& terms);
 
+/// What is to be done next.
 struct recovery_step {
   recovery_rung rung = recovery_rung::give_up;
   nanoseconds delay{0};        ///< Before the forming.

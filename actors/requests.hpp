@@ -45,6 +45,7 @@ struct capture_request {
   troupe::epoch epoch; ///< The world's epoch as the client knows it (EPO-1).
 };
 
+/// The answer to a capture_request.
 struct capture_reply {
   std::shared_ptr<captured_plan> plan; ///< For replay requests, as long as the world lives.
 };

@@ -12,6 +12,7 @@
 
 namespace troupe {
 
+/// What belongs to a world beside its ranks.
 enum class restored_kind : std::uint8_t {
   registration, ///< Memory that is registered again, while the ranks form.
   plan,         ///< Captured again, once they have formed; requests are served meanwhile.
@@ -19,6 +20,7 @@ enum class restored_kind : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(restored_kind kind) noexcept;
 
+/// How far its return is.
 enum class restored_state : std::uint8_t {
   under_way, ///< Another event tells how it ends.
   back,
@@ -26,6 +28,7 @@ enum class restored_state : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(restored_state state) noexcept;
 
+/// One thing that comes back, or does not.
 struct restored_part {
   restored_kind kind{};
   /// Registrations from 0, in the order in which they were asked for; of a plan captured_plan::number(); sub-worlds of

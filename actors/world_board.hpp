@@ -5,6 +5,8 @@
 #include <troupe/completion/clock.hpp>
 #include <troupe/device/condition.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -16,6 +18,10 @@ class world_board {
 public:
   using listener = std::function<void(const world_event&)>;
 
+  /// Before the first event: the number that the world has among all of the process (world_stamp).
+  void belongs_to(std::uint64_t world) noexcept { world_.store(world, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t world() const noexcept { return world_.load(std::memory_order_relaxed); }
+
   void publish(const world_event& event);
   [[nodiscard]] world_event latest() const;
   /// That of the latest event, without a copy of it all.
@@ -26,6 +32,7 @@ public:
   void listen(listener heard);
 
 private:
+  std::atomic<std::uint64_t> world_{0};
   mutable std::mutex guard_;
   mutable condition changed_;
   world_event latest_;

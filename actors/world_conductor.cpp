@@ -45,6 +45,7 @@ world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<co
     mail_{std::move(mail)},
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
+  plan_.board->belongs_to(number_);
   if (!plan_.retries) plan_.retries = make_retry_shelf(plan_);
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)

@@ -25,7 +25,7 @@ void world_entrance::accept(world_request asked, answer reply, std::uint64_t cli
       return reply.deliver(std::move(objection));
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
-    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client);
+    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client, asked.site);
   } catch (...) {
     reply.deliver(current_error()); // out of memory, and not handed on
   }

@@ -16,6 +16,7 @@
 
 namespace troupe {
 
+/// What a world does now.
 enum class world_phase : std::uint8_t {
   forming,    ///< Ranks are meeting; requests are rejected.
   ready,      ///< Requests are served.
@@ -25,6 +26,7 @@ enum class world_phase : std::uint8_t {
   stopped,    ///< Everything has been given back.
 };
 
+/// Name of \p phase as written above.
 [[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
 
 struct absence_report;

@@ -15,6 +15,7 @@ namespace troupe {
 
 /// From helpers and pipelines: what happened to one rank of one epoch (EPO-1).
 struct rank_report {
+  /// What has become of the rank.
   enum class kind : std::uint8_t {
     formed,
     faulted,

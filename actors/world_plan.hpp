@@ -36,6 +36,7 @@ struct local_rank {
   std::weak_ptr<launcher> hand; ///< The runtime's.
 };
 
+/// All that a world actor is spawned with.
 struct world_plan {
   int world_size = 0;
   std::vector<local_rank> locals{}; ///< Ascending by rank.

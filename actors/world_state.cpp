@@ -262,8 +262,10 @@ world_effects world_state::finish() {
   if (retired_ > 0) return {};
   const error why = phase_ == world_phase::failed && reason_.code != errc::stopping ? reason_ : error{};
   phase_ = world_phase::stopped;
-  world_effects effects{world_effect::announce{event()}};
+  // Before it is announced: whoever waits for that may end the process, which would then count as lost.
+  world_effects effects;
   if (guided_) effects.emplace_back(world_effect::tell{leave_notice{why}});
+  effects.emplace_back(world_effect::announce{event()});
   effects.emplace_back(world_effect::leave{});
   return effects;
 }

@@ -29,6 +29,7 @@ struct tell {
 };
 /// Every collective actor: take your pipeline.
 struct adopt {};
+/// Tells those who listen.
 struct announce {
   world_event event;
 };

@@ -19,6 +19,7 @@ struct process_frame {
   session_id session = 0;
   process_message what;
 };
+/// What a controller sends, and in which of its sessions.
 struct controller_frame {
   session_id session = 0;
   controller_message what;

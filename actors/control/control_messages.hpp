@@ -51,12 +51,14 @@ struct join_request {
   std::int64_t wall_clock_ns = 0; ///< Since 1970, when it was sent.
 };
 
+/// Process → controller: it lives.
 struct heartbeat {};
 /// Process → controller: names the forming of `of`, as was asked.
 struct id_offer {
   epoch of;
   unique_id id{};
 };
+/// The process's rank has formed `of`.
 struct formed_report {
   epoch of;
 };
@@ -89,6 +91,7 @@ struct join_welcome {
   nanoseconds heartbeat{};
   nanoseconds suspicion{}; ///< Silence after which either takes the other for lost.
 };
+/// The process may not join, and why.
 struct join_refusal {
   error why;
 };

@@ -12,6 +12,7 @@
 
 namespace troupe {
 
+/// Look at the clock.
 struct time_passes {};
 /// Whoever started the process called `name` has seen it end.
 struct process_end {
@@ -19,6 +20,7 @@ struct process_end {
   std::int64_t pid = 0;
   std::string how;
 };
+/// Let all finish what they do, and end.
 struct stop_control {};
 
 /// To a controller.
@@ -26,9 +28,11 @@ struct controller_note {
   std::variant<time_passes, process_end, stop_control> what;
 };
 
+/// A connection to the controller is there.
 struct controller_found {
   caf::actor it;
 };
+/// It has ended.
 struct controller_lost {
   error why;
 };

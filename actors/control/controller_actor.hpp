@@ -31,6 +31,7 @@ struct controller_hooks {
 /// Frames come from processes (control_codec.hpp), by whatever thread of theirs: the session in each says whose it is.
 using controller_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(controller_note)>;
 
+/// A controller_state, told what comes over connections and from the clock, and doing what it decides.
 class controller_actor final : public controller_inner_handle::base {
 public:
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,

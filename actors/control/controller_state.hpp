@@ -27,6 +27,7 @@ enum class loss_policy : std::uint8_t {
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] loss_policy parse_loss_policy(std::string_view name);
 
+/// What a controller is set up with.
 struct controller_terms {
   int world_size = 1; ///< Processes, one rank each.
   loss_policy policy = loss_policy::respawn;
@@ -49,6 +50,7 @@ struct controller_terms {
 /// A connection to a process: the session that it is given, which its shell draws.
 using link_id = session_id;
 
+/// What a controller's world does now.
 enum class control_phase : std::uint8_t {
   gathering, ///< Processes join for the first time.
   forming,   ///< An epoch's ranks meet.
@@ -75,6 +77,7 @@ struct control_event {
 [[nodiscard]] std::string describe(const control_event& event);
 
 namespace control_effect {
+/// Sends \p what to a process.
 struct send {
   link_id to;
   controller_message what;
@@ -87,13 +90,16 @@ struct close_link {
 struct kill_process {
   process_identity who;
 };
+/// Tells those who listen.
 struct announce {
   control_event event;
 };
+/// Requests of the epoch are put into one order from now on.
 struct open_order {
   epoch of;
   int world_size;
 };
+/// No more of them; what waits is refused with \p why.
 struct close_order {
   error why;
 };

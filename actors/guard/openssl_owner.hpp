@@ -12,6 +12,7 @@ struct x509_store_st;
 
 namespace troupe {
 
+/// Gives OpenSSL's objects back, each as OpenSSL wants it.
 struct openssl_free {
   void operator()(bio_st* one) const noexcept;
   void operator()(evp_pkey_st* one) const noexcept;

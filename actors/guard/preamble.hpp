@@ -32,11 +32,13 @@ inline constexpr std::uint8_t last_guard_verdict = 4;
 /// What it means to the dialer, as a predicate: "refused the join token".
 [[nodiscard]] std::string_view meaning_of(guard_verdict verdict) noexcept;
 
+/// Dialer → listener: its nonce, and proof that it knows the token.
 struct guard_claim {
   guard_nonce nonce{};
   guard_digest proof{};
 };
 
+/// Listener → dialer: whether it may go on, and the listener's own proof.
 struct guard_answer {
   guard_verdict verdict = guard_verdict::malformed;
   guard_digest proof{};

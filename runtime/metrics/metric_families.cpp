@@ -1,0 +1,170 @@
+#include <troupe/runtime/metrics/metric_families.hpp>
+
+#include <troupe/collectives/operation.hpp>
+#include <troupe/device/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using labels = std::vector<std::pair<std::string_view, std::string>>;
+
+double in_seconds(nanoseconds span) {
+  return std::chrono::duration<double>(span).count();
+}
+
+double since_epoch(std::chrono::system_clock::time_point when) {
+  return std::chrono::duration<double>(when.time_since_epoch()).count();
+}
+
+/// All families, empty at first.
+class family_set {
+public:
+  family_set() {
+    for (const metric_description& one : all_metrics()) all_.push_back({&one, {}});
+  }
+
+  void add(std::string_view name, labels of, double value) { find(name).push_back({std::move(of), value}); }
+  void add(std::string_view name, labels of, std::uint64_t value) {
+    add(name, std::move(of), static_cast<double>(value));
+  }
+  /// \p within: by bucket, whose bounds \p bound says.
+  template <class Counts, class Bound>
+  void add(std::string_view name, labels of, const Counts& within, Bound bound, std::uint64_t count, nanoseconds sum) {
+    metric_sample one{.labels = std::move(of), .value = in_seconds(sum)};
+    std::uint64_t up_to_here = 0;
+    for (std::size_t i = 0; i < within.size(); ++i) {
+      up_to_here += within[i];
+      one.buckets.push_back({in_seconds(bound(i)), up_to_here});
+    }
+    // Counting goes on while it is read: a bucket must not hold more than all.
+    one.count = std::max(count, up_to_here);
+    find(name).push_back(std::move(one));
+  }
+
+  [[nodiscard]] std::vector<metric_family> take() {
+    std::erase_if(all_, [](const metric_family& one) { return one.samples.empty(); });
+    return std::move(all_);
+  }
+
+private:
+  std::vector<metric_sample>& find(std::string_view name) {
+    return std::ranges::find(all_, name, [](const metric_family& one) { return one.what->name; })->samples;
+  }
+
+  std::vector<metric_family> all_;
+};
+
+void add_requests(family_set& to, const labels& rank, const tally_reading& tally) {
+  for (std::size_t kind = 0; kind < operation_kinds; ++kind)
+    for (std::size_t size = 0; size < size_class_count; ++size) {
+      const tally_cell& cell = tally.cells[kind][size];
+      if (cell.requests == 0) continue;
+      labels of = rank;
+      of.emplace_back("operation", name_of_kind(kind));
+      of.emplace_back("size", size_class_names[size]);
+      to.add("troupe_requests_total", of, cell.requests);
+      to.add("troupe_request_bytes_total", of, cell.bytes);
+      to.add("troupe_request_queue_seconds_total", of, in_seconds(cell.queueing));
+      // The last bucket also counts what took longer than its bound: it is the one without a bound.
+      const std::span within{cell.within.data(), cell.within.size() - 1};
+      to.add("troupe_request_latency_seconds", of, within, latency_bound, cell.requests, cell.latency);
+    }
+  for (std::size_t code = 1; code < errc_count; ++code) {
+    if (tally.failed[code] == 0) continue;
+    labels of = rank;
+    of.emplace_back("code", to_string(static_cast<errc>(code)));
+    to.add("troupe_request_failures_total", std::move(of), tally.failed[code]);
+  }
+}
+
+void add_ranks(family_set& to, const std::string& world, const std::vector<rank_reading>& ranks) {
+  std::uint64_t furthest = 0, slowest = ~std::uint64_t{0};
+  for (const rank_reading& one : ranks)
+    if (one.progress) {
+      furthest = std::max(furthest, one.progress->submitted);
+      slowest = std::min(slowest, one.progress->finished);
+    }
+  // Between two looks the slowest may have come further than the furthest was.
+  const auto ahead = [&](std::uint64_t submitted) { return submitted - std::min(submitted, slowest); };
+  bool has_progress = false;
+  for (const rank_reading& one : ranks) {
+    const labels of{{"world", world}, {"rank", to_string(one.origin)}};
+    add_requests(to, of, one.tally);
+    to.add("troupe_launches_total", of, one.tally.launches);
+    to.add("troupe_launched_requests_total", of, one.tally.launched);
+    if (!one.progress) continue;
+    has_progress = true;
+    to.add("troupe_rank_queue", of,
+           one.progress->submitted - std::min(one.progress->submitted, one.progress->launched));
+    to.add("troupe_rank_lead", of, ahead(one.progress->submitted));
+  }
+  if (has_progress) to.add("troupe_world_lead", {{"world", world}}, ahead(furthest));
+}
+
+void add_history(family_set& to, const std::string& world, const history_reading& history) {
+  for (std::size_t code = 1; code < errc_count; ++code)
+    if (history.faults[code] > 0)
+      to.add("troupe_world_faults_total", {{"world", world}, {"code", std::string{to_string(static_cast<errc>(code))}}},
+             history.faults[code]);
+  const auto add_rungs = [&](const auto& rungs, const char* result) {
+    for (std::size_t rung = 0; rung < rungs.size(); ++rung)
+      if (rungs[rung].tries > 0)
+        to.add(
+            "troupe_world_recovery_seconds",
+            {{"world", world}, {"rung", std::string{to_string(static_cast<recovery_rung>(rung))}}, {"result", result}},
+            rungs[rung].within, rung_bound, rungs[rung].tries, rungs[rung].took);
+  };
+  add_rungs(history.came_back, "ready");
+  add_rungs(history.did_not, "failed");
+  to.add("troupe_world_stragglers_total", {{"world", world}}, history.straggling);
+}
+
+void add_world(family_set& to, const world_reading& one) {
+  const std::string number = std::to_string(one.number);
+  const labels of{{"world", number}};
+  for (const world_phase phase : {world_phase::forming, world_phase::ready, world_phase::rebuilding,
+                                  world_phase::failed, world_phase::stopping, world_phase::stopped})
+    to.add("troupe_world_phase", {{"world", number}, {"phase", std::string{to_string(phase)}}},
+           one.status.phase == phase ? 1.0 : 0.0);
+  to.add("troupe_world_epoch", of, one.status.epoch.value());
+  to.add("troupe_world_start_time_seconds", of, since_epoch(one.formed));
+  to.add("troupe_world_ranks", of, static_cast<double>(one.status.world_size));
+  to.add("troupe_world_local_ranks", of, one.status.local_ranks.size());
+  to.add("troupe_world_lost_ranks", of, one.status.lost.size());
+  add_history(to, number, one.history);
+  to.add("troupe_world_pending_requests", of, one.pending.operations);
+  to.add("troupe_world_pending_bytes", of, one.pending.bytes);
+  if (one.pending_limit > 0) to.add("troupe_world_pending_limit", of, one.pending_limit);
+  const retry_counts& retries = one.status.retries;
+  for (const auto& [result, count] :
+       {std::pair{"put_aside", retries.put_aside}, std::pair{"run_again", retries.run_again},
+        std::pair{"given_up", retries.given_up}})
+    if (retries.put_aside > 0) to.add("troupe_world_retries_total", {{"world", number}, {"result", result}}, count);
+  add_ranks(to, number, one.ranks);
+}
+
+} // namespace
+
+std::vector<metric_family> families_of(const runtime_reading& seen) {
+  family_set all;
+  all.add("troupe_build_info",
+          {{"version", seen.version}, {"backend", seen.backend}, {"driver", seen.driver}, {"profile", seen.profile}},
+          1.0);
+  all.add("troupe_start_time_seconds", {}, since_epoch(seen.started));
+  for (const auto& [state, spent] : {std::pair{"busy", seen.poller.busy}, std::pair{"parked", seen.poller.parked}})
+    all.add("troupe_poller_seconds_total", {{"state", state}}, in_seconds(spent));
+  for (const world_reading& one : seen.worlds) add_world(all, one);
+  return all.take();
+}
+
+} // namespace troupe

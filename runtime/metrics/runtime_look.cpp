@@ -1,0 +1,76 @@
+#include <troupe/runtime/metrics.hpp>
+#include <troupe/runtime/metrics/metrics_endpoint.hpp>
+#include <troupe/runtime/runtime_parts.hpp>
+#include <troupe/runtime/world_core.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+void add(tally_reading& to, const tally_reading& more) {
+  for (std::size_t kind = 0; kind < to.cells.size(); ++kind)
+    for (std::size_t size = 0; size < to.cells[kind].size(); ++size) {
+      tally_cell& cell = to.cells[kind][size];
+      const tally_cell& other = more.cells[kind][size];
+      cell.requests += other.requests;
+      cell.bytes += other.bytes;
+      cell.latency += other.latency;
+      cell.queueing += other.queueing;
+      for (std::size_t i = 0; i < cell.within.size(); ++i) cell.within[i] += other.within[i];
+    }
+  for (std::size_t code = 0; code < to.failed.size(); ++code) to.failed[code] += more.failed[code];
+  to.submitted += more.submitted;
+  to.launches += more.launches;
+  to.launched += more.launched;
+}
+
+/// A rank that is numbered anew has another line from then on: it is known by its device.
+std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder& recorder) {
+  std::vector<rank_reading> ranks;
+  for (const rank self : one.local_ranks) ranks.push_back({.origin = self, .tally = {}});
+  const std::uint64_t world = one.board->world();
+  for (const auto& line : recorder.lines()) {
+    if (line->who().world != world) continue;
+    for (std::size_t place = 0; place < ranks.size(); ++place) {
+      if (one.pools[place]->where()->id() != line->who().where) continue;
+      add(ranks[place].tally, line->tally().read());
+      if (const auto progress = line->progress()) ranks[place].progress = progress; // later lines come later
+    }
+  }
+  return ranks;
+}
+
+world_reading look_at(const world::core& one, const flight_recorder& recorder) {
+  return {.number = one.board->world(),
+          .status = one.board->latest(),
+          .formed = one.formed,
+          .history = one.history->read(),
+          .pending = one.pending->now(),
+          .pending_limit = one.pending->limits().operations,
+          .ranks = ranks_of(one, recorder)};
+}
+
+} // namespace
+
+runtime_reading runtime::parts::look() const {
+  runtime_reading seen{.version = TROUPE_VERSION,
+                       .backend = std::string{selected.collectives->version()},
+                       .driver = std::string{selected.api->version()},
+                       .profile = std::string{to_string(wait.used)},
+                       .started = began,
+                       .poller = services.poller->load(),
+                       .worlds = {}};
+  for (const auto& one : worlds->all()) seen.worlds.push_back(look_at(*one, *services.recorder));
+  return seen;
+}
+
+std::shared_ptr<prometheus::Collectable> make_collectable(const runtime& of) {
+  return make_collectable(of.metrics());
+}
+
+} // namespace troupe

@@ -1,0 +1,49 @@
+/// A look at everything that a runtime counts, as plain values.
+#pragma once
+
+#include <troupe/actors/world_event.hpp>
+#include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/recording/request_tally.hpp>
+#include <troupe/completion/pending_charge.hpp>
+#include <troupe/completion/poller.hpp>
+#include <troupe/runtime/metrics/world_history.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// One rank of this process.
+struct rank_reading {
+  rank origin; ///< What it was called in its world's first epoch: it keeps that name when ranks are numbered anew.
+  tally_reading tally;
+  std::optional<pipeline_progress::counts> progress{}; ///< Of the present epoch; none where there is none.
+};
+
+/// What one world counts.
+struct world_reading {
+  std::uint64_t number = 0; ///< Among all of the process.
+  world_event status;
+  std::chrono::system_clock::time_point formed{};
+  history_reading history;
+  pending_amount pending;
+  std::size_t pending_limit = 0; ///< In requests; 0 is none.
+  std::vector<rank_reading> ranks;
+};
+
+/// What a runtime counts.
+struct runtime_reading {
+  std::string version; ///< Of troupe.
+  std::string backend; ///< And its version.
+  std::string driver;
+  std::string profile; ///< That is in use.
+  std::chrono::system_clock::time_point started{};
+  poller_load poller{};
+  std::vector<world_reading> worlds;
+};
+
+} // namespace troupe

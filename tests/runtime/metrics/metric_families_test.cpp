@@ -1,0 +1,153 @@
+/// What is shown of a made-up look at a runtime.
+
+#include <troupe/runtime/metrics/metric_families.hpp>
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+using label_values = std::vector<std::string>;
+
+/// The one sample called \p name with labels of these values.
+const metric_sample* find_sample(const std::vector<metric_family>& all, std::string_view name, const label_values& of) {
+  for (const metric_family& family : all)
+    for (const metric_sample& one : family.samples)
+      if (family.what->name == name &&
+          std::ranges::equal(one.labels, of, {}, &decltype(one.labels)::value_type::second))
+        return &one;
+  return nullptr;
+}
+
+double value_of(const std::vector<metric_family>& all, std::string_view name, const label_values& of) {
+  const metric_sample* const found = find_sample(all, name, of);
+  INFO(name);
+  REQUIRE(found != nullptr);
+  return found->value;
+}
+
+rank_reading busy_rank(int origin, std::uint64_t submitted, std::uint64_t finished) {
+  rank_reading one{
+      .origin = rank{origin}, .tally = {}, .progress = pipeline_progress::counts{submitted, submitted - 4, finished}};
+  tally_cell& cell = one.tally.cells[0][size_class_of(1000)]; // all_reduces
+  cell.requests = 3;
+  cell.bytes = 6000;
+  cell.latency = 3500ns;
+  cell.queueing = 700ns;
+  cell.within[0] = 2;
+  cell.within[1] = 1;
+  one.tally.failed[static_cast<std::size_t>(errc::busy)] = 5;
+  one.tally.launches = 2;
+  one.tally.launched = 3;
+  return one;
+}
+
+runtime_reading made_up() {
+  world_reading world{
+      .number = 7, .status = {}, .history = {}, .pending = {12, 3400}, .pending_limit = 100, .ranks = {}};
+  world.status.phase = world_phase::rebuilding;
+  world.status.epoch = epoch{2};
+  world.status.world_size = 3;
+  world.status.local_ranks = {rank{0}, rank{1}};
+  world.status.lost = {{rank{1}, epoch{1}}};
+  world.status.retries = {.put_aside = 4, .run_again = 3, .given_up = 1};
+  world.history.faults[static_cast<std::size_t>(errc::communicator_failed)] = 2;
+  rung_times& rung = world.history.came_back[static_cast<std::size_t>(recovery_rung::form_beside)];
+  rung.tries = 2;
+  rung.took = 103ms;
+  rung.within[2] = 1; // 3 ms
+  rung.within[7] = 1; // 100 ms
+  world.ranks = {busy_rank(0, 40, 30), busy_rank(2, 35, 33)};
+  return {.version = "1", .backend = "b", .driver = "d", .profile = "p", .poller = {2s, 6s}, .worlds = {world}};
+}
+
+} // namespace
+
+TEST_CASE("counters of each operation and size have their rank's first name", "[runtime][metrics]") {
+  const auto all = families_of(made_up());
+  for (const char* origin : {"0", "2"}) {
+    const label_values of{"7", origin, "all_reduce", "4K"};
+    CHECK(value_of(all, "troupe_requests_total", of) == 3);
+    CHECK(value_of(all, "troupe_request_bytes_total", of) == 6000);
+    CHECK(value_of(all, "troupe_request_queue_seconds_total", of) == Catch::Approx(700e-9));
+    CHECK(value_of(all, "troupe_request_failures_total", {"7", origin, "busy"}) == 5);
+    CHECK(value_of(all, "troupe_launches_total", {"7", origin}) == 2);
+    CHECK(value_of(all, "troupe_launched_requests_total", {"7", origin}) == 3);
+    CHECK(value_of(all, "troupe_rank_queue", {"7", origin}) == 4);
+  }
+  CHECK(find_sample(all, "troupe_requests_total", {"7", "0", "all_reduce", "64K"}) == nullptr);
+  CHECK(find_sample(all, "troupe_request_failures_total", {"7", "0", "internal"}) == nullptr);
+}
+
+TEST_CASE("buckets of latencies add up, and the last has no bound", "[runtime][metrics]") {
+  runtime_reading seen = made_up();
+  tally_cell& cell = seen.worlds[0].ranks[0].tally.cells[0][size_class_of(1000)];
+  cell.within[latency_buckets - 1] = 1; // of more than 4 s
+  cell.requests = 4;
+  const auto all = families_of(seen);
+  const metric_sample* const found = find_sample(all, "troupe_request_latency_seconds", {"7", "0", "all_reduce", "4K"});
+  REQUIRE(found != nullptr);
+  REQUIRE(found->buckets.size() == latency_buckets - 1);
+  CHECK(found->buckets[0].upper_bound == Catch::Approx(1e-6));
+  CHECK(found->buckets[0].count == 2);
+  CHECK(found->buckets[1].upper_bound == Catch::Approx(2e-6));
+  CHECK(found->buckets[1].count == 3);
+  CHECK(found->buckets.back().count == 3);
+  CHECK(found->count == 4);
+  CHECK(found->value == Catch::Approx(3.5e-6));
+}
+
+TEST_CASE("a world's state, faults and recoveries are shown", "[runtime][metrics]") {
+  const auto all = families_of(made_up());
+  CHECK(value_of(all, "troupe_world_phase", {"7", "rebuilding"}) == 1);
+  CHECK(value_of(all, "troupe_world_phase", {"7", "ready"}) == 0);
+  CHECK(value_of(all, "troupe_world_epoch", {"7"}) == 2);
+  CHECK(value_of(all, "troupe_world_ranks", {"7"}) == 3);
+  CHECK(value_of(all, "troupe_world_local_ranks", {"7"}) == 2);
+  CHECK(value_of(all, "troupe_world_lost_ranks", {"7"}) == 1);
+  CHECK(value_of(all, "troupe_world_faults_total", {"7", "communicator_failed"}) == 2);
+  CHECK(value_of(all, "troupe_world_pending_requests", {"7"}) == 12);
+  CHECK(value_of(all, "troupe_world_pending_bytes", {"7"}) == 3400);
+  CHECK(value_of(all, "troupe_world_pending_limit", {"7"}) == 100);
+  CHECK(value_of(all, "troupe_world_retries_total", {"7", "run_again"}) == 3);
+  const metric_sample* const rung = find_sample(all, "troupe_world_recovery_seconds", {"7", "form_beside", "ready"});
+  REQUIRE(rung != nullptr);
+  CHECK(rung->count == 2);
+  CHECK(rung->value == Catch::Approx(0.103));
+  CHECK(rung->buckets[1].count == 0);
+  CHECK(rung->buckets[2].count == 1);
+  CHECK(rung->buckets.back().count == 2);
+  CHECK(value_of(all, "troupe_poller_seconds_total", {"busy"}) == 2);
+  CHECK(value_of(all, "troupe_poller_seconds_total", {"parked"}) == 6);
+}
+
+TEST_CASE("lead is counted from what the slowest rank has finished", "[runtime][metrics]") {
+  const auto all = families_of(made_up());
+  CHECK(value_of(all, "troupe_rank_lead", {"7", "0"}) == 10);
+  CHECK(value_of(all, "troupe_rank_lead", {"7", "2"}) == 5);
+  CHECK(value_of(all, "troupe_world_lead", {"7"}) == 10);
+}
+
+TEST_CASE("every family has its description's labels, and is there once", "[runtime][metrics]") {
+  std::set<std::string_view> seen;
+  for (const metric_family& family : families_of(made_up())) {
+    INFO(family.what->name);
+    CHECK(seen.insert(family.what->name).second);
+    for (const metric_sample& one : family.samples) {
+      std::string labels;
+      for (const auto& [name, value] : one.labels) labels += (labels.empty() ? "" : ",") + std::string{name};
+      CHECK(labels == family.what->labels);
+    }
+  }
+  CHECK(seen.size() == all_metrics().size()); // made_up() has a sample of each
+}
+
+} // namespace troupe::tests

@@ -1,0 +1,238 @@
+/// A runtime's metrics, read over HTTP as Prometheus does.
+
+#include "support/runtimes.hpp"
+
+#include <troupe/runtime/metrics.hpp>
+#include <troupe/runtime/metrics/metrics_source.hpp>
+
+#include <http_get.hpp>
+#include <metric_scrape.hpp>
+#include <top_view.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using program::metric_scrape;
+
+constexpr std::size_t count = 256;
+
+configuration shown_settings(int ranks) {
+  configuration settings = mock_settings(ranks);
+  settings.metrics.address = "127.0.0.1:0";
+  return settings;
+}
+
+metric_scrape scrape(const runtime& rt) {
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+          program::parse_prometheus_text(
+              program::http_get(program::parse_http_address(rt.metrics_address(), "/metrics"), 20s))};
+}
+
+std::size_t thread_count() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {}));
+}
+
+/// Sockets that listen, of this process's network.
+std::size_t listening_sockets() {
+  std::ifstream table{"/proc/net/tcp"};
+  std::size_t found = 0;
+  for (std::string line; std::getline(table, line);) found += line.find(" 0A ") != std::string::npos ? 1U : 0U;
+  return found;
+}
+
+std::string words_of(const configuration& settings, errc expected) {
+  try {
+    const runtime rt{settings};
+  } catch (const exception& refused) {
+    CHECK(refused.why().code == expected);
+    return refused.why().text;
+  }
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("metrics that nobody has asked for take neither a thread nor a socket", "[runtime][metrics]") {
+  const std::size_t listening = listening_sockets();
+  std::size_t threads_without = 0;
+  {
+    const runtime rt{mock_settings(2)};
+    CHECK(rt.metrics_address().empty());
+    CHECK(rt.describe().find("metrics") == std::string::npos);
+    CHECK(listening_sockets() == listening);
+    threads_without = thread_count();
+  }
+  if (!has_metrics()) return;
+  const runtime rt{shown_settings(2)};
+  CHECK(thread_count() > threads_without);
+  CHECK(listening_sockets() > listening);
+}
+
+TEST_CASE("an address for metrics beyond loopback is refused before anything is opened", "[runtime][metrics]") {
+  configuration settings = mock_settings(1);
+  settings.metrics.address = "0.0.0.0:0";
+  CHECK(words_of(settings, errc::invalid_argument).find("metrics.allow_remote") != std::string::npos);
+}
+
+TEST_CASE("without prometheus-cpp an address for metrics is refused with the remedy", "[runtime][metrics]") {
+  if (has_metrics()) SKIP("this troupe is built with prometheus-cpp");
+  CHECK(words_of(shown_settings(1), errc::missing).find("prometheus-cpp-dev") != std::string::npos);
+}
+
+TEST_CASE("a port that is taken is refused with the remedy", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  const runtime first{shown_settings(1)};
+  configuration settings = mock_settings(1);
+  settings.metrics.address = first.metrics_address();
+  CHECK(words_of(settings, errc::invalid_argument).find("is the port in use") != std::string::npos);
+}
+
+TEST_CASE("counters that are scraped are what was asked", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  runtime rt{shown_settings(3)};
+  world where = rt.form_world();
+  std::vector<buffer> values;
+  for (const rank self : where.local_ranks()) values.push_back(where.allocate(self, count * sizeof(float)));
+  for (int i = 0; i < 7; ++i) where.all_reduce(values, values, count, dtype::f32, reduction::sum).get();
+  for (int i = 0; i < 2; ++i) where.barrier().get();
+  // Refused: it stops at the door, where no rank's counters are reached, or is counted by its code; it never succeeds.
+  CHECK(failure_of(where.all_reduce(values, values, count + 1, dtype::f32, reduction::sum)).code ==
+        errc::invalid_argument);
+
+  const metric_scrape seen = scrape(rt);
+  for (const char* self : {"0", "1", "2"}) {
+    const program::label_filter sums{{"rank", self}, {"operation", "all_reduce"}};
+    CHECK(seen.sum("troupe_requests_total", sums) == 7);
+    CHECK(seen.values("troupe_requests_total", "size", sums) == std::vector<std::string>{"4K"});
+    CHECK(seen.sum("troupe_request_bytes_total", sums) == 7 * count * sizeof(float));
+    CHECK(seen.sum("troupe_request_latency_seconds_count", sums) == 7);
+    CHECK(seen.buckets("troupe_request_latency_seconds", sums).rbegin()->second == 7);
+    CHECK(seen.sum("troupe_request_latency_seconds_sum", sums) > 0);
+    CHECK(seen.sum("troupe_request_latency_seconds_sum", sums) >= seen.sum("troupe_request_queue_seconds_total", sums));
+    CHECK(seen.sum("troupe_requests_total", {{"rank", self}, {"operation", "barrier"}}) == 2);
+    CHECK(seen.sum("troupe_launched_requests_total", {{"rank", self}}) == 9);
+    CHECK(seen.sum("troupe_launches_total", {{"rank", self}}) == 9);
+    CHECK(seen.sum("troupe_rank_lead", {{"rank", self}}) == 0);
+    CHECK(seen.sum("troupe_rank_queue", {{"rank", self}}) == 0);
+  }
+  CHECK(seen.sum("troupe_world_phase", {{"phase", "ready"}}) == 1);
+  CHECK(seen.sum("troupe_world_epoch") == 1);
+  CHECK(seen.sum("troupe_world_ranks") == 3);
+  CHECK(seen.sum("troupe_world_local_ranks") == 3);
+  CHECK(seen.has("troupe_poller_seconds_total", {{"state", "busy"}}));
+  CHECK_FALSE(seen.has("troupe_world_faults_total"));
+
+  // What a client of this process sees without HTTP is the same.
+  const auto direct = rt.metrics()->read();
+  REQUIRE(direct);
+  REQUIRE(direct->worlds.size() == 1);
+  CHECK(direct->worlds[0].ranks.size() == 3);
+  CHECK(direct->worlds[0].ranks[2].tally.launched == 9);
+}
+
+TEST_CASE("what is in flight shows as lead and as pending", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  runtime rt{shown_settings(2)};
+  world where = rt.form_world();
+  std::vector<buffer> values;
+  for (const rank self : where.local_ranks()) values.push_back(where.allocate(self, count * sizeof(float)));
+  const held_client client{where.device_of(rank{0})};
+  std::vector<operation> parts;
+  for (const buffer& one : values) parts.emplace_back(all_reduce{.send = one, .recv = one, .count = count});
+  std::get<all_reduce>(parts[0]).send = client.after(values[0]);
+  std::vector<std::future<completion>> replies;
+  for (int i = 0; i < 4; ++i) replies.push_back(where.ask(parts));
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  double lead = 0;
+  while (lead < 4 && std::chrono::steady_clock::now() < until) lead = scrape(rt).sum("troupe_world_lead");
+  CHECK(lead == 4);
+  CHECK(scrape(rt).sum("troupe_world_pending_requests") == 3); // beyond the first
+  client.open();
+  for (auto& one : replies) one.get();
+  CHECK(scrape(rt).sum("troupe_world_lead") == 0);
+  CHECK(scrape(rt).sum("troupe_world_pending_requests") == 0);
+}
+
+TEST_CASE("a fault and the way back from it are counted by kind", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  configuration settings = shown_settings(2);
+  settings.recovery.policy = recovery_policy::keep_size;
+  settings.recovery.backoff = 1ms;
+  runtime rt{settings};
+  world where = rt.form_world();
+  where.barrier().get();
+  std::promise<void> is_back;
+  where.on_event([&, told = false](const world_event& event) mutable {
+    if (event.phase == world_phase::ready && event.epoch == epoch{2} && !std::exchange(told, true)) is_back.set_value();
+  });
+  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
+               rank_report{rank_report::kind::faulted,
+                           rank{1},
+                           where.epoch(),
+                           {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}});
+  REQUIRE(is_back.get_future().wait_for(20s) == std::future_status::ready);
+  where.barrier().get();
+  const metric_scrape seen = scrape(rt);
+  CHECK(seen.sum("troupe_world_faults_total", {{"code", "communicator_failed"}}) == 1);
+  CHECK(seen.sum("troupe_world_faults_total") == 1);
+  CHECK(seen.sum("troupe_world_recovery_seconds_count", {{"rung", "form_beside"}, {"result", "ready"}}) == 1);
+  CHECK(seen.sum("troupe_world_epoch") == 2);
+  CHECK(seen.sum("troupe_requests_total", {{"operation", "barrier"}, {"rank", "0"}}) == 2); // of both epochs
+  CHECK(seen.sum("troupe_world_lead") == 0);
+  where.stop();
+}
+
+TEST_CASE("top reads a runtime under requests", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  runtime rt{shown_settings(2)};
+  world where = rt.form_world();
+  const metric_scrape before = scrape(rt);
+  for (int i = 0; i < 50; ++i) where.barrier().get();
+  const metric_scrape now = scrape(rt);
+  std::string all;
+  for (const std::string& line :
+       program::draw_top({&before, now}, {}, rt.metrics_address(), {.columns = 100, .lines = 40}))
+    all += line + "\n";
+  INFO(all);
+  CHECK(all.find("ready  epoch 1  2 ranks (2 here)") != std::string::npos);
+  CHECK(all.find("barrier") != std::string::npos);
+  CHECK(all.find("fusion 1") != std::string::npos);
+}
+
+TEST_CASE("where nobody listens, a scrape says so", "[runtime][metrics]") {
+  std::string address;
+  if (has_metrics()) {
+    const runtime rt{shown_settings(1)};
+    address = rt.metrics_address();
+  } else
+    address = "127.0.0.1:1";
+  try {
+    static_cast<void>(program::http_get(program::parse_http_address(address, "/metrics"), 20s));
+    FAIL("somebody answered at " << address);
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::missing);
+    CHECK(failure.why().text.find("http://" + address + "/metrics") != std::string::npos);
+  }
+}
+
+TEST_CASE("metrics are nothing when their runtime has ended", "[runtime][metrics]") {
+  std::shared_ptr<const metrics_source> source;
+  {
+    const runtime rt{mock_settings(1)};
+    source = rt.metrics();
+    CHECK(source->read());
+  }
+  CHECK_FALSE(source->read());
+}
+
+} // namespace troupe::tests
