@@ -1,0 +1,19 @@
+/// Asking with an answer of one's own making: what futures, coroutines and senders are made of.
+#pragma once
+
+#include <troupe/collectives/request.hpp>
+#include <troupe/completion/answer.hpp>
+
+namespace troupe {
+
+class world;
+
+/// Asks all ranks, as world::ask() does. Never blocks. \p to is delivered once, when the GPUs are done, or with the
+/// error; by the thread that finds out, often the poller's, which must be given back at once.
+/// Threads: any.
+void ask_into(const world& where, world_request asked, answer&& to);
+/// Asks one rank (SPMD). Errors: invalid_argument, thrown (\p whom lives in another process); \p to is then the
+/// caller's still.
+void ask_into(const world& where, rank whom, rank_request asked, answer&& to);
+
+} // namespace troupe

@@ -1,0 +1,64 @@
+#include <troupe/runtime/interop/awaitable_reply.hpp>
+
+#include <exception>
+
+namespace troupe {
+
+class reply_state::sink final : public answer_sink {
+public:
+  explicit sink(std::shared_ptr<reply_state> to) noexcept : to_{std::move(to)} {}
+  void deliver(outcome result) noexcept override { to_->deliver(std::move(result)); }
+
+private:
+  std::shared_ptr<reply_state> to_;
+};
+
+answer reply_state::make_answer(std::shared_ptr<reply_state> to) {
+  return answer{std::make_unique<sink>(std::move(to))};
+}
+
+bool reply_state::has_outcome() const {
+  const std::lock_guard lock{guard_};
+  return is_answered_;
+}
+
+bool reply_state::suspend(std::coroutine_handle<> waiting) {
+  const std::lock_guard lock{guard_};
+  if (is_answered_) return false;
+  waiting_ = waiting;
+  return true;
+}
+
+outcome reply_state::take() {
+  const std::lock_guard lock{guard_};
+  if (!result_) throw exception{errc::invalid_argument, "this reply has been awaited before: it comes once"};
+  outcome taken = *std::move(result_);
+  result_.reset();
+  return taken;
+}
+
+void reply_state::leave() noexcept {
+  const std::lock_guard lock{guard_};
+  waiting_ = nullptr;
+}
+
+void reply_state::deliver(outcome result) noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    result_ = std::move(result);
+    is_answered_ = true;
+    if (!waiting_) return;
+  }
+  schedule({[](void* self) { static_cast<reply_state*>(self)->resume(); }, shared_from_this()});
+}
+
+void reply_state::resume() {
+  std::coroutine_handle<> waiting;
+  {
+    const std::lock_guard lock{guard_};
+    waiting = std::exchange(waiting_, nullptr);
+  }
+  if (waiting) waiting.resume(); // else the coroutine has been destroyed meanwhile
+}
+
+} // namespace troupe

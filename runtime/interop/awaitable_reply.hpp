@@ -1,0 +1,132 @@
+/// co_await on requests. Only the awaitable: the coroutine's type is yours.
+#pragma once
+
+#include <troupe/runtime/interop/ask_into.hpp>
+#include <troupe/runtime/interop/continuation.hpp>
+#include <troupe/runtime/world.hpp>
+
+#include <coroutine>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Of one request: between the thread that answers and the coroutine that waits.
+class reply_state : public std::enable_shared_from_this<reply_state> {
+public:
+  reply_state() = default;
+  reply_state(const reply_state&) = delete;
+  reply_state& operator=(const reply_state&) = delete;
+  virtual ~reply_state() = default;
+
+  /// Or has had it.
+  [[nodiscard]] bool has_outcome() const;
+  /// False where the outcome is there already.
+  [[nodiscard]] bool suspend(std::coroutine_handle<> waiting);
+  /// The outcome, once; there must be one.
+  [[nodiscard]] outcome take();
+  /// Nobody waits any more.
+  void leave() noexcept;
+  /// An answer that comes here.
+  [[nodiscard]] static answer make_answer(std::shared_ptr<reply_state> to);
+
+private:
+  class sink;
+  void deliver(outcome result) noexcept;
+  void resume();
+  /// Sees to it that \p next is called.
+  virtual void schedule(continuation next) = 0;
+
+  mutable std::mutex guard_;
+  std::optional<outcome> result_;
+  bool is_answered_ = false;
+  std::coroutine_handle<> waiting_;
+};
+
+/// A request that has been asked for; co_await gives its outcome as a value, or, of awaitable_reply, a completion or
+/// troupe::exception. Once.
+///
+/// Order: it was asked when this was made: make several, then await them. A coroutine that awaits goes on where its
+/// resumer takes it, never on the thread that answers; or, where the outcome is there already, without suspending.
+/// Lifetime: a coroutine may be destroyed while it waits, by a thread that its resumer's continuations cannot run on at
+/// the same time. The request goes on; its answer is dropped.
+/// Cancellation: by the request's deadline, or by cancel_request where it waits for peers: the outcome is then
+/// errc::deadline_exceeded or errc::cancelled.
+class awaitable_outcome {
+public:
+  /// Of the request whose answer comes to \p state.
+  explicit awaitable_outcome(std::shared_ptr<reply_state> state) noexcept : state_{std::move(state)} {}
+  awaitable_outcome(awaitable_outcome&&) noexcept = default;
+  awaitable_outcome& operator=(awaitable_outcome&&) = delete;
+  ~awaitable_outcome() {
+    if (state_) state_->leave();
+  }
+
+  [[nodiscard]] bool await_ready() const { return state_->has_outcome(); }
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) const {
+    const auto held = state_; // the coroutine may go on, and end, before suspend() has returned
+    return held->suspend(waiting);
+  }
+  [[nodiscard]] outcome await_resume() const { return state_->take(); }
+
+private:
+  std::shared_ptr<reply_state> state_;
+};
+
+/// Awaited, gives the completion, or throws its error.
+class [[nodiscard]] awaitable_reply : public awaitable_outcome {
+public:
+  using awaitable_outcome::awaitable_outcome;
+
+  completion await_resume() const {
+    outcome result = awaitable_outcome::await_resume();
+    if (const error* failure = failure_of(result)) throw exception{*failure};
+    return std::get<completion>(std::move(result));
+  }
+  /// The same, whose co_await does not throw.
+  [[nodiscard]] awaitable_outcome as_outcome() && noexcept { return std::move(*this); }
+};
+
+/// A reply that resumes by \p where_to.
+template <resumer Resumer>
+[[nodiscard]] std::shared_ptr<reply_state> make_reply_state(Resumer where_to) {
+  class state final : public reply_state {
+  public:
+    explicit state(Resumer given) : resumer_{std::move(given)} {}
+
+  private:
+    void schedule(continuation next) override { resumer_(std::move(next)); }
+    Resumer resumer_;
+  };
+  return std::make_shared<state>(std::move(where_to));
+}
+
+/// Asks all ranks of \p where, as world::ask() does; co_await gives the completion, on \p where_to.
+template <resumer Resumer>
+awaitable_reply reply_on(Resumer where_to, const world& where, world_request asked) {
+  auto state = make_reply_state(std::move(where_to));
+  ask_into(where, std::move(asked), reply_state::make_answer(state));
+  return awaitable_reply{std::move(state)};
+}
+template <resumer Resumer>
+awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<operation> parts,
+                         nanoseconds deadline = world_default_deadline) {
+  return reply_on(std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline});
+}
+/// The same of one rank (SPMD).
+template <resumer Resumer>
+awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_request asked) {
+  auto state = make_reply_state(std::move(where_to));
+  ask_into(where, whom, std::move(asked), reply_state::make_answer(state));
+  return awaitable_reply{std::move(state)};
+}
+template <resumer Resumer>
+awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, operation what,
+                         nanoseconds deadline = world_default_deadline) {
+  return reply_on(std::move(where_to), where, whom, rank_request{std::move(what), where.epoch(), deadline});
+}
+
+} // namespace troupe

@@ -1,0 +1,264 @@
+#include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/interop/dlpack.hpp>
+#include <troupe/runtime/world.hpp>
+
+#include <dlpack/dlpack.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// Codes of DLPack 1.1, which older headers lack. They mean the same in every tensor.
+constexpr int code_of_bool = 6;
+constexpr int code_of_e4m3fn = 10;
+constexpr int code_of_e5m2 = 12;
+
+/// Memory of a pretended device is host memory to everybody else.
+bool is_pretended(const device& where) {
+  return where.api().name() == "mock";
+}
+
+/// The code of \p type; its width says the rest.
+int code_of(dtype type) {
+  switch (type) {
+    case dtype::u8:
+    case dtype::u32:
+    case dtype::u64: return kDLUInt;
+    case dtype::i8:
+    case dtype::i32:
+    case dtype::i64: return kDLInt;
+    case dtype::f16:
+    case dtype::f32:
+    case dtype::f64: return kDLFloat;
+    case dtype::bf16: return kDLBfloat;
+    case dtype::f8e4m3: return code_of_e4m3fn;
+    case dtype::f8e5m2: return code_of_e5m2;
+  }
+  throw exception{errc::invalid_argument, "the value " + std::to_string(static_cast<int>(type)) + " names no dtype"};
+}
+
+dtype import_type(const DLDataType& type) {
+  for (const dtype one : all_dtypes)
+    if (type.lanes == 1 && type.bits == size_bytes(one) * 8 && type.code == code_of(one)) return one;
+  std::string text = "the tensor's elements have DLPack's type code " + std::to_string(type.code) + " with " +
+                     std::to_string(type.bits) + " bits and " + std::to_string(type.lanes) +
+                     " lanes, which is no dtype of troupe: those are";
+  for (const dtype one : all_dtypes) text += ' ' + std::string{to_string(one)};
+  if (type.code == code_of_bool) text += "; view bool as uint8 first";
+  if (type.code == kDLComplex) text += "; view complex numbers as twice as many real ones first";
+  throw exception{errc::unsupported, std::move(text)};
+}
+
+DLDataType export_type(dtype type) {
+  if (const int code = code_of(type); code != code_of_e4m3fn && code != code_of_e5m2)
+    return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(size_bytes(type) * 8), 1};
+  throw exception{errc::unsupported,
+                  "readers of DLPack without a version know no " + std::string{to_string(type)} +
+                      ", and would take u8 in its place for integers: lend it as dtype::u8 yourself, and let the "
+                      "reader view it (torch: .view(torch." +
+                      (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
+}
+
+/// Errors: invalid_argument, where \p extents elements of \p element_bytes cannot be.
+std::size_t bytes_of(std::span<const std::int64_t> extents, std::size_t element_bytes) {
+  std::size_t count = 1;
+  bool is_empty = false;
+  for (const std::int64_t extent : extents) {
+    if (extent < 0) throw exception{errc::invalid_argument, "an extent of " + std::to_string(extent) + " is negative"};
+    is_empty = is_empty || extent == 0;
+    if (extent == 0) continue;
+    if (count > std::numeric_limits<std::size_t>::max() / element_bytes / static_cast<std::size_t>(extent))
+      throw exception{errc::invalid_argument, "the shape names more elements than any memory holds"};
+    count *= static_cast<std::size_t>(extent);
+  }
+  return is_empty ? 0 : count * element_bytes;
+}
+
+std::span<const std::int64_t> extents_of(const DLTensor& given) {
+  if (given.ndim < 0 || (given.ndim > 0 && given.shape == nullptr))
+    throw exception{errc::invalid_argument, "the tensor has " + std::to_string(given.ndim) + " dimensions" +
+                                                (given.ndim > 0 ? ", but its shape is null" : "")};
+  return {given.shape, static_cast<std::size_t>(given.ndim)};
+}
+
+void require_no_gaps(const DLTensor& given, std::span<const std::int64_t> extents) {
+  if (given.strides == nullptr) return;
+  std::int64_t packed = 1;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    if (extents[i] != 1 && given.strides[i] != packed)
+      throw exception{errc::invalid_argument, "dimension " + std::to_string(i) + " of the tensor has stride " +
+                                                  std::to_string(given.strides[i]) +
+                                                  " where elements without gaps have " + std::to_string(packed) +
+                                                  ": make it contiguous first (torch: .contiguous(), NumPy: "
+                                                  "ascontiguousarray())"};
+    packed *= extents[i];
+  }
+}
+
+std::byte* address_of(const DLTensor& given, std::size_t element_bytes) {
+  if (given.data == nullptr) throw exception{errc::invalid_argument, "the tensor has elements, but its data is null"};
+  std::byte* const first = static_cast<std::byte*>(given.data) + given.byte_offset;
+  if (reinterpret_cast<std::uintptr_t>(first) % element_bytes != 0)
+    throw exception{errc::invalid_argument,
+                    "the tensor begins between elements: its address and byte_offset are no multiple of " +
+                        std::to_string(element_bytes) + " bytes; copy it"};
+  return first;
+}
+
+/// Errors: wrong_device, naming \p what.
+rank rank_on(const world& where, device_id id, const char* what) {
+  std::string known;
+  for (const rank self : where.local_ranks()) {
+    const device_id has = where.device_of(self)->id();
+    if (has == id) return self;
+    known += (known.empty() ? "" : ", ") + to_string(has);
+  }
+  throw exception{errc::wrong_device, std::string{what} + " is of device " + to_string(id) +
+                                          ", and no rank of this world in this process is on it: theirs are " +
+                                          (known.empty() ? "none" : known)};
+}
+
+/// On whose device \p given says that it is; none for host memory. Errors: wrong_device, unsupported.
+std::optional<rank> owner_of(const world& where, const DLTensor& given) {
+  switch (static_cast<int>(given.device.device_type)) {
+    case kDLCPU:
+    case kDLCUDAHost: break;
+    case kDLCUDA: return rank_on(where, device_id{given.device.device_id}, "the tensor");
+    case kDLCUDAManaged:
+      throw exception{errc::unsupported, "the tensor is in managed memory, which moves between host and device while "
+                                         "requests run: copy it to device memory"};
+    default:
+      throw exception{errc::unsupported, "the tensor lives on a device of DLPack's type " +
+                                             std::to_string(static_cast<int>(given.device.device_type)) +
+                                             ": troupe takes kDLCPU (1), kDLCUDA (2) and kDLCUDAHost (3)"};
+  }
+  const auto here = where.local_ranks();
+  if (here.empty()) throw exception{errc::wrong_device, "no rank of this world lives in this process"};
+  const std::shared_ptr<device>& first = where.device_of(here.front());
+  if (given.data == nullptr || !is_pretended(*first)) return {};
+  const pointer_description found = first->api().describe(static_cast<std::byte*>(given.data) + given.byte_offset);
+  if (found.kind != memory_kind::device || !found.device) return {};
+  return rank_on(where, *found.device, "the tensor");
+}
+
+/// A tensor that others hold.
+struct lent_tensor {
+  DLManagedTensor shown{};
+  buffer memory;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+  std::optional<stream_ref> reader;
+};
+
+void delete_lent(DLManagedTensor* self) noexcept {
+  const std::unique_ptr<lent_tensor> ended{static_cast<lent_tensor*>(self->manager_ctx)};
+  if (!ended->reader) return;
+  return_or_report("memory lent by DLPack", [&] {
+    try {
+      ended->memory.note_use(*ended->reader);
+    } catch (const exception& failure) { // memory that is not troupe's to reuse
+      if (failure.why().code != errc::unsupported) throw;
+    }
+  });
+}
+
+} // namespace
+
+bool has_dlpack() noexcept {
+  return true;
+}
+
+void dlpack_deleter::operator()(DLManagedTensor* tensor) const noexcept {
+  if (tensor->deleter != nullptr) tensor->deleter(tensor);
+}
+
+tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stream_ref> produced_on) {
+  if (from == nullptr) throw exception{errc::invalid_argument, "there is no DLPack tensor: the pointer is null"};
+  const DLTensor& given = from->dl_tensor;
+  const auto extents = extents_of(given);
+  tensor made{.type = import_type(given.dtype)};
+  made.shape.assign(extents.begin(), extents.end());
+  const std::size_t size = bytes_of(extents, size_bytes(made.type));
+  if (size > 0) require_no_gaps(given, extents);
+  made.on = owner_of(where, given);
+  if (produced_on)
+    made.ready = record_event(where.device_of(rank_on(where, produced_on->where().id(), "the stream")), *produced_on);
+
+  const auto owner = std::make_shared<owned_dlpack>();
+  if (size > 0) {
+    std::byte* const first = address_of(given, size_bytes(made.type));
+    made.memory = made.on ? adopt(where.device_of(*made.on), first, size, owner) : where.adopt_host(first, size, owner);
+  }
+  owner->reset(from); // nothing throws from here on
+  return made;
+}
+
+tensor from_dlpack(const world& where, owned_dlpack from, std::optional<stream_ref> produced_on) {
+  tensor made = from_dlpack(where, from.get(), produced_on);
+  static_cast<void>(from.release());
+  return made;
+}
+
+owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
+                       const dlpack_reader& reader) {
+  const DLDataType type_shown = export_type(type);
+  const std::size_t size = bytes_of(shape, size_bytes(type));
+  if (size > memory.size_bytes())
+    throw exception{errc::invalid_argument, "the shape needs " + std::to_string(size) + " bytes, and the buffer has " +
+                                                std::to_string(memory.size_bytes())};
+  if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(type) != 0)
+    throw exception{errc::invalid_argument, "the buffer begins between elements: its address is no multiple of " +
+                                                std::to_string(size_bytes(type)) + " bytes"};
+  if (reader.behind && !reader.stream)
+    throw exception{errc::invalid_argument, "an event without a stream that could wait for it: name the reader's "
+                                            "stream, or wait for the request's reply and name no event"};
+  const bool on_device = memory && memory.kind() == memory_kind::device;
+  if (reader.stream && on_device && &reader.stream->where() != memory.where())
+    throw exception{errc::wrong_device, "the reader's stream is of device " + to_string(reader.stream->where().id()) +
+                                            ", and the memory of device " + to_string(memory.where()->id())};
+
+  auto lent = std::make_unique<lent_tensor>();
+  lent->memory = memory;
+  lent->shape.assign(shape.begin(), shape.end());
+  lent->strides.resize(shape.size());
+  std::int64_t packed = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    lent->strides[i] = packed;
+    packed *= std::max<std::int64_t>(shape[i], 1);
+  }
+  if (on_device) lent->reader = reader.stream;
+  const dlpack_device at = dlpack_device_of(memory);
+  // Strides are shown, too: newer readers want them.
+  lent->shown.dl_tensor = {.data = memory.data(),
+                           .device = {static_cast<DLDeviceType>(at.type), at.id},
+                           .ndim = static_cast<int>(shape.size()),
+                           .dtype = type_shown,
+                           .shape = lent->shape.data(),
+                           .strides = lent->strides.data(),
+                           .byte_offset = 0};
+  lent->shown.deleter = [](DLManagedTensor* self) { delete_lent(self); };
+  lent->shown.manager_ctx = lent.get();
+  if (reader.behind) reader.stream->wait(*reader.behind);
+  return owned_dlpack{&lent.release()->shown};
+}
+
+owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader) {
+  if (!reader.behind && lent.ready && !lent.ready->reached()) reader.behind = lent.ready;
+  const std::vector<std::int64_t> shape{lent.shape.begin(), lent.shape.end()};
+  return to_dlpack(lent.memory, lent.type, shape, reader);
+}
+
+dlpack_device dlpack_device_of(const buffer& memory) {
+  const device* const where = memory.where();
+  if (where == nullptr || is_pretended(*where) || memory.on_host()) return {kDLCPU, 0};
+  return {kDLCUDA, where->id().value()};
+}
+
+} // namespace troupe

@@ -1,0 +1,119 @@
+/// Requests as senders (P2300, std::execution): connect, start, and one of three endings. It names no library for
+/// them; a receiver has set_value(completion), set_error(troupe::error) and set_stopped() as members.
+#pragma once
+
+#include <troupe/runtime/interop/ask_into.hpp>
+#include <troupe/runtime/interop/continuation.hpp>
+#include <troupe/runtime/world.hpp>
+
+#include <concepts>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// What hears how a request ends.
+template <class T>
+concept request_receiver = std::move_constructible<T> && requires(T&& receiver, completion reply, error failure) {
+  std::move(receiver).set_value(std::move(reply));
+  std::move(receiver).set_error(std::move(failure));
+  std::move(receiver).set_stopped();
+};
+
+/// A request that is asked for when its operation is started, each time that one is connected.
+///
+/// Order: endings come where the resumer takes them, never on the thread that answers.
+/// Endings: set_stopped for errc::cancelled, set_error for any other error, set_value else. The deadline, which counts
+/// from start(), is an error.
+template <resumer Resumer>
+class request_sender {
+public:
+  /// Of all ranks.
+  request_sender(Resumer where_to, world where, world_request asked)
+    : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{std::move(asked)} {}
+  request_sender(Resumer where_to, world where, std::vector<operation> parts,
+                 nanoseconds deadline = world_default_deadline)
+    : request_sender{std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline}} {}
+  /// Of one rank (SPMD).
+  request_sender(Resumer where_to, world where, rank whom, rank_request asked)
+    : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{whom, std::move(asked)}} {}
+
+  /// Lifetime: started, it stays where it is until one of the endings has been called.
+  template <request_receiver Receiver>
+  class state {
+  public:
+    /// What connect() gives: the sender and who is told.
+    state(request_sender sender, Receiver receiver) : sender_{std::move(sender)}, receiver_{std::move(receiver)} {}
+    state(const state&) = delete;
+    state& operator=(const state&) = delete;
+
+    void start() noexcept {
+      answer to{std::make_unique<sink>(*this)};
+      try {
+        if (auto* const all = std::get_if<world_request>(&sender_.asked_)) {
+          ask_into(sender_.world_, std::move(*all), std::move(to));
+        } else {
+          auto& one = std::get<of_rank>(sender_.asked_);
+          ask_into(sender_.world_, one.whom, std::move(one.asked), std::move(to));
+        }
+      } catch (...) {
+        to.deliver(current_error()); // nothing, where the request has taken it along
+      }
+    }
+
+  private:
+    class sink final : public answer_sink {
+    public:
+      explicit sink(state& to) noexcept : to_{&to} {}
+      void deliver(outcome result) noexcept override { to_->end(std::move(result)); }
+
+    private:
+      state* to_;
+    };
+
+    void end(outcome result) noexcept {
+      result_ = std::move(result);
+      // A state outlives its ending, so that nobody need count it. It may be gone when the resumer returns: a copy.
+      Resumer where_to = sender_.resumer_;
+      where_to(continuation{[](void* self) { static_cast<state*>(self)->tell(); },
+                            std::shared_ptr<void>{std::shared_ptr<void>{}, this}});
+    }
+
+    void tell() {
+      outcome result = *std::move(result_);
+      Receiver receiver = std::move(receiver_); // its ending may destroy this
+      if (error* const failure = std::get_if<error>(&result)) {
+        if (failure->code == errc::cancelled) return std::move(receiver).set_stopped();
+        return std::move(receiver).set_error(std::move(*failure));
+      }
+      std::move(receiver).set_value(std::get<completion>(std::move(result)));
+    }
+
+    request_sender sender_;
+    Receiver receiver_;
+    std::optional<outcome> result_;
+  };
+
+  template <request_receiver Receiver>
+  [[nodiscard]] state<Receiver> connect(Receiver receiver) const& {
+    return {*this, std::move(receiver)};
+  }
+  template <request_receiver Receiver>
+  [[nodiscard]] state<Receiver> connect(Receiver receiver) && {
+    return {std::move(*this), std::move(receiver)};
+  }
+
+private:
+  struct of_rank {
+    rank whom;
+    rank_request asked;
+  };
+
+  Resumer resumer_;
+  world world_;
+  std::variant<world_request, of_rank> asked_;
+};
+
+} // namespace troupe
