@@ -24,6 +24,7 @@ void add_bench(CLI::App& program, action& chosen) {
   add_processes_bench(*bench, chosen);
   add_process_member(*bench, chosen);
   add_process_rates_bench(*bench, chosen);
+  add_suite_bench(*bench, chosen);
 }
 
 } // namespace troupe::program

@@ -8,6 +8,7 @@
 #include "bench_sizes.hpp"
 #include "bench_strategies.hpp"
 #include "json_file.hpp"
+#include "plot_file.hpp"
 
 #include <troupe/runtime/byte_size.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -122,6 +123,7 @@ void print_sums(const bandwidth_plan& plan, const bandwidth_result& measured, js
 int run(const bench_operation& what, const collective_options& options) {
   const bandwidth_plan plan = plan_of(what, options);
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   configuration settings = options.common.runtime.settings();
   if (options.timeout_seconds > 0)
     settings.deadlines.operation =
@@ -155,6 +157,7 @@ int run(const bench_operation& what, const collective_options& options) {
   report["latency"] = measure_strategies(small_plan, rt, memory.parts(small), beside, out, progress);
   if (what.moves_data) print_sums(plan, measured, report, out);
   document.write(report);
+  picture.draw(report);
   return measured.exit_status();
 }
 
@@ -209,6 +212,7 @@ void add_collective_benches(CLI::App& bench, action& chosen) {
     auto options = std::make_shared<collective_options>();
     CLI::App* command = bench.add_subcommand(std::string{what.name}, "bandwidth by size, and request-to-reply time");
     add_options(*command, *options);
+    if (what.moves_data) options->common.add_plot_to(*command);
     command->callback([&what, options, &chosen] { chosen = [&what, options] { return run(what, *options); }; });
   }
 }

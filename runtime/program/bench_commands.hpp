@@ -20,5 +20,6 @@ void add_plan_bench(CLI::App& bench, action& chosen);
 void add_recovery_bench(CLI::App& bench, action& chosen);
 void add_processes_bench(CLI::App& bench, action& chosen);
 void add_process_rates_bench(CLI::App& bench, action& chosen);
+void add_suite_bench(CLI::App& bench, action& chosen);
 
 } // namespace troupe::program

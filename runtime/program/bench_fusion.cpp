@@ -7,6 +7,7 @@
 #include "bench_rig.hpp"
 #include "bench_sizes.hpp"
 #include "json_file.hpp"
+#include "plot_file.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -139,6 +140,7 @@ int run(const fusion_options& options) {
       sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
   const std::size_t most = *std::ranges::max_element(options.counts);
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
@@ -183,6 +185,7 @@ int run(const fusion_options& options) {
       report["rows"].push_back(row_report(trial));
     }
   document.write(report);
+  picture.draw(report);
   return 0;
 }
 
@@ -192,6 +195,7 @@ void add_fusion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<fusion_options>();
   CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, beside one launch of all");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
+  options->common.add_plot_to(*command);
   command->add_option("--counts", options->counts, "how many at once, several with commas")
       ->capture_default_str()
       ->delimiter(',')

@@ -5,8 +5,10 @@
 #include "bench_commands.hpp"
 #include "bench_options.hpp"
 #include "bench_rig.hpp"
+#include "bench_sizes.hpp"
 #include "host_copies_floor.hpp"
 #include "json_file.hpp"
+#include "plot_file.hpp"
 #include "progress_line.hpp"
 #include "reference_values.hpp"
 #include "text_table.hpp"
@@ -31,6 +33,8 @@ namespace {
 struct host_options {
   bench_options common{5, 5};
   std::string bytes = "256M";
+  std::string end{}; ///< Empty: one size alone.
+  std::size_t factor = 4;
   std::vector<std::string> kinds{"pinned", "pageable"};
   std::string type = "f32";
   std::size_t warmups = 2;
@@ -177,11 +181,15 @@ std::vector<table_column> host_columns() {
 int run(const host_options& options) {
   const dtype type = parse_dtype(options.type);
   const std::size_t size = parse_byte_size(options.bytes) / size_bytes(type) * size_bytes(type);
+  const std::vector<std::size_t> sizes =
+      options.end.empty() ? std::vector{size}
+                          : sizes_between(size, parse_byte_size(options.end), {.factor = options.factor});
   if (size == 0)
     throw exception{errc::invalid_argument, "--bytes " + options.bytes + " holds no " + options.type + ": give more"};
   std::vector<memory_kind> kinds;
   for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
@@ -211,21 +219,24 @@ int run(const host_options& options) {
                        {"slots", settings.host_staging.slots}};
   report["unit"] = "us";
 
-  progress_line progress{stderr, static_cast<double>(kinds.size() * (options.common.blocks + 1 + options.checks))};
+  progress_line progress{
+      stderr, static_cast<double>(kinds.size() * sizes.size() * (options.common.blocks + 1 + options.checks))};
   const text_table table{out, host_columns()};
   table.print_heading();
   std::size_t wrong = 0;
-  for (const memory_kind kind : kinds) {
-    host_trial trial{where, kind, size, type};
-    measure_all(trial, options, *who, progress);
-    print_row(table, trial, options);
-    report["rows"].push_back(row_report(trial, options));
-    wrong += trial.wrong;
-  }
+  for (const memory_kind kind : kinds)
+    for (const std::size_t bytes : sizes) {
+      host_trial trial{where, kind, bytes, type};
+      measure_all(trial, options, *who, progress);
+      print_row(table, trial, options);
+      report["rows"].push_back(row_report(trial, options));
+      wrong += trial.wrong;
+    }
   report["wrong"] = options.checks > 0 ? json(wrong) : json(nullptr);
   std::fprintf(out, "# Wrong values: %s\n",
                options.checks > 0 ? (std::to_string(wrong) + (wrong == 0 ? " OK" : " FAILED")).c_str() : "N/A");
   document.write(report);
+  picture.draw(report);
   return wrong == 0 ? 0 : 1;
 }
 
@@ -235,7 +246,13 @@ void add_host_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<host_options>();
   CLI::App* command = bench.add_subcommand("host", "all_reduce of host memory, beside its copies and its collective");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M")->capture_default_str();
+  options->common.add_plot_to(*command);
+  command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M; the smallest size with -e")
+      ->capture_default_str();
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: that of -b alone)");
+  command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
   command->add_option("--memory", options->kinds, "pinned, pageable, both with a comma")
       ->capture_default_str()
       ->delimiter(',');

@@ -7,6 +7,7 @@
 #include "bench_rig.hpp"
 #include "json_file.hpp"
 #include "latency_table.hpp"
+#include "plot_file.hpp"
 #include "progress_line.hpp"
 
 #include <CLI/CLI.hpp>
@@ -86,7 +87,7 @@ public:
     }
   }
 
-  void run(const json_file& document) {
+  void run(const json_file& document, const plot_file& picture) {
     progress_line progress{stderr, static_cast<double>(blocks_ * orders.size())};
     for (std::size_t block = 0; block < blocks_; ++block)
       for (std::size_t i = 0; i < orders.size(); ++i) {
@@ -103,6 +104,7 @@ public:
     table_.print_histogram(out);
     table_.add_to(report_, true);
     document.write(report_);
+    picture.draw(report_);
   }
 
 private:
@@ -181,9 +183,10 @@ private:
 
 int run(const latency_options& options) {
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   latency_bench bench{options};
   register_client_messages();
-  bench.run(document);
+  bench.run(document, picture);
   return 0;
 }
 
@@ -193,6 +196,7 @@ void add_latency_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<latency_options>();
   CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, by every way to ask for it");
   options->common.add_to(*command, "requests of each way in a block", 1'000'000);
+  options->common.add_plot_to(*command);
   command->add_option("-b,--bytes", options->bytes, "of the operation, e.g. 8 or 4K")->capture_default_str();
   command->add_option("--ways", options->wanted, "what is compared, several with commas")
       ->capture_default_str()

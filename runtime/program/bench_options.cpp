@@ -27,6 +27,10 @@ void bench_options::add_report_to(CLI::App& command) {
                      "write all figures to this file; - is standard output, and tables go to standard error");
 }
 
+void bench_options::add_plot_to(CLI::App& command) {
+  command.add_option("--plot", plot_path, "draw the figures into this SVG file, with gnuplot")->type_name("FILE.svg");
+}
+
 std::size_t float_bytes(const std::string& option, const std::string& text) {
   const std::size_t bytes = parse_byte_size(text) / sizeof(float) * sizeof(float);
   if (bytes == 0) throw exception{errc::invalid_argument, option + " " + text + " holds no float: give at least 4"};

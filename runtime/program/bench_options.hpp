@@ -17,6 +17,7 @@ struct bench_options {
   std::size_t blocks = 5;
   std::size_t iterations = 20;
   std::string json_path{};
+  std::string plot_path{};
 
   bench_options() = default;
   bench_options(std::size_t usual_blocks, std::size_t usual_iterations)
@@ -27,6 +28,8 @@ struct bench_options {
   /// Those that a bench without iterations has.
   void add_blocks_to(CLI::App& command);
   void add_report_to(CLI::App& command);
+  /// Of those with something to draw (bench_plots.hpp).
+  void add_plot_to(CLI::App& command);
 };
 
 /// A size in bytes on the command line, as 8 or 4K. Errors: invalid_argument where it holds no float.

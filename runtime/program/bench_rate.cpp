@@ -6,6 +6,7 @@
 #include "bench_options.hpp"
 #include "bench_rig.hpp"
 #include "json_file.hpp"
+#include "plot_file.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -52,7 +53,7 @@ public:
     }
   }
 
-  void run(const json_file& document) {
+  void run(const json_file& document, const plot_file& picture) {
     std::FILE* const out = document.text_output();
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
     for (std::size_t block = 0; block < options_.common.blocks; ++block)
@@ -85,6 +86,7 @@ public:
                                  {"of_raw", {{"p50", median(one.of_raw())}, {"blocks", one.of_raw()}}}});
     }
     document.write(report_);
+    picture.draw(report_);
   }
 
 private:
@@ -147,9 +149,10 @@ private:
 
 int run(const rate_options& options) {
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   rate_bench bench{options};
   register_client_messages();
-  bench.run(document);
+  bench.run(document, picture);
   return 0;
 }
 
@@ -159,6 +162,7 @@ void add_rate_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<rate_options>();
   CLI::App* command = bench.add_subcommand("rate", "small operations a second, by how many are in flight");
   options->common.add_to(*command, "operations in a block, at least one batch", 10'000'000);
+  options->common.add_plot_to(*command);
   command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 8")->capture_default_str();
   command->add_option("--depths", options->depths, "operations in flight, several with commas")
       ->capture_default_str()

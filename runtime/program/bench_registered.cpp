@@ -5,6 +5,7 @@
 #include "bench_options.hpp"
 #include "bench_rig.hpp"
 #include "json_file.hpp"
+#include "plot_file.hpp"
 #include "statistics.hpp"
 #include "text_table.hpp"
 
@@ -71,6 +72,7 @@ void measure_raw(raw_ranks& raw, memory_contender& one, const registered_options
 
 int run(const registered_options& options) {
   const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
   runtime rt{options.common.runtime.settings()};
   world where = rt.form_world();
   where.register_memory(8U << 20U);
@@ -133,6 +135,7 @@ int run(const registered_options& options) {
   }
   report["unit"] = "us";
   document.write(report);
+  picture.draw(report);
   return 0;
 }
 
@@ -142,6 +145,7 @@ void add_registered_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<registered_options>();
   CLI::App* command = bench.add_subcommand("registered", "small requests on registered memory against ordinary memory");
   options->common.add_to(*command, "requests in a block", 100'000);
+  options->common.add_plot_to(*command);
   command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
       ->capture_default_str()
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <latch>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ struct demo_options {
   std::size_t batch = 16;
   std::size_t count = 1'024;
   std::string fault{};
+  std::filesystem::path record{};
 };
 
 /// Runs the tasks at the same time: those at even positions by actors, those at odd ones by threads.
@@ -84,6 +86,8 @@ int run(const demo_options& options) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf("%zu clients to the world, and at the same time %zu to each of %d ranks; %.1f s\n", options.clients,
               groups, where.size(), took.count());
+  if (!options.record.empty())
+    std::printf("flight record: %s (troupe trace reads it)\n", rt.write_flight_record(options.record).c_str());
   books.print();
   return books.clean() ? 0 : 1;
 }
@@ -108,6 +112,7 @@ void add_demo(CLI::App& program, action& chosen) {
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--fault", options->fault,
                       "instead, raise a fault of this kind and show the recovery: " + fault_kind_names());
+  command->add_option("--record", options->record, "write the flight record to this file at the end");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -1,10 +1,12 @@
 /// A JSON document that is there whole or not at all.
 #pragma once
 
+#include "whole_file.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdio>
-#include <filesystem>
+#include <optional>
 #include <string>
 
 namespace troupe::program {
@@ -16,7 +18,7 @@ public:
   /// Errors: invalid_argument.
   explicit json_file(const std::string& path);
 
-  [[nodiscard]] bool wanted() const noexcept { return standard_output_ || !path_.empty(); }
+  [[nodiscard]] bool wanted() const noexcept { return standard_output_ || file_.has_value(); }
   /// Where tables go: standard error when the document takes standard output.
   [[nodiscard]] std::FILE* text_output() const noexcept { return standard_output_ ? stderr : stdout; }
   /// Writes beside the file and renames, so that nobody ever reads half of it. Does nothing when none is wanted.
@@ -25,7 +27,7 @@ public:
 
 private:
   bool standard_output_ = false;
-  std::filesystem::path path_;
+  std::optional<whole_file> file_;
 };
 
 } // namespace troupe::program

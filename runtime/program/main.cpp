@@ -33,6 +33,9 @@ int run(int argc, char** argv) {
   troupe::program::add_controller(program, chosen);
   troupe::program::add_simulate(program, chosen);
   troupe::program::add_stress(program, chosen);
+  troupe::program::add_tune(program, chosen);
+  troupe::program::add_trace(program, chosen);
+  troupe::program::add_top(program, chosen);
   try {
     program.parse(own, argv);
   } catch (const CLI::ParseError& problem) {

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Has a demo leave its flight record, has `troupe trace` read it, and checks what comes of it.
+
+Usage: check_trace.py TROUPE FOLDER
+The events are checked against Chrome's trace event format: every phase with the members that it must have, spans that
+end, arrows that begin before they go on.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+MEMBERS = {
+    "M": {"name", "args"},
+    "X": {"name", "cat", "ts", "dur"},
+    "b": {"name", "cat", "id", "ts"},
+    "e": {"name", "cat", "id", "ts"},
+    "i": {"name", "ts", "s"},
+    "s": {"name", "cat", "id", "ts"},
+    "t": {"name", "cat", "id", "ts"},
+    "f": {"name", "cat", "id", "ts", "bp"},
+}
+
+
+def check_events(document: dict) -> None:
+    events = document["traceEvents"]
+    depth: dict = {}
+    arrows: dict = {}
+    seen: dict = {}
+    for event in events:
+        phase = event["ph"]
+        seen[phase] = seen.get(phase, 0) + 1
+        missing = (MEMBERS[phase] | {"pid", "tid"}) - event.keys()
+        assert not missing, f"{event} lacks {missing}"
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int), event
+        if phase != "M":
+            assert event["ts"] >= 0, event
+        if phase == "X":
+            assert event["dur"] >= 0, event
+        if phase in "be":
+            key = (event["pid"], event["cat"], event["id"])
+            depth[key] = depth.get(key, 0) + (1 if phase == "b" else -1)
+            assert depth[key] >= 0, f"{event} ends what has not begun"
+        if phase in "stf":
+            path = arrows.setdefault(event["id"], [])
+            assert (phase == "s") == (not path), event
+            assert not path or path[-1]["ts"] <= event["ts"], event
+            path.append(event)
+    assert not any(depth.values()), "spans without end"
+    assert all(path[-1]["ph"] == "f" for path in arrows.values()), "arrows that lead nowhere"
+    for phase in "MXbesf":
+        assert seen.get(phase), f"no event of phase {phase}"
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert len(names) == 3, names
+
+
+def main() -> int:
+    troupe, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    record, events = folder / "record.json", folder / "events.json"
+    run = lambda *words: subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    run(troupe, "demo", "--backend", "mock", "--ranks", "3", "--requests", "600", "--record", str(record))
+    summary = run(troupe, "trace", str(record), "--events", str(events), "--slowest", "3")
+    for word in ("3 ranks", "By operation", "all_reduce", "Who comes last", "The GPUs' time", "The slowest", "demo_"):
+        assert word in summary, f"no '{word}' in\n{summary}"
+    assert "Not over" not in summary, summary
+    check_events(json.loads(events.read_text()))
+    print(summary)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

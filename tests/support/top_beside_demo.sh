@@ -1,0 +1,15 @@
+# `troupe top` reads `troupe demo`, which shows its metrics: sh top_beside_demo.sh TROUPE FOLDER
+set -eu
+troupe=$1
+said=$2/top_beside_demo.txt
+mkdir -p "$2"
+"$troupe" demo --backend mock --ranks 2 --clients 2 --requests 100000000 --metrics-address 127.0.0.1:0 --log info >"$said" 2>&1 &
+demo=$!
+trap 'kill "$demo" 2>/dev/null; wait "$demo" 2>/dev/null || true' EXIT
+url=
+while [ -z "$url" ]; do
+  kill -0 "$demo" 2>/dev/null || { echo "the demo has ended:"; cat "$said"; exit 1; }
+  url=$(sed -n 's|.*metrics at \(http://[0-9.:]*\)/metrics.*|\1|p' "$said")
+  [ -n "$url" ] || sleep 0.1 # until it has said where
+done
+"$troupe" top --once --interval 0.5 --url "$url"
