@@ -11,6 +11,7 @@
 
 namespace troupe {
 
+/// What a configuration comes to.
 struct selected_backend {
   std::shared_ptr<driver> api;
   std::shared_ptr<backend> collectives;

@@ -79,6 +79,21 @@ std::string_view to_string(latency_profile profile) noexcept {
   return name_in(profile_names, profile);
 }
 
+std::string_view to_string(nvtx_choice choice) noexcept {
+  switch (choice) {
+    case nvtx_choice::automatic: return "auto";
+    case nvtx_choice::on: return "on";
+    case nvtx_choice::off: return "off";
+  }
+  return "";
+}
+
+nvtx_choice parse_nvtx_choice(std::string_view name) {
+  for (const nvtx_choice one : {nvtx_choice::automatic, nvtx_choice::on, nvtx_choice::off})
+    if (name == to_string(one)) return one;
+  throw exception{errc::invalid_argument, "'" + std::string{name} + "' must be auto, on or off"};
+}
+
 std::string_view to_string(across_choice choice) noexcept {
   return name_in(across_names, choice);
 }
@@ -178,6 +193,7 @@ void check(const configuration& settings) {
   require_positive(settings.limits.check_interval, "limits.check_interval");
   require_positive(settings.limits.quiet, "limits.quiet");
   check(settings.recovery, settings.deadlines, settings.limits);
+  check(settings.metrics);
   require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),
           "the log level '" + settings.log_level + "' is none of trace, debug, info, warn, error, off");
 }

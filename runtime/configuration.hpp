@@ -20,6 +20,7 @@
 #include <troupe/device/thread_binding.hpp>
 #include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/launch_environment.hpp>
+#include <troupe/runtime/metrics/metrics_settings.hpp>
 
 #include <array>
 #include <cstddef>
@@ -49,13 +50,26 @@ enum class latency_profile : std::uint8_t {
   frugal,   ///< Park at once.
 };
 
+/// Name as a settings file has it, here and below.
 [[nodiscard]] std::string_view to_string(backend_choice choice) noexcept;
 [[nodiscard]] std::string_view to_string(latency_profile profile) noexcept;
 [[nodiscard]] std::string_view to_string(across_choice choice) noexcept;
 /// Errors: invalid_argument, naming the choices.
 [[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
+/// Errors: the same, here and below.
 [[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
+/// The one called \p name.
 [[nodiscard]] across_choice parse_across_choice(std::string_view name);
+
+/// Whether launches are marked for NVIDIA's profilers, by ranges named like the requests.
+enum class nvtx_choice : std::uint8_t {
+  automatic, ///< Where a profiler has said that it listens (NVTX_INJECTION64_PATH).
+  on,
+  off,
+};
+[[nodiscard]] std::string_view to_string(nvtx_choice choice) noexcept;
+/// Errors: invalid_argument, naming the choices.
+[[nodiscard]] nvtx_choice parse_nvtx_choice(std::string_view name);
 
 /// How much is logged, from most to least.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
@@ -103,6 +117,10 @@ struct configuration {
   track_limits limits;
   /// Where reports of faults are written as files; none: into the log. Made if it is not there.
   std::optional<std::filesystem::path> report_folder;
+  std::size_t recorder_requests = 4096; ///< Of each rank, that the flight recorder keeps; 0: none.
+  int recorder_signal = 0;              ///< At which the process writes its flight record down; 0: at none.
+  nvtx_choice nvtx = nvtx_choice::automatic;
+  metrics_settings metrics{};
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 
   /// The defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the environment's
@@ -125,6 +143,7 @@ struct chosen_wait {
   wait_profile wait;
   latency_profile used{};
 };
+/// How threads wait then, and the profile that this is.
 [[nodiscard]] chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept;
 
 } // namespace troupe

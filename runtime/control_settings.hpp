@@ -14,6 +14,7 @@
 
 namespace troupe {
 
+/// How a process joins a world, and what it does without its controller.
 struct control_settings {
   std::string address{}; ///< HOST:PORT of the controller; empty: the process forms worlds without one.
   orphan_policy orphaned = orphan_policy::leave;
@@ -47,6 +48,7 @@ struct control_seat {
 /// Where a launcher's own processes meet (MASTER_ADDR, MASTER_PORT), one port further; empty where it does not say.
 [[nodiscard]] std::string find_meeting_place(const variable_lookup& variables);
 
+/// HOST:PORT, taken apart.
 struct control_address {
   std::string host;
   std::uint16_t port = 0;

@@ -14,6 +14,7 @@
 
 namespace troupe {
 
+/// What a controller is made with.
 struct controller_options {
   controller_terms terms;
   sequencer_limits sequencing{}; ///< Of ordering::agreed.
@@ -28,6 +29,7 @@ struct controller_options {
 /// Lifetime: its end leaves the processes without a controller; stop() first lets them finish. Threads: safe from any.
 class controller {
 public:
+  /// What its owner is told, and can do for it.
   struct hooks {
     std::function<void(const control_event&)> heard{};
     /// Makes sure that a process is dead, if it can.

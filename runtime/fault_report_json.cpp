@@ -1,4 +1,5 @@
 #include <troupe/runtime/fault_report_json.hpp>
+#include <troupe/runtime/utc_time.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -9,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -21,20 +21,6 @@ namespace troupe {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-/// "2026-01-31T23:59:59.123456Z", or without what separates.
-std::string utc_of(std::chrono::system_clock::time_point at, bool separated) {
-  const auto since = std::chrono::floor<std::chrono::microseconds>(at.time_since_epoch());
-  const auto whole = std::chrono::floor<std::chrono::seconds>(since);
-  const std::time_t seconds = static_cast<std::time_t>(whole.count());
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  std::array<char, 24> date{};
-  std::strftime(date.data(), date.size(), separated ? "%Y-%m-%dT%H:%M:%S" : "%Y%m%dT%H%M%S", &parts);
-  std::array<char, 16> rest{};
-  std::snprintf(rest.data(), rest.size(), ".%06dZ", static_cast<int>((since - whole).count()));
-  return std::string{date.data()} + rest.data();
-}
 
 json text_or_null(const std::string& text) {
   return text.empty() ? json(nullptr) : json(text);
@@ -124,7 +110,7 @@ std::string as_json(const fault_report& report, const report_stamp& stamp, int i
     suspects.push_back({{"rank", one.rank.value()}, {"why", to_string(one.why)}, {"reason", one.reason}});
   for (const auto& one : report.ranks) ranks.push_back(of(one, report.taken));
   const json document{{"schema", 1},
-                      {"written", utc_of(stamp.at, true)},
+                      {"written", utc_of(stamp.at, utc_form::separated)},
                       {"pid", stamp.pid},
                       {"world", report.world},
                       {"epoch", report.epoch.value()},
@@ -142,7 +128,7 @@ std::filesystem::path write_fault_report(const std::filesystem::path& folder, co
                                          const report_stamp& stamp) {
   const std::filesystem::path path =
       folder / ("world" + std::to_string(report.world) + "-epoch" + to_string(report.epoch) + "-pid" +
-                std::to_string(stamp.pid) + "-" + utc_of(stamp.at, false) + ".json");
+                std::to_string(stamp.pid) + "-" + utc_of(stamp.at, utc_form::compact) + ".json");
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) refuse(path, problem.message());

@@ -16,6 +16,7 @@ namespace troupe {
 /// In rising precedence.
 enum class setting_source : std::uint8_t { standard, file, environment, option };
 
+/// Where a value came from.
 struct setting_origin {
   setting_source source = setting_source::standard;
   std::string where{}; ///< The file and line, the variable or the option.
@@ -24,6 +25,7 @@ struct setting_origin {
 /// E.g. "default", "file troupe.json:3", "environment TROUPE_RANKS", "option --ranks".
 [[nodiscard]] std::string to_string(const setting_origin& origin);
 
+/// Takes sources one after the other, each beating those before it.
 class gathered_settings {
 public:
   /// The defaults.

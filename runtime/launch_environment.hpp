@@ -10,6 +10,7 @@
 
 namespace troupe {
 
+/// Who has started this process.
 enum class process_launcher : std::uint8_t {
   none,       ///< The program itself says which process this is.
   torchrun,   ///< RANK, WORLD_SIZE, LOCAL_RANK; also what people set by hand, and troupe launch.

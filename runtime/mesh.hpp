@@ -19,12 +19,15 @@ public:
   /// Errors: invalid_argument (the mesh has not as many ranks as the world), and those of world::split().
   [[nodiscard]] static mesh form(world whole, mesh_shape shape);
 
+  /// The grid.
   [[nodiscard]] const mesh_shape& shape() const noexcept { return shape_; }
+  /// The world that was split.
   [[nodiscard]] const world& whole() const noexcept { return whole_; }
 
   /// The world along \p axis in which rank \p member of the whole is. There it has the rank rank_along().
   /// Errors: invalid_argument (no such axis or rank, or no rank of that world lives in this process).
   [[nodiscard]] world along(std::string_view axis, rank member) const;
+  /// The rank that \p member of the whole has in along(axis, member). Errors: as there.
   [[nodiscard]] rank rank_along(std::string_view axis, rank member) const;
 
 private:

@@ -48,28 +48,30 @@ rank_lane::~rank_lane() {
   leave();
 }
 
-void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, std::shared_ptr<answer> reply) {
+void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
+                     std::shared_ptr<answer> reply) {
   rank_request asked{.what = std::move(what), .epoch = world_.epoch(), .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
   asked.retry_safe = is_retry_safe;
+  asked.site = from;
   compat::post(actor(), posted_request{std::move(asked), std::move(reply), client_});
 }
 
-std::future<completion> rank_lane::ask(operation what, nanoseconds deadline) {
+std::future<completion> rank_lane::ask(operation what, nanoseconds deadline, call_site from) {
   auto [reply, future] = make_future_answer();
-  post(std::move(what), deadline, false, std::make_shared<answer>(std::move(reply)));
+  post(std::move(what), deadline, false, from, std::make_shared<answer>(std::move(reply)));
   return std::move(future);
 }
 
-std::future<completion> rank_lane::ask(retry_safe_mark, operation what, nanoseconds deadline) {
+std::future<completion> rank_lane::ask(retry_safe_mark, operation what, nanoseconds deadline, call_site from) {
   auto [reply, future] = make_future_answer();
-  post(std::move(what), deadline, true, std::make_shared<answer>(std::move(reply)));
+  post(std::move(what), deadline, true, from, std::make_shared<answer>(std::move(reply)));
   return std::move(future);
 }
 
-overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline) {
+overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline, call_site from) {
   auto [reply, futures] = make_overlapped(1);
-  post(std::move(what), deadline, false, std::move(reply));
+  post(std::move(what), deadline, false, from, std::move(reply));
   return std::move(futures);
 }
 

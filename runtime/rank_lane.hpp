@@ -29,16 +29,20 @@ public:
   /// Never blocks. Order: that of the calls, on the rank's GPU too. The future is answered once, and throws
   /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
   /// not ask, busy where too many wait for them, mismatch where they ask for something else.
-  [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   /// The same, marked: may be run again after a fault instead of being answered with it. See rank_request::retry_safe.
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, operation what,
-                                            nanoseconds deadline = world_default_deadline);
+                                            nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   /// The same in two steps: see world::ask_overlapped().
-  [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline,
+                                          call_site from = call_site::current());
   /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
   void use(credit given) noexcept { credit_ = std::move(given); }
   /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
   void cancel(std::uint64_t position);
+  /// The world that it asks.
   [[nodiscard]] const world& where() const noexcept { return world_; }
   /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks
   /// are numbered anew, and is refused with rank_lost once its rank has left.
@@ -49,7 +53,7 @@ public:
 private:
   void leave() noexcept;
   [[nodiscard]] const collective_handle& actor() const;
-  void post(operation what, nanoseconds deadline, bool is_retry_safe, std::shared_ptr<answer> reply);
+  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, std::shared_ptr<answer> reply);
 
   world world_;
   rank whom_;

@@ -48,10 +48,18 @@ void rehearse(backend& collectives, const std::shared_ptr<device>& on) {
 } // namespace
 
 runtime::runtime(configuration settings) {
+  begin(std::move(settings), nullptr);
+}
+
+runtime::runtime(caf::actor_system& host, configuration settings) {
+  begin(std::move(settings), &host);
+}
+
+void runtime::begin(configuration settings, caf::actor_system* host) {
   check(settings);
   open_log(settings.log_level);
   on_unreturned([](const error& why) { log_warning(to_string(why)); });
-  parts_ = std::make_shared<parts>(std::move(settings));
+  parts_ = std::make_shared<parts>(std::move(settings), host);
   end_with_process(parts_);
   log_info(describe() + " (" + parts_->selected.why + ")");
 }
@@ -121,7 +129,8 @@ world runtime::form_world(const world_options& options) {
   shared->pending = plan.pending;
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
-  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers));
+  shared->count_events();
+  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers, p.services.recorder));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
   if (is_guided) p.member->begin(*p.system, spawned.world);
@@ -156,6 +165,10 @@ unique_id runtime::make_unique_id() {
   return parts_->selected.collectives->make_unique_id();
 }
 
+std::filesystem::path runtime::write_flight_record(const std::optional<std::filesystem::path>& file) const {
+  return parts_->write_record(file, "asked for");
+}
+
 caf::actor_system& runtime::system() noexcept {
   return *parts_->system;
 }
@@ -172,11 +185,20 @@ backend& runtime::collectives() noexcept {
   return *parts_->selected.collectives;
 }
 
+std::shared_ptr<const metrics_source> runtime::metrics() const noexcept {
+  return parts_->metrics;
+}
+
+std::string runtime::metrics_address() const {
+  return parts_->endpoint ? to_string(parts_->endpoint->where()) : std::string{};
+}
+
 std::string runtime::describe() const {
   const parts& p = *parts_;
   return std::string{p.selected.collectives->version()} + ", " + p.selected.api->version() + ", profile " +
          std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text() + ", threads " +
-         std::string{to_string(p.settings.placement)};
+         std::string{to_string(p.settings.placement)} +
+         (p.endpoint ? ", metrics at http://" + to_string(p.endpoint->where()) + "/metrics" : std::string{});
 }
 
 } // namespace troupe

@@ -1,9 +1,13 @@
+#include <troupe/actors/caf_host.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/message_types.hpp>
 #include <troupe/collectives/faults/faulty_backend.hpp>
+#include <troupe/collectives/nccl/nvtx_ranges.hpp>
 #include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
 
 #include <algorithm>
@@ -20,6 +24,19 @@ constexpr std::size_t slots_per_device = 256;
 std::size_t worker_count(const configuration& settings) {
   if (settings.scheduler_threads > 0) return settings.scheduler_threads;
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
+}
+
+/// Null: nobody looks at launches.
+std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
+  auto faults = observer_of(settings.faults);
+  const bool is_marked =
+      settings.nvtx == nvtx_choice::on || (settings.nvtx == nvtx_choice::automatic && nvtx_is_heard());
+  auto ranges = is_marked ? make_nvtx_ranges() : nullptr;
+  if (settings.nvtx == nvtx_choice::on && !ranges)
+    throw exception{errc::unsupported, "nvtx is on, but this troupe was built without CUDA's headers: build it where "
+                                       "the toolkit is installed, or let nvtx be auto"};
+  if (!faults) return ranges;
+  return ranges ? std::make_shared<launch_observers>(std::move(faults), std::move(ranges)) : faults;
 }
 
 /// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few
@@ -45,16 +62,34 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
+/// What a runtime cannot do without. Errors: invalid_argument.
+void require_host(const caf::actor_system& host, const configuration& settings) {
+  if (!compat::knows_messages())
+    throw exception{errc::invalid_argument, "the actor system was made before troupe's message types were registered: "
+                                            "call troupe::prepare_host() with its configuration first"};
+  if (!settings.control.address.empty() && !host.has_middleman())
+    throw exception{errc::invalid_argument, "a world with a controller needs CAF's module io in the actor system: call "
+                                            "troupe::prepare_host() with its configuration first"};
+}
+
 } // namespace
 
-runtime::parts::parts(configuration wanted)
+runtime::parts::parts(configuration wanted, caf::actor_system* host)
   : settings{std::move(wanted)},
+    system{host},
     selected{select_backend(settings)},
     wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
     threads{place_threads()},
-    system_settings{make_system_settings(settings, wait.used, threads.poller)},
-    system{std::make_unique<caf::actor_system>(*system_settings)},
     helpers{std::make_shared<helper_crew>()} {
+  if (system != nullptr) {
+    require_host(*system, settings);
+    for (const std::string& one : host_shortcomings(system->config(), settings))
+      log_warning("the actor system that troupe is a guest of: " + one + " (troupe::prepare_host)");
+  } else {
+    system_settings = make_system_settings(settings, wait.used, threads.poller);
+    own_system = std::make_unique<caf::actor_system>(*system_settings);
+    system = own_system.get();
+  }
   if (wait.used != settings.profile)
     log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
              "instead of " + std::string{to_string(settings.profile)});
@@ -67,10 +102,28 @@ runtime::parts::parts(configuration wanted)
               .strategy = settings.strategy,
               .limits = settings.limits,
               .staging = std::make_shared<staging_stock>(settings.host_staging),
-              .observer = observer_of(settings.faults)};
+              .observer = observer_for(settings),
+              .recorder = std::make_shared<flight_recorder>(settings.recorder_requests)};
   above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
   services.poller->attach(above);
+  if (!settings.metrics.address.empty()) endpoint = serve_metrics(settings.metrics, metrics);
   services.poller->start();
+  if (settings.recorder_signal != 0)
+    record_asked = std::make_unique<record_on_signal>(settings.recorder_signal, [this] {
+      try {
+        log_warning("the flight record is in " + write_record({}, "a signal").string());
+      } catch (const exception& failure) {
+        log_warning(failure.what());
+      }
+    });
+}
+
+std::filesystem::path runtime::parts::write_record(const std::optional<std::filesystem::path>& file,
+                                                   std::string_view why) const {
+  const record_stamp stamp = record_stamp::now(selected.collectives->version() + ", " + selected.api->version());
+  const auto path = file ? *file : flight_record_path(settings.report_folder.value_or("."), stamp);
+  troupe::write_flight_record(path, *services.recorder, stamp, why);
+  return path;
 }
 
 void runtime::parts::end() noexcept {
@@ -79,14 +132,18 @@ void runtime::parts::end() noexcept {
   return_or_report("a runtime's worlds", [&] {
     for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
   });
+  record_asked.reset();
   member.reset();
   launchers.clear();
+  endpoint.reset(); // worlds that stop are still to be seen
+  metrics->close();
   services.poller->stop();
   helpers->stop(); // its reports are messages, and the actor system ends next
 }
 
 runtime::parts::~parts() {
   end();
+  if (!own_system && !process_is_ending()) leave_host();
   for (const auto& one : worlds->all()) {
     // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
     one->actor = world_handle{};
@@ -94,13 +151,26 @@ runtime::parts::~parts() {
     const std::lock_guard lock{one->registered_guard};
     one->registered.reset();
   }
-  if (process_is_ending()) leave_system();
+  if (own_system && process_is_ending()) leave_system();
+}
+
+void runtime::parts::leave_host() {
+  std::vector<caf::weak_actor_ptr> actors;
+  const auto add = [&](const auto& handle) {
+    if (handle) actors.push_back(caf::actor_cast<caf::weak_actor_ptr>(handle));
+  };
+  for (const auto& one : worlds->all()) {
+    add(one->actor);
+    for (std::size_t place = 0; place < one->ranks->size(); ++place) add(one->ranks->at(place));
+  }
+  if (!compat::await_end(actors, settings.deadlines.drain))
+    log_warning("actors of troupe's are left in the actor system that it was a guest of");
 }
 
 void runtime::parts::leave_system() {
   static auto* const left =
       new std::vector<std::pair<std::unique_ptr<caf::actor_system>, std::unique_ptr<caf::actor_system_config>>>;
-  left->emplace_back(std::move(system), std::move(system_settings));
+  left->emplace_back(std::move(own_system), std::move(system_settings));
 }
 
 device_id runtime::parts::device_of_first_rank() const {
@@ -122,7 +192,13 @@ std::string runtime::parts::strategy_text() const {
 }
 
 std::size_t runtime::parts::spinner_count() const {
-  return static_cast<std::size_t>(rank_count()) + 1 + worker_count(settings);
+  return static_cast<std::size_t>(rank_count()) + 1 + workers();
+}
+
+std::size_t runtime::parts::workers() const {
+  if (system == nullptr) return worker_count(settings);
+  const auto set = compat::worker_count_of(system->config());
+  return set.value_or(std::max<std::size_t>(std::thread::hardware_concurrency(), 4)); // as CAF takes
 }
 
 thread_plan runtime::parts::place_threads() const {

@@ -4,6 +4,7 @@
 #include <troupe/runtime/byte_size.hpp>
 #include <troupe/runtime/configuration.hpp>
 #include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/recording/record_on_signal.hpp>
 #include <troupe/runtime/whole_number.hpp>
 
 #include <algorithm>
@@ -68,6 +69,13 @@ struct duration_or_never {
   static constexpr std::string_view form = "DURATION";
   static nanoseconds parse(std::string_view text) { return text == "0" ? nanoseconds{0} : duration::parse(text); }
   static std::string print(nanoseconds value) { return value == nanoseconds{0} ? "0" : format_duration(value); }
+};
+
+/// Empty where none is chosen.
+struct record_signal {
+  static constexpr std::string_view form = "NAME";
+  static int parse(std::string_view text) { return parse_record_signal(text); }
+  static std::string print(int value) { return std::string{record_signal_name(value)}; }
 };
 
 /// Empty where none is chosen.
@@ -157,6 +165,23 @@ struct gloo_interface : plain_text {
     check(one);
     return one.interface_address;
   }
+};
+
+struct metrics_place : plain_text {
+  static std::string parse(std::string_view text) {
+    if (!text.empty()) static_cast<void>(parse_metrics_address(text));
+    return std::string{text};
+  }
+};
+
+struct yes_or_no {
+  static constexpr std::string_view form = "yes|no";
+  static bool parse(std::string_view text) {
+    if (text != "yes" && text != "no")
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be yes or no"};
+    return text == "yes";
+  }
+  static std::string print(bool value) { return value ? "yes" : "no"; }
 };
 
 /// As NCCL's manual has it; empty where it is left as it is.

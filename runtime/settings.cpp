@@ -80,6 +80,7 @@ std::vector<setting> make_table() {
   using r = recovery_terms;
   using k = control_settings;
   using t = hierarchy_terms;
+  using m = metrics_settings;
   constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits", recovery = "Recovery",
                              processes = "Worlds over processes";
   return {
@@ -119,6 +120,12 @@ std::vector<setting> make_table() {
           usual, "hierarchy.scratch_bytes",
           "of each device, for what one step leaves to the next; the same in all "
           "processes of a world"),
+      at<metrics_place, &c::metrics, &m::address>(
+          usual, "metrics.address",
+          "HOST:PORT that metrics are shown at, for Prometheus and troupe top; empty: nowhere"),
+      at<yes_or_no, &c::metrics, &m::allow_remote>(
+          usual, "metrics.allow_remote",
+          "yes: metrics.address may be beyond loopback, where nothing protects it; or no"),
       called("TROUPE_LOG", "--log",
              at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
       field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8"),
@@ -188,6 +195,13 @@ std::vector<setting> make_table() {
           "before the second rebuild in the window, at most; doubled before each later one"),
       at<path, &c::report_folder>(recovery, "report.folder",
                                   "for a file of each report of a fault; empty: such reports go into the log"),
+      at<number<std::size_t, 0>, &c::recorder_requests>(
+          recovery, "recorder.requests", "of each rank that the flight recorder keeps, the latest; 0: it only counts"),
+      at<record_signal, &c::recorder_signal>(
+          recovery, "recorder.signal",
+          "USR1 or USR2: at it, the flight record is written into report.folder, else where the process runs"),
+      at<named<parse_nvtx_choice>, &c::nvtx>(
+          recovery, "nvtx", "ranges for NVIDIA's profilers, named like requests: auto (when one listens), on or off"),
       at<named<parse_first_rung>, &c::recovery, &r::first_rung>(
           recovery, "recovery.first_rung",
           "of a recovery: form_beside (what failed is aborted afterwards), abort_first, shrink or revoke"),

@@ -36,6 +36,15 @@
 // runtime: where a program begins, and what plain threads hold.
 #include <troupe/runtime/configuration.hpp>
 #include <troupe/runtime/mesh.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_group.hpp>
+
+// interop: beside a program's own arrays, tensors, streams, actor system, coroutines and senders.
+#include <troupe/runtime/interop/awaitable_reply.hpp>
+#include <troupe/runtime/interop/client_stream.hpp>
+#include <troupe/runtime/interop/dlpack.hpp>
+#include <troupe/runtime/interop/host_system.hpp>
+#include <troupe/runtime/interop/request_sender.hpp>
+#include <troupe/runtime/interop/views.hpp>

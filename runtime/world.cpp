@@ -116,8 +116,9 @@ std::shared_ptr<captured_plan> world::capture(capture_request asked) {
   return future.get().plan;
 }
 
-std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline) {
-  return ask_each(troupe::replay{plan}, deadline);
+std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline,
+                                      call_site from) {
+  return ask_each(troupe::replay{plan}, deadline, from);
 }
 
 std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
@@ -144,14 +145,17 @@ registered_memory_status world::registered_memory() const {
   return {core_->registered->size_bytes(), core_->registered->free_bytes(), core_->registered->why_ordinary()};
 }
 
-std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline) {
-  return ask(world_request{std::move(parts), epoch(), deadline});
+std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline, call_site from) {
+  return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
 }
 
 /// The same of every rank that there is in the epoch asked for.
-std::future<completion> world::ask_each(const operation& part, nanoseconds deadline) {
+std::future<completion> world::ask_each(const operation& part, nanoseconds deadline, call_site from) {
   const world_event now = status();
-  return ask(world_request{std::vector<operation>(now.local_ranks.size(), part), now.epoch, deadline});
+  return ask(world_request{.parts = std::vector<operation>(now.local_ranks.size(), part),
+                           .epoch = now.epoch,
+                           .deadline = deadline,
+                           .site = from});
 }
 
 std::future<completion> world::ask(world_request asked) {
@@ -160,9 +164,10 @@ std::future<completion> world::ask(world_request asked) {
   return std::move(future);
 }
 
-std::future<completion> world::ask(rank whom, operation what, nanoseconds deadline) {
+std::future<completion> world::ask(rank whom, operation what, nanoseconds deadline, call_site from) {
   const world_event now = status();
-  return post(core_->place_of(whom, now), rank_request{std::move(what), now.epoch, deadline});
+  return post(core_->place_of(whom, now),
+              rank_request{.what = std::move(what), .epoch = now.epoch, .deadline = deadline, .site = from});
 }
 
 std::future<completion> world::ask(rank whom, rank_request asked) {
@@ -175,16 +180,16 @@ std::future<completion> world::post(std::size_t place, rank_request asked) {
   return std::move(future);
 }
 
-std::future<completion> world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline) {
-  world_request asked{std::move(parts), epoch(), deadline};
-  asked.retry_safe = true;
-  return ask(std::move(asked));
+std::future<completion> world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline,
+                                   call_site from) {
+  return ask(world_request{
+      .parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .retry_safe = true, .site = from});
 }
 
-std::future<completion> world::ask(retry_safe_mark, rank whom, operation what, nanoseconds deadline) {
-  rank_request asked{std::move(what), epoch(), deadline};
-  asked.retry_safe = true;
-  return ask(whom, std::move(asked));
+std::future<completion> world::ask(retry_safe_mark, rank whom, operation what, nanoseconds deadline, call_site from) {
+  return ask(
+      whom,
+      rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .retry_safe = true, .site = from});
 }
 
 retry_counts world::retries() const {
@@ -198,8 +203,8 @@ std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_
           overlapped{std::move(enqueued_future), std::move(outcome_future)}};
 }
 
-overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadline) {
-  return ask_overlapped(world_request{std::move(parts), epoch(), deadline});
+overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadline, call_site from) {
+  return ask_overlapped(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
 }
 
 overlapped world::ask_overlapped(world_request asked) {
@@ -208,8 +213,9 @@ overlapped world::ask_overlapped(world_request asked) {
   return std::move(futures);
 }
 
-overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline) {
-  return ask_overlapped(whom, rank_request{std::move(what), epoch(), deadline});
+overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline, call_site from) {
+  return ask_overlapped(whom,
+                        rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .site = from});
 }
 
 overlapped world::ask_overlapped(rank whom, rank_request asked) {
@@ -229,7 +235,7 @@ pending_amount world::pending() const {
 }
 
 std::future<completion> world::all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
-                                          dtype type, reduction op) {
+                                          dtype type, reduction op, call_site from) {
   if (send.size() != recv.size())
     throw exception{errc::invalid_argument, "there are " + std::to_string(send.size()) + " send and " +
                                                 std::to_string(recv.size()) +
@@ -237,15 +243,15 @@ std::future<completion> world::all_reduce(std::span<const buffer> send, std::spa
   std::vector<operation> parts;
   for (std::size_t i = 0; i < send.size(); ++i)
     parts.emplace_back(troupe::all_reduce{send[i], recv[i], count, type, op});
-  return ask(std::move(parts));
+  return ask(std::move(parts), world_default_deadline, from);
 }
 
-std::future<completion> world::barrier() {
-  return ask_each(troupe::barrier{}, world_default_deadline);
+std::future<completion> world::barrier(call_site from) {
+  return ask_each(troupe::barrier{}, world_default_deadline, from);
 }
 
-std::future<completion> world::copy(rank whom, buffer from, buffer to) {
-  return ask(whom, troupe::copy{std::move(from), std::move(to)});
+std::future<completion> world::copy(rank whom, buffer from, buffer to, call_site site) {
+  return ask(whom, troupe::copy{std::move(from), std::move(to)}, world_default_deadline, site);
 }
 
 world_handle world::actor() const {
@@ -267,6 +273,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     if (!one.board) continue;
     auto shared = std::make_shared<core>();
     shared->board = std::move(one.board);
+    shared->count_events();
     shared->pending = std::move(one.pending);
     shared->retries = std::move(one.retries);
     shared->actor = std::move(one.world);

@@ -44,6 +44,7 @@ struct overlapped {
 class world {
 public:
   class core;
+  /// For runtime::form_world() and split().
   explicit world(std::shared_ptr<core> shared) noexcept;
 
   /// Ranks of the whole world, in its present epoch: fewer than at first after some have left.
@@ -52,7 +53,9 @@ public:
   /// old order: status().origins says what each was called at first. Where this and what is asked next must agree, take
   /// both from one status().
   [[nodiscard]] std::vector<rank> local_ranks() const;
+  /// The present epoch, which a request is for unless it says another.
   [[nodiscard]] troupe::epoch epoch() const;
+  /// Where it stands now. Taken at one moment: its parts agree with each other.
   [[nodiscard]] world_event status() const;
   /// Calls \p heard at every later change of phase; it must neither block nor throw.
   void on_event(std::function<void(const world_event&)> heard);
@@ -67,6 +70,7 @@ public:
   /// The first call page-locks the chunks that ordinary memory goes through, which may wait for the GPUs: make it
   /// before you ask for anything. Errors: invalid_argument (null, or device memory), out_of_memory.
   [[nodiscard]] buffer adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<void> owner) const;
+  /// The device of rank \p where. Errors: invalid_argument (none of local_ranks()).
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
   /// Memory that all ranks know of, \p size_bytes on each, for requests that are the faster for it (small all_reduce,
@@ -77,28 +81,34 @@ public:
   /// One buffer of \p size_bytes for each local rank, at one place of the registered memory where there is room, else
   /// of the ranks' pools. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  /// How much there is, and whether it is of use.
   [[nodiscard]] registered_memory_status registered_memory() const;
 
   /// Asks all ranks with one message: parts[i] is for the i-th rank. Needs all ranks in this process.
-  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts,
-                                            nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
   /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
-  [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
   /// The same, marked: may be run again after a fault instead of being answered with it. See rank_request::retry_safe.
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, std::vector<operation> parts,
-                                            nanoseconds deadline = world_default_deadline);
+                                            nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, rank whom, operation what,
-                                            nanoseconds deadline = world_default_deadline);
+                                            nanoseconds deadline = world_default_deadline,
+                                            call_site from = call_site::current());
   /// What has become of requests so marked, by now.
   [[nodiscard]] retry_counts retries() const;
 
   /// The same in two steps, for kernels of your own that follow without the CPU: first when the request is in the GPUs'
   /// queues, with an event behind it on each, then its outcome. (docs/overlap.md) Errors: both futures throw.
-  [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
+                                          call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(world_request asked);
-  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, nanoseconds deadline = world_default_deadline,
+                                          call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(rank whom, rank_request asked);
 
   /// Room for \p operations requests at once, that name \p bytes in all (looked at only where limits.pending_bytes is
@@ -113,11 +123,12 @@ public:
 
   /// One all_reduce for all ranks: rank i reduces send[i] into recv[i], \p count elements of \p type.
   [[nodiscard]] std::future<completion> all_reduce(std::span<const buffer> send, std::span<const buffer> recv,
-                                                   std::size_t count, dtype type, reduction op);
+                                                   std::size_t count, dtype type, reduction op,
+                                                   call_site from = call_site::current());
   /// Answered when every rank's stream has reached it.
-  [[nodiscard]] std::future<completion> barrier();
+  [[nodiscard]] std::future<completion> barrier(call_site from = call_site::current());
   /// Copies on \p whom's stream: see troupe::copy.
-  [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to);
+  [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to, call_site site = call_site::current());
 
   /// Splits off a world for each group of ranks, each named once in it, in the order of its ranks there; a rank may be
   /// in several groups. Returns when all are ready, in the order of \p groups. Every process of the world asks for
@@ -134,12 +145,14 @@ public:
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
   /// Asks all ranks to launch \p plan: see troupe::replay.
   [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan,
-                                               nanoseconds deadline = world_default_deadline);
+                                               nanoseconds deadline = world_default_deadline,
+                                               call_site from = call_site::current());
 
   /// For actors: the world, and one rank's collective actor, which another one follows where it has ended: look it up
   /// again after a rebuild. It stays that of its GPU when ranks are numbered anew; that of a rank that has left refuses
   /// everything with rank_lost.
   [[nodiscard]] world_handle actor() const;
+  /// The actor of rank \p whom. Errors: invalid_argument (none of local_ranks()).
   [[nodiscard]] const collective_handle& collective(rank whom) const;
 
   /// Lets requests in flight finish, gives everything back and returns when that has ended. Idempotent.
@@ -153,7 +166,7 @@ private:
   friend class rank_lane;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
   [[nodiscard]] std::future<completion> post(std::size_t place, rank_request asked);
-  [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline);
+  [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);
 
   std::shared_ptr<core> core_;
 };

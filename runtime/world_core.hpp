@@ -6,8 +6,10 @@
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/staging/staging_stock.hpp>
 #include <troupe/device/memory_pool.hpp>
+#include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -48,6 +50,12 @@ public:
   std::shared_ptr<staging_stock> staging;
   std::shared_ptr<const pending_work> pending;
   std::shared_ptr<const retry_shelf> retries; ///< None where nothing is run again.
+  std::shared_ptr<world_history> history = std::make_shared<world_history>();
+  std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
+  /// Before the first event, or as early as may be: what `history` counts.
+  void count_events() const {
+    board->listen([counted = history](const world_event& event) { counted->hear(event); });
+  }
 };
 
 } // namespace troupe

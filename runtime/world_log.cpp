@@ -1,5 +1,6 @@
 #include <troupe/runtime/fault_report_json.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/world_log.hpp>
 
 #include <chrono>
@@ -13,11 +14,16 @@ namespace {
 constexpr std::chrono::seconds time_to_write{10};
 
 void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,
-                  helper_crew& helpers) {
+                  const std::shared_ptr<const flight_recorder>& recorder, helper_crew& helpers) {
   helpers.run(
       "writing the report of a fault", time_to_write,
-      [folder, report, stamp = report_stamp::now()] {
+      [folder, report, recorder, stamp = report_stamp::now()] {
         log_info("the report of a fault is in " + write_fault_report(folder, *report, stamp).string());
+        if (!recorder) return;
+        const record_stamp now = record_stamp::now();
+        const auto path = flight_record_path(folder, now);
+        write_flight_record(path, *recorder, now, "a fault: " + to_string(report->fault));
+        log_info("the flight record is in " + path.string());
       },
       [](const error& why) {
         if (why) log_warning(to_string(why));
@@ -27,8 +33,10 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
 } // namespace
 
 world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                     std::shared_ptr<helper_crew> helpers) {
-  return [folder = std::move(report_folder), helpers = std::move(helpers)](const world_event& event) {
+                                     std::shared_ptr<helper_crew> helpers,
+                                     std::shared_ptr<const flight_recorder> recorder) {
+  return [folder = std::move(report_folder), helpers = std::move(helpers),
+          recorder = std::move(recorder)](const world_event& event) {
     try {
       if (event.reason)
         log_warning(describe(event));
@@ -37,7 +45,7 @@ world_board::listener make_world_log(std::optional<std::filesystem::path> report
       if (!event.report) return;
       log_warning(describe(*event.report));
       if (folder)
-        write_beside(*folder, event.report, *helpers);
+        write_beside(*folder, event.report, recorder, *helpers);
       else
         log_info(as_json(*event.report, report_stamp::now()));
     } catch (...) { // neither a report nor a log is worth a world

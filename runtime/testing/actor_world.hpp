@@ -53,21 +53,31 @@ public:
 
   /// For actors: the world, and one rank's collective actor, as of troupe::world.
   [[nodiscard]] world_handle actor() const;
+  /// As world::collective().
   [[nodiscard]] const collective_handle& collective(rank whom) const;
+  /// As world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
+  /// As world::status().
   [[nodiscard]] world_event status() const;
+  /// As world::epoch().
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
+  /// As world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
 
   /// Lets all actors handle what they have been sent, and troupe's threads what follows, while no time passes.
   void settle();
+  /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
   /// Lets time pass until \p enough, for \p at_most. Returns whether it was.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
+  /// The same until the world is ready in \p wanted or a later epoch.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
 
+  /// All so far, from "forming" on.
   [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
+  /// What goes wrong, and what was launched.
   [[nodiscard]] fault_script& script() noexcept;
+  /// The pretended devices.
   [[nodiscard]] mock_driver& devices() noexcept;
 
 private:

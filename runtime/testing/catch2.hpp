@@ -31,6 +31,7 @@ inline constexpr std::chrono::seconds longest_wait{60};
 [[nodiscard]] inline std::optional<outcome> seen_in(const outcome& result) {
   return result;
 }
+/// The outcome of a reply; none while there is none.
 [[nodiscard]] inline std::optional<outcome> seen_in(const virtual_reply& reply) {
   if (!reply.is_ready()) return std::nullopt;
   return reply.result();
@@ -49,8 +50,10 @@ inline constexpr std::chrono::seconds longest_wait{60};
 template <class Question>
 class outcome_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
+  /// \p wanted is what is said that it should have been.
   outcome_matcher(std::string wanted, Question question) : wanted_{std::move(wanted)}, question_{std::move(question)} {}
 
+  /// For Catch2, which asks it.
   template <class Reply>
   bool match(Reply&& reply) const {
     const std::optional<outcome> seen = seen_in(reply);
@@ -70,9 +73,11 @@ private:
   mutable std::string was_; ///< What the last match saw.
 };
 
+/// Matches a completion.
 [[nodiscard]] inline auto succeeds() {
   return outcome_matcher{"succeeds", [](const error* failure) { return failure == nullptr; }};
 }
+/// Matches an error with \p code.
 [[nodiscard]] inline auto fails_with(errc code) {
   return outcome_matcher{"fails with " + std::string{to_string(code)},
                          [code](const error* failure) { return failure != nullptr && failure->code == code; }};
@@ -93,8 +98,10 @@ private:
 template <class Question>
 class launch_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
+  /// \p wanted is what is said that it should have been.
   launch_matcher(std::string wanted, Question question) : wanted_{std::move(wanted)}, question_{std::move(question)} {}
 
+  /// For Catch2, which asks it.
   bool match(const launch_record& one) const {
     was_ = testing::describe(one);
     return question_(one);
@@ -133,10 +140,12 @@ private:
 [[nodiscard]] inline auto captured() {
   return launch_matcher{"was captured for a plan", [](const launch_record& one) { return !one.by; }};
 }
+/// Matches a launch of that epoch.
 [[nodiscard]] inline auto launched_in(epoch wanted) {
   return launch_matcher{"was launched in epoch " + to_string(wanted),
                         [wanted](const launch_record& one) { return one.epoch == wanted; }};
 }
+/// Matches a launch that went so.
 [[nodiscard]] inline auto was(launch_fate fate) {
   return launch_matcher{"was " + std::string{to_string(fate)},
                         [fate](const launch_record& one) { return one.fate == fate; }};
@@ -146,8 +155,10 @@ private:
 template <class... Matchers>
 class launches_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
+  /// One matcher for each launch, in order.
   explicit launches_matcher(const Matchers&... each) : each_{each...} {}
 
+  /// For Catch2, which asks it.
   bool match(const std::vector<launch_record>& all) const {
     was_.clear();
     for (const launch_record& one : all) was_ += "\n  " + testing::describe(one);

@@ -149,9 +149,11 @@ private:
 /// One forming of a rank's communicator.
 class fault_script::forming_line : scripted_place {
 public:
+  /// It fails with \p code.
   void fail(errc code = errc::communicator_failed) const;
   /// It does not return before the communicator is aborted.
   void hang() const;
+  /// It takes \p span longer.
   void delay(nanoseconds span) const;
 
 private:
@@ -164,6 +166,7 @@ class fault_script::registering_line : scripted_place {
 public:
   /// So does the world's forming, or the epoch in which it was asked for.
   void fail(errc code = errc::communicator_failed) const;
+  /// It takes \p span longer.
   void delay(nanoseconds span) const;
 
 private:
@@ -174,6 +177,7 @@ private:
 /// The abort of a rank's communicator.
 class fault_script::abort_line : scripted_place {
 public:
+  /// It takes \p span longer.
   void delay(nanoseconds span) const;
 
 private:
@@ -181,6 +185,7 @@ private:
   using scripted_place::scripted_place;
 };
 
+/// Where the lines of one rank begin: a place, then a fault.
 class fault_script::rank_lines {
 public:
   /// Only operations and registrations of \p one; else those of any epoch, whichever comes first.

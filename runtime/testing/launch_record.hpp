@@ -15,11 +15,13 @@
 
 namespace troupe::testing {
 
+/// What became of a launch.
 enum class launch_fate : std::uint8_t {
   launched, ///< It went on to the device.
   withheld, ///< The script keeps the rank from its peers: nothing reached the device.
   refused,  ///< The script made the launch fail.
 };
+/// Name of \p fate as written above.
 [[nodiscard]] std::string_view to_string(launch_fate fate) noexcept;
 
 /// The request that an operation was launched for.

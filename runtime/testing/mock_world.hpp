@@ -32,9 +32,13 @@ public:
   /// What hangs by the script is released first.
   ~mock_world();
 
+  /// The runtime, whose system() is for actors of the test.
   [[nodiscard]] troupe::runtime& runtime() noexcept { return *runtime_; }
+  /// The world, as clients hold it.
   [[nodiscard]] troupe::world& world() noexcept { return *world_; }
+  /// What goes wrong, and what was launched.
   [[nodiscard]] fault_script& script() noexcept { return *script_; }
+  /// The pretended devices.
   [[nodiscard]] mock_driver& devices() noexcept { return *devices_; }
 
   /// As make_ranked(): floats of \p count for each rank, rank + 1 in each.

@@ -21,6 +21,7 @@ public:
   /// A reply, and the answer that arrives in it.
   [[nodiscard]] static std::pair<answer, virtual_reply> make();
 
+  /// Whether it has been answered. No time passes.
   [[nodiscard]] bool is_ready() const;
   /// Takes no time. Errors: invalid_argument (there is none yet: let time pass first).
   [[nodiscard]] outcome result() const;

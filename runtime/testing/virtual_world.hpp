@@ -76,12 +76,18 @@ public:
 
   /// As troupe::world's: of the present epoch.
   [[nodiscard]] int size() const;
+  /// As world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
+  /// As world::status().
   [[nodiscard]] world_event status() const;
+  /// As world::epoch().
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
 
+  /// As world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
+  /// As world::allocate_pinned().
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
+  /// As world::device_of().
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
   /// As troupe::world's; for its present epoch where they do not say. Errors: invalid_argument (no such rank).
@@ -94,23 +100,30 @@ public:
                                   nanoseconds deadline = world_default_deadline);
   [[nodiscard]] virtual_reply ask(retry_safe_mark mark, rank whom, operation what, lane in = {},
                                   nanoseconds deadline = world_default_deadline);
+  /// As world::retries().
   [[nodiscard]] retry_counts retries() const;
+  /// As world::all_reduce().
   [[nodiscard]] virtual_reply all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
                                          dtype type, reduction op);
+  /// As world::barrier().
   [[nodiscard]] virtual_reply barrier();
+  /// As world::copy().
   [[nodiscard]] virtual_reply copy(rank whom, buffer from, buffer to);
 
   /// As troupe::world's: time passes until it is done. Errors: those, and deadline_exceeded (it is not within an hour).
   void register_memory(std::size_t size_bytes);
+  /// As world::allocate_all().
   [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
   /// The same. \p function is called while time passes, on the test's own thread like all else.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
+  /// As world::replay().
   [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan,
                                      nanoseconds deadline = world_default_deadline);
 
   /// Since the world's beginning.
   [[nodiscard]] nanoseconds now() const;
+  /// Lets \p span pass.
   void advance(nanoseconds span);
   /// Lets time pass until \p enough, which is asked after each turn, for \p at_most. Returns whether it was.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
@@ -126,7 +139,9 @@ public:
 
   /// All so far, from "forming" on.
   [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
+  /// What goes wrong, and what was launched.
   [[nodiscard]] fault_script& script() noexcept;
+  /// The pretended devices.
   [[nodiscard]] mock_driver& devices() noexcept;
   /// Times that something waited which must not (BLK-1): 0, or a bug of troupe's.
   [[nodiscard]] std::size_t forbidden_waits() const;

@@ -62,8 +62,15 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "device",
                            "10.0.0.1",
                            "10.0.0.2",
+                           "127.0.0.1:9464",
+                           "127.0.0.1:9465",
+                           "yes",
                            "keep_size",
-                           "abort_first"}) {
+                           "abort_first",
+                           "USR1",
+                           "USR2",
+                           "on",
+                           "off"}) {
     configuration changed;
     try {
       one.set(changed, text);
@@ -119,15 +126,15 @@ constexpr std::size_t member_count() {
 
 TEST_CASE("every member of a configuration but its position, its seat and its faults is a setting", "[runtime]") {
   // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment,
-  // gloo, control
-  constexpr std::size_t nested = 12;
+  // gloo, control, metrics
+  constexpr std::size_t nested = 13;
   constexpr std::size_t no_settings = 3; // position, seat, faults
   CHECK(all_settings().size() ==
         member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
             member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
             member_count<staging_limits>() + member_count<fusion_limits>() + member_count<sequencer_limits>() +
             member_count<pending_limits>() + member_count<recovery_terms>() + member_count<hierarchy_terms>() +
-            member_count<gloo_options>() + member_count<control_settings>());
+            member_count<gloo_options>() + member_count<control_settings>() + member_count<metrics_settings>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
