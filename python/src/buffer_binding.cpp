@@ -1,0 +1,114 @@
+/// troupe.Buffer: memory of troupe's, lent to other libraries without a copy.
+#include "failure.hpp"
+#include "operand.hpp"
+
+#include <troupe/runtime/interop/dlpack.hpp>
+
+#include <dlpack/dlpack.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace troupe::python {
+
+namespace py = pybind11;
+
+namespace {
+
+/// A capsule as __dlpack__ returns it, which deletes the tensor where nobody takes it.
+py::object make_capsule(owned_dlpack lent) {
+  PyObject* const made = PyCapsule_New(lent.get(), "dltensor", [](PyObject* capsule) {
+    if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
+    const owned_dlpack untaken{static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))};
+  });
+  if (made == nullptr) throw py::error_already_set{};
+  static_cast<void>(lent.release());
+  return py::reinterpret_steal<py::object>(made);
+}
+
+py::object lend(const shaped_buffer& own) {
+  const std::vector<std::int64_t> shape{own.shape.begin(), own.shape.end()};
+  return make_capsule(to_dlpack(own.memory, own.type, shape));
+}
+
+bool is_visible(const buffer& memory) {
+  return memory.on_host() || (memory && memory.where()->api().name() == "mock");
+}
+
+/// NumPy's array interface, version 3: for memory that the CPU reads and writes.
+py::dict array_interface(const shaped_buffer& own) {
+  if (!is_visible(own.memory))
+    throw py::attribute_error("a GPU's memory is no array of the host: copy it, or take it by DLPack");
+  const char* kind = "f";
+  switch (own.type) {
+    case dtype::u8:
+    case dtype::u32:
+    case dtype::u64: kind = "u"; break;
+    case dtype::i8:
+    case dtype::i32:
+    case dtype::i64: kind = "i"; break;
+    case dtype::f16:
+    case dtype::f32:
+    case dtype::f64: break;
+    case dtype::bf16:
+    case dtype::f8e4m3:
+    case dtype::f8e5m2: throw py::attribute_error("NumPy has no " + long_name_of(own.type) + ": take it by DLPack");
+  }
+  py::dict made;
+  py::list shape;
+  for (const std::size_t extent : own.shape) shape.append(extent);
+  made["shape"] = py::tuple(shape);
+  made["typestr"] = "<" + std::string{kind} + std::to_string(size_bytes(own.type));
+  made["data"] = py::make_tuple(reinterpret_cast<std::uintptr_t>(own.memory.data()), false);
+  made["version"] = 3;
+  return made;
+}
+
+} // namespace
+
+void bind_operands(py::module_& module) {
+  py::class_<shaped_buffer, real_time_ptr<shaped_buffer>>(
+      module, "Buffer",
+      "Memory of troupe's with a shape and a dtype: an operand of requests, and by __dlpack__ a "
+      "tensor of other libraries, without a copy. Made by troupe.empty().")
+      .def_property_readonly("shape",
+                             [](const shaped_buffer& own) {
+                               py::list shape;
+                               for (const std::size_t extent : own.shape) shape.append(extent);
+                               return py::tuple(shape);
+                             })
+      .def_property_readonly("dtype", [](const shaped_buffer& own) { return long_name_of(own.type); })
+      .def_property_readonly("nbytes", [](const shaped_buffer& own) { return own.count() * size_bytes(own.type); })
+      .def_property_readonly("size", &shaped_buffer::count, "In elements.")
+      .def_property_readonly(
+          "is_stale", [](const shaped_buffer& own) { return own.memory.stale(); },
+          "Whether the device has lost its memory since.")
+      .def_property_readonly("__array_interface__", &array_interface)
+      .def(
+          "__dlpack__", [](const shaped_buffer& own, const py::kwargs&) { return lend(own); },
+          "A DLPack capsule. The buffer's values are there once the request that wrote them has been answered, so no "
+          "stream of the consumer's waits for anything.")
+      .def("__dlpack_device__",
+           [](const shaped_buffer& own) {
+             const dlpack_device at = dlpack_device_of(own.memory);
+             return py::make_tuple(at.type, at.id);
+           })
+      .def("__repr__", [](const py::object& self) {
+        return "troupe.Buffer(shape=" + py::cast<std::string>(py::str(self.attr("shape"))) +
+               ", dtype=" + py::cast<std::string>(self.attr("dtype")) + ")";
+      });
+  py::class_<given_operand, real_time_ptr<given_operand>>(module, "Operand")
+      .def_property_readonly("count", [](const given_operand& one) { return one.count; })
+      .def_property_readonly("dtype", [](const given_operand& one) { return long_name_of(one.type); })
+      .def_property_readonly("on_host", [](const given_operand& one) { return one.memory.on_host(); })
+      .def_property_readonly("shape", [](const given_operand& one) {
+        py::list shape;
+        for (const std::size_t extent : one.shape) shape.append(extent);
+        return py::tuple(shape);
+      });
+  module.def("dtype_name", [](const py::object& name) { return long_name_of(dtype_of(name)); });
+  module.def("has_dlpack", &has_dlpack);
+}
+
+} // namespace troupe::python

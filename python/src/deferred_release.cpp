@@ -1,0 +1,94 @@
+#include "deferred_release.hpp"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe::python {
+
+namespace {
+
+struct release_order {
+  void (*release)(void*);
+  void* what;
+};
+
+/// Never destroyed: threads of troupe may come here while the process exits.
+struct release_list {
+  std::mutex guard;
+  std::vector<release_order> due;
+  bool closed = false;
+};
+
+release_list& the_list() {
+  static auto* const list = new release_list;
+  return *list;
+}
+
+thread_local int postponing = 0;
+
+int release_when_called(void*) noexcept {
+  release_due();
+  return 0;
+}
+
+} // namespace
+
+void release_later(void (*release)(void*), void* what) noexcept {
+  release_list& list = the_list();
+  const std::lock_guard lock{list.guard};
+  if (list.closed) return;
+  const bool first = list.due.empty();
+  list.due.push_back({release, what});
+  // The interpreter calls it between two instructions of its main thread. Where it has too much to call already, the
+  // next request does the work. Under the lock, so that it is never called once the interpreter ends.
+  if (first) static_cast<void>(Py_AddPendingCall(&release_when_called, nullptr));
+}
+
+void release_due() noexcept {
+  if (postponing > 0) return;
+  std::vector<release_order> now;
+  {
+    release_list& list = the_list();
+    const std::lock_guard lock{list.guard};
+    if (list.due.empty()) return;
+    now.swap(list.due);
+  }
+  // What is released may run Python, and come here again. An exception in flight is not its business.
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  for (const release_order& one : now) one.release(one.what);
+  PyErr_Restore(type, value, trace);
+}
+
+postponed_releases::postponed_releases() {
+  release_due();
+  ++postponing;
+}
+
+postponed_releases::~postponed_releases() {
+  --postponing;
+  release_due();
+}
+
+bool is_postponing() noexcept {
+  return postponing > 0;
+}
+
+void stop_releasing() noexcept {
+  release_due();
+  release_list& list = the_list();
+  const std::lock_guard lock{list.guard};
+  list.closed = true;
+}
+
+held_object::held_object(pybind11::object what)
+  : held_{what.release().ptr(),
+          [](void* object) { release_later([](void* one) { Py_DECREF(static_cast<PyObject*>(one)); }, object); }} {}
+
+pybind11::object held_object::get() const {
+  if (!held_) return pybind11::none();
+  return pybind11::reinterpret_borrow<pybind11::object>(static_cast<PyObject*>(held_.get()));
+}
+
+} // namespace troupe::python

@@ -1,0 +1,21 @@
+/// The extension module troupe._troupe. What users see is in the package around it.
+#include "asked_operation.hpp"
+#include "deferred_release.hpp"
+#include "failure.hpp"
+#include "operand.hpp"
+#include "reply_binding.hpp"
+#include "world_binding.hpp"
+
+PYBIND11_MODULE(_troupe, module) {
+  namespace python = troupe::python;
+  module.doc() = "What the package troupe is made of. Use the package.";
+  module.attr("version") = TROUPE_VERSION;
+  python::translate_exceptions();
+  python::bind_operands(module);
+  python::bind_operations(module);
+  python::bind_replies(module);
+  python::bind_worlds(module);
+  python::bind_runtimes(module);
+  python::bind_testing(module);
+  module.def("stop_releasing", &python::stop_releasing);
+}

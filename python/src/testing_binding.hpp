@@ -1,0 +1,15 @@
+/// The test kit of troupe as Python sees it.
+#pragma once
+
+#include <troupe/testing/fault_script.hpp>
+
+#include <pybind11/pybind11.h>
+
+namespace troupe::python {
+
+void bind_testing(pybind11::module_& module);
+void bind_virtual_worlds(pybind11::module_& module);
+/// Both kinds of worlds for tests have it.
+void bind_fault_scripts(pybind11::module_& module);
+
+} // namespace troupe::python

@@ -1,0 +1,199 @@
+#include "asked_operation.hpp"
+#include "failure.hpp"
+#include "reply_binding.hpp"
+#include "settings_from_python.hpp"
+#include "testing_binding.hpp"
+
+#include <troupe/testing/virtual_world.hpp>
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace troupe::python {
+
+namespace py = pybind11;
+
+namespace {
+
+using testing::fault_script;
+using testing::virtual_options;
+using testing::virtual_reply;
+using testing::virtual_world;
+
+double seconds_of(nanoseconds span) {
+  return std::chrono::duration<double>(span).count();
+}
+
+/// Those of a runtime's settings that a virtual world has.
+virtual_options options_of(const py::dict& settings, const std::optional<std::uint64_t>& seed,
+                           const py::object& script) {
+  virtual_options made;
+  configuration all;
+  all.recovery = made.recovery;
+  all.ordering = made.ordering;
+  all.limits = made.limits;
+  all.deadlines = made.deadlines;
+  all.strategy = made.strategy;
+  all.fusion = made.fusion;
+  all.sequencing = made.sequencing;
+  all.pending = made.pending;
+  all.mock_memory_bytes = made.memory_bytes;
+  all = with_settings(std::move(all), settings);
+  made.recovery = all.recovery;
+  made.ordering = all.ordering;
+  made.limits = all.limits;
+  made.deadlines = all.deadlines;
+  made.strategy = all.strategy;
+  made.fusion = all.fusion;
+  made.sequencing = all.sequencing;
+  made.pending = all.pending;
+  made.memory_bytes = all.mock_memory_bytes;
+  made.seed = seed;
+  if (!script.is_none()) made.script = script.cast<std::shared_ptr<fault_script>>();
+  return made;
+}
+
+/// A reply, with the world that must let time pass for it, and what it writes.
+struct shown_virtual_reply {
+  virtual_reply what;
+  py::object world; ///< Held: replies wait by it.
+  py::object outputs;
+};
+
+class shown_virtual_world {
+public:
+  shown_virtual_world(int ranks, virtual_options options)
+    : script_{options.script ? options.script : std::make_shared<fault_script>()} {
+    options.script = script_;
+    postponed_.emplace();
+    held_ = std::make_unique<virtual_world>(ranks, std::move(options));
+  }
+
+  [[nodiscard]] virtual_world& get() {
+    if (!held_) throw exception{errc::stopping, "the virtual world has been closed: make another"};
+    return *held_;
+  }
+  [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
+  void close() {
+    held_.reset();
+    postponed_.reset();
+  }
+
+private:
+  std::shared_ptr<fault_script> script_;
+  std::optional<postponed_releases> postponed_;
+  std::unique_ptr<virtual_world> held_;
+};
+
+nanoseconds span_of(const py::object& seconds) {
+  return duration_of(seconds, {});
+}
+
+virtual_reply ask(virtual_world& in, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+                  const py::object& lane_name, const py::object& deadline, bool is_retry_safe) {
+  const nanoseconds within = duration_of(deadline, world_default_deadline);
+  if (!whom) {
+    world_request asked{.parts = {}, .epoch = in.epoch(), .deadline = within};
+    for (const asked_operation& one : parts) asked.parts.push_back(one.what);
+    asked.retry_safe = is_retry_safe;
+    return in.ask(std::move(asked));
+  }
+  rank_request asked{.what = parts.at(0).what, .epoch = in.epoch(), .deadline = within};
+  if (!lane_name.is_none()) asked.lane = lane::named(py::cast<std::string>(lane_name));
+  asked.retry_safe = is_retry_safe;
+  return in.ask(rank{*whom}, std::move(asked));
+}
+
+void bind_replies_of_it(py::module_& module) {
+  py::class_<shown_virtual_reply>(module, "VirtualReply",
+                                  "The reply to a request in virtual time, which passes while it is waited for.")
+      .def("done", [](const shown_virtual_reply& one) { return one.what.is_ready(); })
+      .def(
+          "result",
+          [](const shown_virtual_reply& one, const py::object& timeout) {
+            if (!timeout.is_none() && one.what.wait_for(span_of(timeout)) != std::future_status::ready) {
+              PyErr_SetString(PyExc_TimeoutError, "the request has not been answered in that much virtual time");
+              throw py::error_already_set{};
+            }
+            return shown_completion{one.what.get(), one.outputs};
+          },
+          py::arg("timeout") = py::none(), "Lets virtual time pass until the answer is there.")
+      .def(
+          "exception",
+          [](const shown_virtual_reply& one, const py::object& timeout) -> py::object {
+            static_cast<void>(one.what.wait_for(duration_of(timeout, std::chrono::hours{1})));
+            const outcome result = one.what.result();
+            if (const error* failure = failure_of(result)) return to_python(*failure);
+            return py::none();
+          },
+          py::arg("timeout") = py::none())
+      .def_readonly("out", &shown_virtual_reply::outputs);
+}
+
+} // namespace
+
+void bind_virtual_worlds(py::module_& module) {
+  bind_replies_of_it(module);
+  py::class_<shown_virtual_world>(module, "VirtualWorld")
+      .def(py::init([](int ranks, const py::dict& settings, const std::optional<std::uint64_t>& seed,
+                       const py::object& script) {
+             return std::make_unique<shown_virtual_world>(ranks, options_of(settings, seed, script));
+           }),
+           py::arg("ranks"), py::arg("settings"), py::arg("seed"), py::arg("script"))
+      .def("size", [](shown_virtual_world& self) { return self.get().size(); })
+      .def("local_ranks",
+           [](shown_virtual_world& self) {
+             std::vector<int> made;
+             for (const rank one : self.get().local_ranks()) made.push_back(one.value());
+             return made;
+           })
+      .def("epoch", [](shown_virtual_world& self) { return self.get().epoch().value(); })
+      .def("status", [](shown_virtual_world& self) { return shown_event(self.get().status()); })
+      .def("events",
+           [](shown_virtual_world& self) {
+             py::list all;
+             for (const testing::virtual_event& one : self.get().events())
+               all.append(py::make_tuple(seconds_of(one.at), shown_event(one.event)));
+             return all;
+           })
+      .def("operand",
+           [](shown_virtual_world& self, int whom, const py::object& what, const py::object& as, const py::object&) {
+             return import_host_operand(self.get().device_of(rank{whom}), what,
+                                        as.is_none() ? std::nullopt : std::optional{dtype_of(as)});
+           })
+      .def("empty",
+           [](shown_virtual_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {
+             shaped_buffer made{.memory = {}, .type = dtype_of(type), .shape = shape, .is_virtual = true};
+             made.memory = self.get().allocate(rank{whom}, made.count() * size_bytes(made.type));
+             return made;
+           })
+      .def(
+          "ask",
+          [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+             const py::object& lane_name, const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+            release_due();
+            virtual_world& in = self.cast<shown_virtual_world&>().get();
+            return shown_virtual_reply{ask(in, parts, whom, lane_name, deadline, is_retry_safe), self, outputs};
+          },
+          py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("retry_safe"),
+          py::arg("out"))
+      .def("now", [](shown_virtual_world& self) { return seconds_of(self.get().now()); })
+      .def("advance", [](shown_virtual_world& self, const py::object& span) { self.get().advance(span_of(span)); })
+      .def("run_until", [](shown_virtual_world& self, const std::function<bool()>& enough,
+                           const py::object& at_most) { return self.get().run_until(enough, span_of(at_most)); })
+      .def("run_until_ready",
+           [](shown_virtual_world& self, std::uint64_t wanted, const py::object& at_most) {
+             return self.get().run_until_ready(epoch{wanted}, span_of(at_most));
+           })
+      .def("jump", [](shown_virtual_world& self, const py::object& span) { self.get().jump(span_of(span)); })
+      .def("end_rank", [](shown_virtual_world& self, int whom) { self.get().end_rank(rank{whom}); })
+      .def("script", &shown_virtual_world::script)
+      .def("close", &shown_virtual_world::close);
+}
+
+} // namespace troupe::python

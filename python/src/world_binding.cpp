@@ -1,0 +1,156 @@
+#include "world_binding.hpp"
+
+#include "failure.hpp"
+#include "reply_binding.hpp"
+#include "settings_from_python.hpp"
+
+#include <troupe/collectives/plans/captured_plan.hpp>
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace troupe::python {
+
+namespace py = pybind11;
+
+request_address shown_world::address_of(rank whom, const py::object& name) {
+  if (name.is_none()) return {.whom = whom};
+  const auto text = py::cast<std::string>(name);
+  const lane in = lane::named(text);
+  auto& client = lanes_[{whom, text}];
+  if (!client) client = std::make_shared<rank_lane>(of_, whom, in);
+  return {.whom = whom, .client = client, .in = in};
+}
+
+void shown_world::leave(rank whom, const std::string& name) {
+  lanes_.erase({whom, name});
+}
+
+namespace {
+
+using parts_list = std::vector<asked_operation>;
+
+shaped_buffer make_buffer(buffer memory, const std::vector<std::size_t>& shape, dtype type) {
+  return {.memory = std::move(memory), .type = type, .shape = shape};
+}
+
+std::size_t bytes_of(const std::vector<std::size_t>& shape, dtype type) {
+  return shaped_buffer{.memory = {}, .type = type, .shape = shape}.count() * size_bytes(type);
+}
+
+std::vector<int> numbers_of(const std::vector<rank>& all) {
+  std::vector<int> made;
+  for (const rank one : all) made.push_back(one.value());
+  return made;
+}
+
+/// Name and world of each group; None where none of its ranks lives here.
+py::dict split(shown_world& self, const py::dict& groups) {
+  std::vector<rank_group> wanted;
+  for (const auto& [name, members] : groups) {
+    rank_group one{.name = py::cast<std::string>(py::str(name)), .members = {}};
+    for (const int member : py::cast<std::vector<int>>(members)) one.members.emplace_back(member);
+    wanted.push_back(std::move(one));
+  }
+  std::vector<split_world> made;
+  {
+    const py::gil_scoped_release without;
+    made = self.of().split(std::move(wanted));
+  }
+  py::dict found;
+  for (split_world& one : made)
+    found[py::str(one.group.name)] = one.handle ? py::cast(show(std::move(*one.handle))) : py::object{py::none()};
+  return found;
+}
+
+std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<const prepared_request*>& requests,
+                                       const py::object& deadline) {
+  plan_steps steps;
+  for (const prepared_request* one : requests) {
+    steps.emplace_back();
+    for (const asked_operation& part : one->parts()) steps.back().push_back(part.what);
+  }
+  plan_options options{.deadline = duration_of(deadline, world_default_deadline)};
+  const py::gil_scoped_release without;
+  return self.of().capture(std::move(steps), std::move(options));
+}
+
+prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& whom, const py::object& in,
+                         const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+  request_address to = whom ? self.address_of(rank{*whom}, in) : request_address{};
+  return {self.of(),     std::move(parts),
+          std::move(to), duration_of(deadline, world_default_deadline),
+          is_retry_safe, outputs.is_none() ? held_object{} : held_object{outputs}};
+}
+
+} // namespace
+
+void bind_worlds(py::module_& module) {
+  py::class_<event_queue, std::shared_ptr<event_queue>>(module, "EventQueue")
+      .def(py::init<>())
+      .def("take",
+           [](event_queue& queue) -> py::object {
+             PyThreadState* const state = PyEval_SaveThread();
+             const std::optional<world_event> next = queue.take();
+             PyEval_RestoreThread(state);
+             return next ? py::object{shown_event(*next)} : py::object{py::none()};
+           })
+      .def("close", &event_queue::close);
+  py::class_<captured_plan, std::shared_ptr<captured_plan>>(module, "Plan")
+      .def_property_readonly("number", &captured_plan::number);
+
+  py::class_<shown_world, std::shared_ptr<shown_world>>(module, "World")
+      .def("size", [](shown_world& self) { return self.of().size(); })
+      .def("local_ranks", [](shown_world& self) { return numbers_of(self.of().local_ranks()); })
+      .def("epoch", [](shown_world& self) { return self.of().epoch().value(); })
+      .def("status", [](shown_world& self) { return shown_event(self.of().status()); })
+      .def("listen",
+           [](shown_world& self, const std::shared_ptr<event_queue>& queue) {
+             self.of().on_event([queue](const world_event& one) { queue->put(one); });
+           })
+      .def("operand",
+           [](shown_world& self, int whom, const py::object& what, const py::object& as, const py::object& streams) {
+             return import_operand(self.of(), self.streams(), rank{whom}, what,
+                                   as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams);
+           })
+      .def("empty",
+           [](shown_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {
+             const dtype is = dtype_of(type);
+             return make_buffer(self.of().allocate(rank{whom}, bytes_of(shape, is)), shape, is);
+           })
+      .def("empty_pinned",
+           [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {
+             const dtype is = dtype_of(type);
+             return make_buffer(self.of().allocate_pinned(bytes_of(shape, is)), shape, is);
+           })
+      .def("empty_all",
+           [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {
+             const dtype is = dtype_of(type);
+             std::vector<shaped_buffer> made;
+             for (buffer& one : self.of().allocate_all(bytes_of(shape, is)))
+               made.push_back(make_buffer(std::move(one), shape, is));
+             return made;
+           })
+      .def(
+          "register_memory", [](shown_world& self, std::size_t size) { self.of().register_memory(size); },
+          py::call_guard<py::gil_scoped_release>())
+      .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"),
+           py::arg("retry_safe"), py::arg("out"))
+      .def("leave", [](shown_world& self, int whom, const std::string& name) { self.leave(rank{whom}, name); })
+      .def("split", &split)
+      .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none())
+      .def("replay",
+           [](shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline) {
+             parts_list parts(self.of().local_ranks().size());
+             for (asked_operation& one : parts) one.what = troupe::replay{plan};
+             return prepared_request{self.of(), std::move(parts), {}, duration_of(deadline, world_default_deadline),
+                                     false,     held_object{}}
+                 .ask();
+           })
+      .def(
+          "stop", [](shown_world& self) { self.of().stop(); }, py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace troupe::python

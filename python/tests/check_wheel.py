@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Builds the wheel from a build of troupe, installs it in a fresh environment, and runs an all_reduce on the mock there.
+
+Usage: check_wheel.py BUILD WORK. Exits with 77, which CTest shows as skipped, where Python cannot make wheels.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+PROGRAM = """
+import array, sys, zipfile
+import troupe
+assert "site-packages" in troupe.__file__, troupe.__file__
+with troupe.Runtime(backend="mock", mock_devices=2, log_level="off") as runtime:
+    world = runtime.form_world()
+    values = [troupe.empty(world, rank, 4, "int32") for rank in range(2)]
+    for rank, value in enumerate(values):
+        filled = troupe.empty_pinned(world, 4, "int32")
+        import ctypes
+        ctypes.memmove(filled.__array_interface__["data"][0], array.array("i", [rank + 1] * 4).tobytes(), 16)
+        world.rank(rank).copy(filled, value).result()
+    world.all_reduce(values).result()
+    back = troupe.empty_pinned(world, 4, "int32")
+    world.rank(0).copy(values[0], back).result()
+    found = list((ctypes.c_int * 4).from_address(back.__array_interface__["data"][0]))
+    assert found == [3, 3, 3, 3], found
+print("the wheel's all_reduce of 2 mock ranks:", found)
+"""
+
+
+def run(*command, **more):
+    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, **more)
+    if done.returncode != 0:
+        sys.exit(f"{command} failed:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def main():
+    build, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    for module in ("setuptools", "wheel", "venv", "ensurepip"):
+        if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode != 0:
+            print(f"skipped: Python has no {module}: install python3-setuptools, python3-wheel and python3-venv")
+            return 77
+    shutil.rmtree(work, ignore_errors=True)
+    source = pathlib.Path(__file__).resolve().parent.parent
+    sources = work / "python"  # setuptools writes beside what it builds
+    shutil.copytree(source, sources, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info", "dist"))
+    environment = dict(os.environ, TROUPE_BUILD=str(build))
+    environment.pop("PYTHONPATH", None)
+    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", work / "wheels",
+        sources, env=environment)
+    wheel, = (work / "wheels").glob("troupe-*.whl")
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
+    run(sys.executable, "-m", "venv", work / "fresh")
+    python = work / "fresh" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--no-index", "--no-deps", wheel, env=environment)
+    print(run(python, "-I", "-c", PROGRAM, cwd=work, env=environment), end="")
+    print(run(python, "-m", "pip", "show", "troupe", env=environment).splitlines()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

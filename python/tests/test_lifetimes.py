@@ -1,0 +1,180 @@
+"""Who holds what, and for how long; the interpreter's end with requests pending."""
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import troupe
+import troupe.testing
+
+
+class Watched(np.ndarray):
+    """An array that can be referred to weakly."""
+
+
+def watched(value, count=4):
+    return np.full(count, value, "float32").view(Watched)
+
+
+def is_gone(reference, seconds=10):
+    """What threads of troupe let go of goes when Python comes to it."""
+    until = time.monotonic() + seconds
+    while reference() is not None and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.001)
+    return reference() is None
+
+
+def test_operands_are_held_until_the_outcome_and_no_longer():
+    with troupe.testing.MockWorld(2) as mock:
+        mock.script.on(0).operation(0).delay(0.2)
+        values = [watched(1), watched(2)]
+        references = [weakref.ref(value) for value in values]
+        reply = mock.world.all_reduce(values, out=[np.zeros(4, "float32") for _ in range(2)])
+        del values
+        gc.collect()
+        assert all(reference() is not None for reference in references)
+        completion = reply.result()
+        np.testing.assert_array_equal(completion.out[0], np.full(4, 3))
+        assert all(is_gone(reference) for reference in references)
+
+
+def test_a_reply_that_nobody_waits_for_lets_go_of_its_operands(world):
+    values = [watched(rank) for rank in range(3)]
+    references = [weakref.ref(value) for value in values]
+    world.all_reduce(values)
+    del values
+    assert all(is_gone(reference) for reference in references)
+
+
+def test_a_refused_request_holds_nothing(world):
+    values = [watched(rank) for rank in range(3)]
+    references = [weakref.ref(value) for value in values]
+    with pytest.raises(troupe.Error):
+        world.all_gather(values, values[::-1]).result()
+    del values
+    assert all(is_gone(reference) for reference in references)
+
+
+def test_a_prepared_request_holds_its_operands(world):
+    values = [watched(1) for _ in range(3)]
+    reference = weakref.ref(values[0])
+    request = world.prepare("all_reduce", values)
+    del values
+    gc.collect()
+    assert reference() is not None
+    assert request.ask().result().out[0] is reference()
+    del request
+    assert is_gone(reference)
+
+
+def test_references_are_counted_right(world):
+    values = [np.ones(4, "float32") for _ in range(3)]
+    before = [sys.getrefcount(value) for value in values]
+    for _ in range(100):
+        world.all_reduce(values).result()
+    until = time.monotonic() + 10
+    while [sys.getrefcount(value) for value in values] != before and time.monotonic() < until:
+        time.sleep(0.001)
+    assert [sys.getrefcount(value) for value in values] == before
+
+
+def test_a_view_of_troupes_memory_outlives_buffer_and_world():
+    with troupe.testing.MockWorld(2) as mock:
+        made = troupe.empty(mock.world, 0, 4, "int64")
+        view, lent = np.asarray(made), np.from_dlpack(made)
+        view[:] = 9
+        del made
+    gc.collect()
+    assert view.tolist() == lent.tolist() == [9, 9, 9, 9]
+
+
+def test_a_capsule_that_nobody_takes_is_deleted(world):
+    made = troupe.empty(world, 0, 4)
+    for _ in range(10):
+        made.__dlpack__()
+    np.testing.assert_array_equal(np.from_dlpack(made).shape, (4,))
+
+
+def test_a_world_holds_its_runtime():
+    world = troupe.Runtime(backend="mock", mock_devices=2, log_level="off").form_world()
+    gc.collect()
+    world.barrier().result(30)
+
+
+def test_events_are_heard_in_order():
+    heard = []
+    with troupe.testing.MockWorld(2, recovery_policy="keep_size") as mock:
+        mock.world.events(heard.append)
+        mock.script.on(0).operation(0).fail()
+        assert isinstance(mock.world.barrier().exception(), troupe.Error)
+        assert mock.wait_until_ready(2)
+    until = time.monotonic() + 10
+    while (not heard or heard[-1].phase != "stopped") and time.monotonic() < until:
+        time.sleep(0.001)
+    phases = [event.phase for event in heard]
+    assert phases[:3] == ["rebuilding", "forming", "ready"] and phases[-1] == "stopped"
+    assert heard[2].epoch == 2 and isinstance(heard[0].reason, troupe.CommunicatorFailed)
+
+
+# What a program does before it simply ends.
+ENDINGS = {
+    "a request that hangs": """
+        mock.script.on(0).operation(0).hang()
+        reply = mock.world.barrier()
+    """,
+    "requests in flight": """
+        replies = [mock.world.all_reduce([np.ones(1000), np.ones(1000)]) for _ in range(500)]
+    """,
+    "requests that nobody holds": """
+        for _ in range(500): mock.world.all_reduce([np.ones(1000), np.ones(1000)])
+    """,
+    "a thread that waits": """
+        mock.script.on(0).operation(0).hang()
+        reply = mock.world.barrier()
+        threading.Thread(target=reply.exception, daemon=True).start()
+        time.sleep(0.05)
+    """,
+    "a loop that waits": """
+        mock.script.on(0).operation(0).hang()
+        async def program():
+            await asyncio.wait({asyncio.ensure_future(wait())}, timeout=0.05)
+        async def wait():
+            await mock.world.barrier()
+        asyncio.run(program())
+    """,
+    "a listener": """
+        mock.world.events(lambda event: None)
+        mock.world.barrier().result()
+    """,
+    "a world in a global and no runtime": """
+        world = troupe.Runtime(backend="mock", mock_devices=2, log_level="off").form_world()
+        replies = [world.barrier() for _ in range(100)]
+        del mock
+    """,
+    "an exception": """
+        replies = [mock.world.barrier() for _ in range(100)]
+        raise SystemExit(0)
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_interpreter_ends_with(ending):
+    program = """
+        import asyncio, threading, time
+        import numpy as np
+        import troupe, troupe.testing
+        mock = troupe.testing.MockWorld(2, limits_hang="20s", deadlines_drain="300ms", deadlines_abort="300ms")
+    """
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c",
+                           textwrap.dedent(program) + textwrap.dedent(ENDINGS[ending])],
+                          timeout=60, capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

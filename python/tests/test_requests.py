@@ -1,0 +1,125 @@
+"""Requests that are prepared once, settings of single requests, and what tensors may be."""
+import numpy as np
+import pytest
+
+import troupe
+import troupe.testing
+
+
+def test_a_prepared_request_is_asked_again_and_again(world):
+    values = [np.ones(8, "float32") for _ in range(3)]
+    request = world.prepare("all_reduce", values, op="sum")
+    for turn in range(1, 4):
+        completion = request.ask().result()
+        assert completion.out[0] is values[0]
+        np.testing.assert_array_equal(values[2], np.full(8, 3.0**turn))
+    assert "all_reduce of 8 f32" in str(request)
+
+
+def test_a_prepared_request_of_each_rank(world):
+    values = [np.ones(2, "float64") for _ in range(3)]
+    requests = [world.rank(rank).prepare("all_reduce", values[rank]) for rank in range(3)]
+    for reply in [request.ask() for request in requests]:
+        reply.result()
+    np.testing.assert_array_equal(values[1], [3, 3])
+
+
+def test_a_completion_says_when(world):
+    completion = world.barrier().result()
+    assert completion.queued <= completion.launched <= completion.done
+    assert completion.ticket > 0
+
+
+def test_arrays_with_gaps_are_refused_with_what_to_do(world):
+    with pytest.raises(troupe.InvalidArgument, match="ascontiguousarray"):
+        world.all_reduce([np.ones((4, 4), "float32")[:, ::2] for _ in range(3)])
+
+
+def test_arrays_that_cannot_be_written_are_not_taken(world):
+    fixed = np.ones(4, "float32")
+    fixed.flags.writeable = False
+    with pytest.raises((BufferError, TypeError)):
+        world.all_reduce([fixed] * 3)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "bool", "int16"])
+def test_element_types_that_troupe_lacks_are_refused(world, dtype):
+    # Older versions of NumPy refuse to lend some of them.
+    with pytest.raises((troupe.Unsupported, BufferError), match="no dtype of troupe|DLPack only supports"):
+        world.all_reduce([np.ones(4, dtype) for _ in range(3)])
+
+
+def test_what_is_no_tensor_is_refused(world):
+    with pytest.raises(troupe.InvalidArgument, match="__dlpack__"):
+        world.all_reduce([[1, 2], [3, 4], [5, 6]])
+
+
+def test_one_tensor_for_several_ranks_is_refused(world):
+    with pytest.raises(troupe.InvalidArgument, match="one for each rank"):
+        world.all_reduce(np.ones(4))
+    with pytest.raises(troupe.InvalidArgument, match="2 tensors for 3 ranks"):
+        world.all_reduce([np.ones(4), np.ones(4)])
+
+
+def test_dtypes_of_tensor_and_out_must_agree(world):
+    with pytest.raises(troupe.InvalidArgument, match="float32 and out is float64"):
+        world.all_reduce([np.ones(4, "float32") for _ in range(3)], out=[np.ones(4) for _ in range(3)])
+
+
+def test_an_out_that_is_too_short_is_refused_by_the_reply(world):
+    reply = world.all_gather([np.ones(4) for _ in range(3)], [np.ones(4) for _ in range(3)])
+    with pytest.raises(troupe.InvalidArgument) as caught:
+        reply.result()
+    assert caught.value.was_rejected
+
+
+def test_elements_that_do_not_divide_are_refused(world):
+    with pytest.raises(troupe.InvalidArgument, match="no multiple"):
+        world.all_to_all([np.ones(4) for _ in range(3)], [np.ones(4) for _ in range(3)])
+
+
+def test_a_dtype_that_numpy_lacks_is_named(world):
+    values = [np.array([0x3F80, 0x4000], "uint16").view("uint8") for _ in range(3)]
+    with pytest.raises(troupe.InvalidArgument, match="2 bytes"):
+        world.all_reduce(values, dtype="bfloat16")
+    values = [troupe.empty(world, rank, 2, "bfloat16") for rank in range(3)]
+    halves = [troupe.empty(world, rank, 4, "uint8") for rank in range(3)]
+    for rank in range(3):
+        np.asarray(halves[rank])[:] = [0x80, 0x3F, 0x00, 0x40]  # 1 and 2
+        world.rank(rank).copy(halves[rank], values[rank]).result()
+    world.all_reduce(values, op="pre_mul_sum", factor=2).result()
+    world.rank(0).copy(values[0], halves[0]).result()
+    np.testing.assert_array_equal(np.asarray(halves[0]), [0xC0, 0x40, 0x40, 0x41])  # 6 and 12
+    with pytest.raises(AttributeError, match="NumPy has no bfloat16"):
+        values[0].__array_interface__
+
+
+def test_a_buffer_is_lent_by_dlpack_and_taken_back(world):
+    made = troupe.empty(world, 1, (2, 3), "int32")
+    assert (made.shape, made.dtype, made.nbytes, made.size) == ((2, 3), "int32", 24, 6)
+    assert made.__dlpack_device__() == (1, 0)
+    view = np.asarray(made)
+    view[:] = 5
+    np.testing.assert_array_equal(np.from_dlpack(made), np.full((2, 3), 5))
+    back = np.zeros((2, 3), "int32")
+    world.rank(1).copy(view, back).result()  # the view is the device's memory still
+    np.testing.assert_array_equal(back, view)
+    with pytest.raises(troupe.WrongDevice):
+        world.rank(0).copy(view, np.zeros((2, 3), "int32")).result()
+
+
+def test_pinned_memory_is_an_operand_of_every_rank(world):
+    values = [troupe.empty_pinned(world, 4, "float32") for _ in range(3)]
+    for value in values:
+        np.asarray(value)[:] = 2
+    world.all_reduce(values).result()
+    np.testing.assert_array_equal(np.asarray(values[0]), np.full(4, 6))
+
+
+def test_requests_marked_retry_safe_survive_a_fault():
+    with troupe.testing.MockWorld(2, recovery_policy="keep_size") as mock:
+        mock.script.on(1).operation(0).fail()
+        outs = [np.zeros(4) for _ in range(2)]
+        mock.world.all_reduce([np.ones(4), np.ones(4)], out=outs, retry_safe=True).result(30)
+        np.testing.assert_array_equal(outs[1], np.full(4, 2))
+        assert mock.world.epoch == 2

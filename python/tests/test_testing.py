@@ -1,0 +1,166 @@
+"""The test kit: faults by script in real time, and virtual time."""
+import asyncio
+
+import numpy as np
+import pytest
+
+import troupe
+import troupe.testing
+from troupe.testing import FaultScript, MockWorld, VirtualWorld
+
+
+def ones(ranks):
+    return [np.ones(4, "float32") for _ in range(ranks)]
+
+
+def test_a_world_that_fails_to_form_by_a_script():
+    script = FaultScript()
+    script.on(1).forming(0).fail("communicator_failed")
+    with pytest.raises(troupe.CommunicatorFailed):
+        MockWorld(2, script=script)
+    assert script.waiting() == []
+
+
+def test_what_was_launched_is_recorded():
+    with MockWorld(2) as mock:
+        mock.world.all_reduce(ones(2)).result()
+        for reply in [mock.world.rank(r).lane("decode").barrier() for r in range(2)]:
+            reply.result()
+        launches = mock.launches(1)
+        assert [(one.operation, one.count, one.lane) for one in launches] == [("all_reduce", 4, None),
+                                                                             ("barrier", 0, "decode")]
+        assert all(one.fate == "launched" and one.rank == 1 for one in launches)
+
+
+def test_memory_that_runs_out():
+    with MockWorld(2) as mock:
+        mock.script.on(0).out_of_memory_after(1024)
+        with pytest.raises(troupe.OutOfMemory):
+            troupe.empty(mock.world, 0, 1 << 20)
+        troupe.empty(mock.world, 1, 1 << 20)
+
+
+def test_a_lost_device_is_told_and_the_world_comes_back():
+    with MockWorld(2, recovery_policy="keep_size") as mock:
+        held = troupe.empty(mock.world, 1, 4)
+        mock.script.on(1).operation(0).lose_device()
+        with pytest.raises(troupe.DeviceFailed):
+            mock.world.all_reduce(ones(2)).result(30)
+        assert mock.wait_until_ready(2)
+        mock.world.rank(1).copy(held, np.zeros(4, "float32")).result()
+        assert not held.is_stale
+
+
+def test_faults_that_make_no_sense_are_refused():
+    script = FaultScript()
+    with pytest.raises(troupe.InvalidArgument, match="no code"):
+        script.on(0).operation(0).fail("misfortune")
+    with pytest.raises(troupe.InvalidArgument):
+        script.on(-1)
+    with pytest.raises(troupe.InvalidArgument, match="does not hang"):
+        script.on(0).aborting(0).hang()
+
+
+def test_virtual_time_stands_still_until_the_test_lets_it_pass():
+    with VirtualWorld(3) as world:
+        values = ones(3)
+        reply = world.all_reduce(values)
+        assert not reply.done()
+        world.advance(0.005)
+        assert reply.done()
+        np.testing.assert_array_equal(values[1], np.full(4, 3))
+
+
+def test_a_hang_takes_no_real_time_and_the_world_comes_back():
+    with VirtualWorld(3, recovery_policy="keep_size") as world:
+        world.script.on(2).operation(1).hang()
+        first, second = world.all_reduce(ones(3)), world.all_reduce(ones(3))
+        first.result()
+        with pytest.raises(troupe.Error) as caught:
+            second.result()
+        assert caught.value.effect == "unknown_outcome"
+        assert world.run_until_ready(2, 10)
+        world.all_reduce(ones(3)).result()
+        phases = [event.phase for _, event in world.events]
+        assert phases == ["forming", "ready", "rebuilding", "forming", "ready"]
+        assert 0.05 <= world.now < 10
+
+
+def test_the_same_seed_gives_the_same_run():
+    def run(seed):
+        with VirtualWorld(3, seed=seed) as world:
+            world.script.on(1).operation(2).fail()
+            replies = [world.rank(r).lane(name).all_reduce(np.ones(2)) for name in "abc" for r in range(3)]
+            kinds = [type(reply.exception()) for reply in replies]
+            return kinds, [at for at, _ in world.events], [one.text for one in world.launches(0)]
+    first = [run(seed) for seed in range(4)]
+    assert first == [run(seed) for seed in range(4)]
+
+
+def test_code_that_awaits_runs_in_virtual_time():
+    async def serve(world, batches):
+        for batch in batches:
+            try:
+                await world.all_reduce(batch)
+            except troupe.Error as failure:
+                return failure
+    with VirtualWorld(2) as world:
+        world.script.on(0).operation(1).fail()
+        failure = asyncio.run(serve(world, [ones(2) for _ in range(3)]))
+        assert isinstance(failure, troupe.CommunicatorFailed)
+
+
+def test_deadlines_pass_in_virtual_time():
+    with VirtualWorld(2) as world:
+        reply = world.rank(0).all_reduce(np.ones(2), deadline=0.1)
+        with pytest.raises(TimeoutError):
+            reply.result(timeout=0.05)
+        assert world.run_until(reply.done, 1)
+        assert isinstance(reply.exception(), troupe.DeadlineExceeded)
+        assert 0.1 <= world.now < 0.2
+
+
+def test_a_rank_that_ends_and_a_jump_of_time():
+    with VirtualWorld(2) as world:
+        reply = world.rank(0).barrier(deadline=0.2)
+        world.jump(5)
+        world.advance(0.001)
+        assert isinstance(reply.exception(), troupe.DeadlineExceeded)
+        world.end_rank(1)
+        world.advance(0.1)
+        assert world.status.phase == "failed"
+
+
+def test_groups_and_buffers_in_virtual_time():
+    with VirtualWorld(2) as world:
+        values = [troupe.empty(world, r, 2, "int32") for r in range(2)]
+        for r, value in enumerate(values):
+            np.asarray(value)[:] = r + 1
+        with world.group() as both:
+            both.all_reduce(values)
+            both.transfer(0, np.array([7], "int32"), 1, got := np.zeros(1, "int32"))
+        both.reply.result()
+        assert np.asarray(values[0]).tolist() == [3, 3] and got.tolist() == [7]
+        del values
+
+
+def test_what_worlds_in_real_time_let_go_of_does_not_end_in_a_virtual_world():
+    for _ in range(5):
+        with MockWorld(2) as mock:
+            outs = [troupe.empty(mock.world, r, 4) for r in range(2)]
+            for _ in range(20):
+                mock.world.all_reduce(ones(2), out=outs)
+        del mock, outs  # threads of troupe may hold the last of it still
+        with VirtualWorld(2) as world:
+            assert world.all_reduce(ones(2)).result().epoch == 1
+
+
+def test_a_closed_world_says_so():
+    mock = MockWorld(1)
+    mock.close()
+    with pytest.raises(troupe.Stopping):
+        mock.wait_until_ready(1)
+    world = VirtualWorld(1)
+    world.close()
+    with pytest.raises(troupe.Stopping):
+        world.advance(1)

@@ -1,0 +1,21 @@
+"""troupe: collectives of GPUs, or of a mock, by asynchronous requests that are each answered exactly once.
+
+    with troupe.Runtime(backend="mock", ranks=4) as runtime:
+        world = runtime.form_world()
+        world.all_reduce(tensors).result()     # or: await world.all_reduce(tensors)
+"""
+from . import _asyncio, _troupe
+from ._asyncio import set_await_spin
+from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
+                      Error, Internal, InvalidArgument, Mismatch, Missing, OutOfMemory, ProcessPoisoned, RankLost,
+                      Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
+from ._runtime import Runtime
+from ._troupe import Buffer, Completion, Plan, Reply, Request, set_result_spin
+from ._world import Group, Rank, World, WorldEvent, empty, empty_all, empty_pinned
+
+__version__ = _troupe.version
+__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "DeadlineExceeded",
+           "DeviceFailed", "DeviceOccupied", "Error", "Group", "Internal", "InvalidArgument", "Mismatch", "Missing",
+           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "Reply", "Request", "Runtime",
+           "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "World", "WorldEvent", "WorldFailed",
+           "WrongDevice", "empty", "empty_all", "empty_pinned", "set_await_spin", "set_result_spin"]

@@ -1,0 +1,84 @@
+"""await for replies: the poller writes to a descriptor that the loop watches, without the GIL; one look takes all."""
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from typing import Any, Dict, Generator, Tuple
+
+from . import _troupe
+
+#: For how long an await looks for the reply itself before it lets the loop sleep, in seconds.
+_spin_seconds = 50e-6
+
+
+def set_await_spin(seconds: float) -> None:
+    """For how long an await of a reply looks for it, without the GIL, before the task is suspended: 50 us at first.
+
+    It looks only while the loop has nothing else to run; 0 never. A task that is suspended is resumed some tens of
+    microseconds after its reply, which is what asyncio takes.
+    """
+    global _spin_seconds
+    if not 0 <= seconds <= 1:
+        raise ValueError(f"an await may spin for 0 to 1 seconds, and {seconds} were asked for")
+    _spin_seconds = seconds
+
+
+class _Mailbox:
+    """The replies that one loop waits for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._box = _troupe.LoopMailbox()
+        self._numbers = itertools.count(1)
+        self._waiting: Dict[int, "asyncio.Future[None]"] = {}
+        loop.add_reader(self._box.fileno(), self._drain)
+
+    def wait(self, reply: Any, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+        future = loop.create_future()
+        number = next(self._numbers)
+        self._waiting[number] = future
+        if not reply._tell(self._box, number):
+            del self._waiting[number]
+            future.set_result(None)
+        return future
+
+    def _drain(self) -> None:
+        for number in self._box.take():
+            future = self._waiting.pop(number)
+            if not future.done():  # else its task was cancelled; the request went on
+                future.set_result(None)
+
+
+_mailboxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]" = weakref.WeakKeyDictionary()
+_latest: Tuple[Any, Any] = (None, None)  # the loop asked for last, weakly, and its mailbox: most programs have one
+
+
+def _mailbox_of(loop: asyncio.AbstractEventLoop) -> _Mailbox:
+    global _latest
+    known, box = _latest
+    if known is not None and known() is loop:
+        return box
+    box = _mailboxes.get(loop)
+    if box is None:
+        box = _mailboxes[loop] = _Mailbox(loop)
+    _latest = (weakref.ref(loop), box)
+    return box
+
+
+def _await_reply(self: Any) -> Generator[Any, None, Any]:
+    if not self.done():
+        loop = asyncio.get_running_loop()
+        others = getattr(loop, "_ready", True)  # of asyncio's own loops: what else is to be run now
+        if others or not self._spin(_spin_seconds):
+            yield from _mailbox_of(loop).wait(self, loop)
+    return self.result()
+
+
+def _await_virtual(self: Any) -> Generator[Any, None, Any]:
+    """Virtual time passes; other tasks do not run meanwhile."""
+    return self.result()
+    yield
+
+
+_troupe.Reply.__await__ = _await_reply
+_troupe.VirtualReply.__await__ = _await_virtual

@@ -1,0 +1,157 @@
+"""Worlds for your own tests, with faults by script, on machines without a GPU.
+
+MockWorld runs in real time, with troupe's own threads: for code that awaits replies. VirtualWorld runs in virtual time on
+the test's own thread: nothing happens while the test does not let time pass, and the same calls give the same run.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Tuple
+
+from . import _asyncio  # noqa: F401
+from . import _troupe
+from ._collectives import Collectives, Options, Part, refuse, split_options
+from ._world import Group, Rank, Requests, World, WorldEvent
+
+__all__ = ["FaultScript", "Launch", "MockWorld", "VirtualWorld", "launches"]
+
+#: Lines say where a fault comes and what it is: script.on(2).operation(5).hang().
+FaultScript = _troupe.FaultScript
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a rank of a mock world was told to launch."""
+
+    rank: int
+    epoch: int
+    number: int  #: of the rank's operations in the epoch, from 0
+    call: int  #: what is launched together shares one
+    operation: str
+    count: int
+    fate: str  #: launched, withheld (the script keeps the rank from its peers) or refused
+    lane: Optional[str]  #: of a request to the rank; None: it was asked of the world
+    text: str
+
+
+def launches(script: Any, rank: int) -> List[Launch]:
+    """What rank was told to launch so far, in its order."""
+    return [Launch(**fields) for fields in script._launches(rank)]
+
+
+class MockWorld:
+    """A runtime over the mock and its world, ready; both end with it.
+
+    Settings as of troupe.Runtime; few threads, which park at once, and no log, unless they say otherwise.
+    """
+
+    def __init__(self, ranks: int, script: Any = None, **settings: Any) -> None:
+        self._native = _troupe.MockWorld(ranks, settings, script)
+        self.script = self._native.script()
+        self.world = World(self._native.world(), self)
+
+    def launches(self, rank: int) -> List[Launch]:
+        return launches(self.script, rank)
+
+    def wait_until_ready(self, epoch: int, timeout: float = 60.0) -> bool:
+        """Until the world is ready in that epoch or a later one. Returns whether it is."""
+        return self._native.wait_until_ready(epoch, timeout)
+
+    def close(self) -> None:
+        """What hangs by the script is released, and what is pending is answered. Idempotent."""
+        self._native.close()
+
+    def __enter__(self) -> "MockWorld":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class VirtualWorld(Requests, Collectives):
+    """A world in virtual time: deadlines, hangs and rebuilds cost no time.
+
+    An ask returns a reply at once; it comes while time passes, by advance(), run_until(), reply.result() or await.
+    Operands are troupe.Buffers and what has Python's buffer protocol (NumPy's arrays). One at a time on a thread, on which
+    no world or Buffer in real time may be used or closed meanwhile. What is dropped of them, and what requests let go of,
+    ends when this world is closed.
+    Settings: recovery, ordering, limits, deadlines, strategy, fusion and mock_memory_bytes. seed draws the order of what
+    could happen at one moment.
+    """
+
+    def __init__(self, ranks: int, script: Any = None, seed: Optional[int] = None, **settings: Any) -> None:
+        self._native = _troupe.VirtualWorld(ranks, settings, seed, script)
+        self.script = self._native.script()
+
+    def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Any:
+        raise refuse("virtual worlds prepare no requests: ask again")
+
+    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Any:
+        return self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
+                                options.retry_safe, out)
+
+    def _collective(self, kind: str, tensors: Any, out: Any, given: Any) -> Any:
+        return self._world_request(kind, tensors, out, given)
+
+    def rank(self, number: int) -> Rank:
+        return Rank(self, number)
+
+    def group(self, **options: Any) -> Group:
+        return Group(self, split_options(options)[0])
+
+    @property
+    def size(self) -> int:
+        return self._native.size()
+
+    @property
+    def local_ranks(self) -> List[int]:
+        return self._native.local_ranks()
+
+    @property
+    def epoch(self) -> int:
+        return self._native.epoch()
+
+    @property
+    def status(self) -> WorldEvent:
+        return WorldEvent(**self._native.status())
+
+    @property
+    def events(self) -> List[Tuple[float, WorldEvent]]:
+        """All so far, each with its time in seconds."""
+        return [(at, WorldEvent(**fields)) for at, fields in self._native.events()]
+
+    @property
+    def now(self) -> float:
+        """Seconds since the world's beginning."""
+        return self._native.now()
+
+    def advance(self, seconds: float) -> None:
+        self._native.advance(seconds)
+
+    def run_until(self, enough: Callable[[], bool], at_most: float) -> bool:
+        """Lets time pass until enough() is true, which is asked after each turn."""
+        return self._native.run_until(enough, at_most)
+
+    def run_until_ready(self, epoch: int, at_most: float) -> bool:
+        return self._native.run_until_ready(epoch, at_most)
+
+    def jump(self, seconds: float) -> None:
+        """Everything is later at once, as after the machine has slept."""
+        self._native.jump(seconds)
+
+    def end_rank(self, rank: int) -> None:
+        """As if the rank's actor had been killed."""
+        self._native.end_rank(rank)
+
+    def launches(self, rank: int) -> List[Launch]:
+        return launches(self.script, rank)
+
+    def close(self) -> None:
+        """Stops it: what hangs is released, and whatever is pending is answered. Idempotent."""
+        self._native.close()
+
+    def __enter__(self) -> "VirtualWorld":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
