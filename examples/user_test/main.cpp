@@ -1,5 +1,5 @@
-/// The server of 05_serving.hpp in real time, on GPUs where there are some, else on the mock.
-#include "05_serving.hpp"
+/// The server of serving_loop.hpp in real time, on GPUs where there are some, else on the mock.
+#include "serving_loop.hpp"
 
 #include <troupe/runtime/runtime.hpp>
 

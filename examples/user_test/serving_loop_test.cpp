@@ -1,5 +1,5 @@
-/// The server of 05_serving.hpp in virtual time: hangs and rebuilds that take a second in life cost no time here.
-#include "05_serving.hpp"
+/// The server of serving_loop.hpp in virtual time: hangs and rebuilds that take a second in life cost no time here.
+#include "serving_loop.hpp"
 
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>

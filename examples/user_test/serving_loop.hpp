@@ -1,5 +1,5 @@
 /// A small server of a user's own, and how it lives with faults: what a hang took is asked again in the next epoch. It
-/// never waits, and is a template of its world, so that 05_serving_test.cpp runs it in virtual time.
+/// never waits, and is a template of its world, so that serving_loop_test.cpp runs it in virtual time.
 #pragma once
 
 #include <troupe/actors/world_event.hpp>

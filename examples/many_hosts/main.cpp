@@ -1,0 +1,130 @@
+/// The same program in every process of a job, a rank in each: sums step after step, and goes on when a process dies.
+/// Started by `troupe launch -n 4 -- many_hosts`; README.md has the rest.
+
+#include "../command_line.hpp"
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using number = std::uint64_t;
+
+constexpr int out_of_its_world = 75; // EX_TEMPFAIL: another start may help, and troupe launch makes one
+
+std::string variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
+
+/// What is trained: each number only ever grows, so of several processes' states the largest is the newest.
+class training {
+public:
+  training(troupe::world where, std::size_t count, number steps, number die_at)
+    : world_{std::move(where)}, steps_{steps}, die_at_{die_at}, weights_(count) {}
+
+  /// False where the world has ended without us.
+  bool run() {
+    for (;;) {
+      const troupe::world_event now = world_.status();
+      if (now.phase > troupe::world_phase::rebuilding) return false;
+      if (now.phase == troupe::world_phase::ready && serve(now)) return true;
+      std::this_thread::sleep_for(1ms); // the world forms anew, with another process in the lost one's place
+    }
+  }
+
+  [[nodiscard]] bool is_right(number ranks) const {
+    for (std::size_t i = 0; i < weights_.size(); ++i) { // the sum over all steps s of the ranks' (r + 1) (s + i)
+      const number over_steps = steps_ * (steps_ - 1) / 2 + steps_ * i;
+      if (weights_[i] != ranks * (ranks + 1) / 2 * over_steps) return false;
+    }
+    return true;
+  }
+
+private:
+  /// Until the work is done (true) or the epoch is over.
+  bool serve(const troupe::world_event& now) try {
+    const troupe::rank self = now.local_ranks.front();
+    // Memory of its own for each epoch: what has failed may write to the old until it is aborted.
+    const troupe::buffer memory = world_.allocate_pinned((1 + weights_.size()) * sizeof(number));
+    const auto values = memory.host_span<number>();
+    const auto sum = [&](troupe::reduction op) {
+      const troupe::all_reduce what{memory, memory, values.size(), troupe::dtype::u64, op};
+      world_.ask(self, troupe::rank_request{.what = what, .epoch = now.epoch}).get();
+    };
+
+    // A process that has just come knows nothing, and one that was interrupted may be a step behind.
+    values[0] = step_;
+    std::ranges::copy(weights_, values.begin() + 1);
+    sum(troupe::reduction::max);
+    step_ = values[0];
+    std::copy(values.begin() + 1, values.end(), weights_.begin());
+    say(now, self, "begins at");
+
+    while (step_ < steps_) {
+      if (step_ == die_at_) static_cast<void>(std::raise(SIGKILL));
+      values[0] = 0;
+      for (std::size_t i = 0; i < weights_.size(); ++i)
+        values[1 + i] = (static_cast<number>(self.value()) + 1) * (step_ + i);
+      sum(troupe::reduction::sum);
+      for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] += values[1 + i];
+      ++step_;
+    }
+    world_.ask(self, troupe::rank_request{.what = troupe::barrier{}, .epoch = now.epoch}).get();
+    say(now, self, "has ended at");
+    return true;
+  } catch (const troupe::exception& failure) {
+    std::printf("process %s: at step %llu: %s\n", variable("TROUPE_PROCESS").c_str(),
+                static_cast<unsigned long long>(step_), std::string{to_string(failure.why().code)}.c_str());
+    return false;
+  }
+
+  void say(const troupe::world_event& now, troupe::rank self, const char* what) const {
+    std::printf("process %s: rank %d of %d in epoch %s %s step %llu\n", variable("TROUPE_PROCESS").c_str(),
+                self.value(), now.world_size, to_string(now.epoch).c_str(), what,
+                static_cast<unsigned long long>(step_));
+  }
+
+  troupe::world world_;
+  number steps_;
+  number die_at_;
+  number step_ = 0;
+  std::vector<number> weights_;
+};
+
+} // namespace
+
+int main(int count, char** words) try {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // the launcher reads lines
+  const command_line line{count, words, {"--steps", "--elements", "--die-at"}};
+  const auto steps = line.number<number>("--steps", 1000);
+  // To be seen at all: the first process of place 1 dies without a word.
+  constexpr number never = std::numeric_limits<number>::max();
+  const bool is_victim = variable("TROUPE_PROCESS") == "1" && variable("TROUPE_ATTEMPT") == "0";
+  const number die_at = is_victim ? line.number<number>("--die-at", never) : never;
+
+  troupe::runtime runtime{line.settings()};
+  troupe::world world = runtime.form_world();
+  training work{world, line.number<std::size_t>("--elements", 1024), steps, die_at};
+  if (!work.run()) {
+    std::fprintf(stderr, "%s\n", to_string(world.status().reason).c_str());
+    return out_of_its_world;
+  }
+  const bool right = work.is_right(static_cast<number>(world.size()));
+  std::printf("process %s: %llu steps, every weight is %s\n", variable("TROUPE_PROCESS").c_str(),
+              static_cast<unsigned long long>(steps), right ? "right" : "WRONG");
+  world.stop();
+  return right ? 0 : 1;
+} catch (const troupe::exception& failure) {
+  if (failure.why().code == troupe::errc::stopping) return 0; // a spare that nobody needed
+  std::fprintf(stderr, "%s\n", failure.what());
+  return 1;
+}
