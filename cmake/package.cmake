@@ -1,42 +1,71 @@
-# The installed package: cmake --install, then find_package(troupe) and the target troupe::troupe.
-# Nothing in it may name the source or the build folder, and it may be moved as a whole.
+# The installed package: cmake --install, then find_package(troupe) or pkg-config; docs/packaging.md. Nothing in it may
+# name the source or the build folder, and it may be moved as a whole.
+#
+# Its parts, which are packages of their own where they are packed (cmake/packages.cmake): "runtime" is libtroupe.so, if
+# it is shared; "development" is what is needed to build with it; "program" is the program troupe.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 
-foreach(part device completion collectives actors runtime troupe)
-  set_target_properties(troupe_${part} PROPERTIES EXPORT_NAME ${part})
-  install(TARGETS troupe_${part} EXPORT troupeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-endforeach()
-install(EXPORT troupeTargets NAMESPACE troupe:: DESTINATION ${package_dir})
+# A set of targets for each layer: who asks for lower ones only need not have what the higher ones link.
+function(troupe_export set)
+  foreach(part ${ARGN})
+    set_target_properties(troupe_${part} PROPERTIES EXPORT_NAME ${part})
+    install(TARGETS troupe_${part} EXPORT troupe-${set}
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+            INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  endforeach()
+  install(EXPORT troupe-${set} NAMESPACE troupe:: DESTINATION ${package_dir} COMPONENT development)
+endfunction()
+if(NOT BUILD_SHARED_LIBS)
+  foreach(layer device completion collectives actors)
+    troupe_export(${layer} ${layer})
+  endforeach()
+  troupe_export(runtime runtime troupe testing)
+else()
+  troupe_export(runtime troupe testing)
+endif()
 
 # Every installed header can be included without CUDA, NCCL and Gloo: of their folders only the doors go along.
 foreach(layer device completion collectives actors runtime)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe COMPONENT development
           FILES_MATCHING PATTERN "*.hpp"
           PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN gloo EXCLUDE PATTERN program EXCLUDE
           PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE
-          PATTERN runtime_parts.hpp EXCLUDE)
+          PATTERN runtime_parts.hpp EXCLUDE PATTERN prometheus_collectable.hpp EXCLUDE)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/gloo/gloo_backend.hpp collectives/gloo/gloo_options.hpp
              collectives/nccl/nccl_backend.hpp
              collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp
              collectives/nccl/nccl_profiler.hpp)
   cmake_path(GET door PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
+  install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder}
+          COMPONENT development)
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/runtime/troupe.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/troupe.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
+        COMPONENT development)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/testing DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
-        FILES_MATCHING PATTERN "*.hpp")
+        COMPONENT development FILES_MATCHING PATTERN "*.hpp")
 
 if(TARGET troupe)
-  # A CAF outside the system's folders is found by the installed program where it was found by the built one.
-  set_target_properties(troupe PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS troupe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # It finds libtroupe.so beside itself wherever both are moved to, and a CAF outside the system's folders where the
+  # built one found it.
+  cmake_path(SET to_libraries NORMALIZE "/${CMAKE_INSTALL_LIBDIR}")
+  cmake_path(RELATIVE_PATH to_libraries BASE_DIRECTORY "/${CMAKE_INSTALL_BINDIR}")
+  set_target_properties(troupe PROPERTIES EXPORT_NAME program INSTALL_RPATH_USE_LINK_PATH ON)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(troupe PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
+  endif()
+  install(TARGETS troupe EXPORT troupe-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  install(EXPORT troupe-program NAMESPACE troupe:: DESTINATION ${package_dir} COMPONENT program)
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 
+set(TROUPE_SHARED OFF)
+if(BUILD_SHARED_LIBS)
+  set(TROUPE_SHARED ON)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/troupeConfig.cmake.in
   ${PROJECT_BINARY_DIR}/package/troupeConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
@@ -45,4 +74,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/troupeConfigVersi
 install(FILES ${PROJECT_BINARY_DIR}/package/troupeConfig.cmake
               ${PROJECT_BINARY_DIR}/package/troupeConfigVersion.cmake ${PROJECT_SOURCE_DIR}/cmake/find_caf.cmake
               ${PROJECT_SOURCE_DIR}/cmake/find_hwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/find_gloo.cmake
-        DESTINATION ${package_dir})
+              ${PROJECT_SOURCE_DIR}/cmake/find_prometheus.cmake
+        DESTINATION ${package_dir} COMPONENT development)
+
+include(pkg_config)
+install(FILES ${PROJECT_BINARY_DIR}/package/troupe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+if(PROJECT_IS_TOP_LEVEL)
+  include(packages)
+endif()

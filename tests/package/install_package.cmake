@@ -15,7 +15,7 @@ set(tied "")
 file(GLOB_RECURSE files RELATIVE ${WORK}/fresh ${WORK}/fresh/*)
 foreach(file ${files})
   set(read ${WORK}/fresh/${file})
-  if(file MATCHES "\\.a$|^bin/")
+  if(file MATCHES "\\.a$|\\.so(\\.[0-9.]+)?$|^bin/")
     # What is left without debug information is what programs use; sanitizers keep file names for their reports.
     if(SANITIZED)
       continue()

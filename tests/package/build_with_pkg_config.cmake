@@ -1,0 +1,29 @@
+# Builds the SOURCES with COMPILER and FLAGS by what pkg-config says of the package below PACKAGE, as a makefile would,
+# and runs the result. A shared troupe outside the system's folders is found by LD_LIBRARY_PATH, and so is a CAF in
+# LIBRARIES.
+file(GLOB_RECURSE file ${PACKAGE}/troupe.pc)
+if(NOT file)
+  message(FATAL_ERROR "${PACKAGE} has no troupe.pc")
+endif()
+cmake_path(GET file PARENT_PATH folder)
+set(ENV{PKG_CONFIG_PATH} "${folder}:$ENV{PKG_CONFIG_PATH}")
+set(ENV{LD_LIBRARY_PATH} "${folder}/..:${LIBRARIES}:$ENV{LD_LIBRARY_PATH}")
+foreach(what cflags libs)
+  execute_process(COMMAND ${PKG_CONFIG} --${what} troupe OUTPUT_VARIABLE ${what} OUTPUT_STRIP_TRAILING_WHITESPACE
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(${what} UNIX_COMMAND "${${what}}")
+endforeach()
+separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
+
+file(REMOVE_RECURSE ${BUILD})
+file(MAKE_DIRECTORY ${BUILD})
+set(objects "")
+foreach(source ${SOURCES})
+  cmake_path(GET source STEM name)
+  execute_process(COMMAND ${LAUNCHER} ${COMPILER} -std=c++20 ${FLAGS} ${cflags} -c ${source} -o ${BUILD}/${name}.o
+                  COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+  list(APPEND objects ${BUILD}/${name}.o)
+endforeach()
+execute_process(COMMAND ${COMPILER} ${FLAGS} ${objects} ${libs} -o ${BUILD}/consumer
+                COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${BUILD}/consumer COMMAND_ERROR_IS_FATAL ANY)

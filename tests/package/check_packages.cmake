@@ -1,0 +1,63 @@
+# Makes Debian's packages of the build in BINARY_DIR, and looks at what they say and hold. Then they are unpacked into
+# WORK/root, a project finds troupe there, and the program runs.
+function(expect text regex what)
+  if(NOT text MATCHES "${regex}")
+    message(FATAL_ERROR "${what} does not match '${regex}':\n${text}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK}/root)
+execute_process(COMMAND ${CPACK} -G DEB -B ${WORK} --config ${BINARY_DIR}/CPackConfig.cmake
+                        -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip # quicker than what users get
+                OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "cpack failed:\n${said}")
+endif()
+
+string(REGEX REPLACE "^([0-9]+\\.[0-9]+).*" "\\1" line ${VERSION})
+set(runtime libtroupe${line})
+set(packages libtroupe-dev troupe)
+set(libtroupe-dev_holds "/include/troupe/troupe.hpp\n.*/troupeConfig.cmake\n")
+set(troupe_depends "libc6 ")
+set(troupe_holds "/usr/bin/troupe\n.*/troupe-program.cmake\n")
+if(SHARED)
+  list(APPEND packages ${runtime})
+  set(libtroupe-dev_depends "${runtime} [(]= ${VERSION}-1[)]")
+  set(troupe_depends "${runtime} [(]= ${VERSION}-1[)]")
+  set(${runtime}_depends "libc6 .*libspdlog")
+  set(${runtime}_holds "/libtroupe.so.${line} -> libtroupe.so.${VERSION}\n")
+  string(APPEND libtroupe-dev_holds ".*/libtroupe.so -> libtroupe.so.${line}\n")
+else()
+  set(libtroupe-dev_depends "libspdlog-dev, libssl-dev [(]>= 3[)], libhwloc-dev")
+  string(APPEND libtroupe-dev_holds ".*/libtroupe_runtime.a\n")
+endif()
+
+foreach(package ${packages})
+  file(GLOB file ${WORK}/${package}_${VERSION}-1_*.deb)
+  if(NOT file)
+    file(GLOB made RELATIVE ${WORK} ${WORK}/*.deb)
+    message(FATAL_ERROR "there is no package ${package}, but: ${made}")
+  endif()
+  execute_process(COMMAND ${DPKG_DEB} --field ${file} OUTPUT_VARIABLE fields COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${DPKG_DEB} --contents ${file} OUTPUT_VARIABLE files COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${DPKG_DEB} --extract ${file} ${WORK}/root COMMAND_ERROR_IS_FATAL ANY)
+  message("${fields}${files}")
+  string(REGEX MATCH "\nDepends: [^\n]*" depends "\n${fields}")
+  expect("${depends}" "${${package}_depends}" "what ${package} depends on")
+  expect("${fields}" "\nVersion: ${VERSION}-1\n" "what ${package} says")
+  expect("${fields}" "\nMaintainer: [^\n]*<[^\n]*@[^\n]*>\n" "what ${package} says")
+  expect("${fields}" "\nDescription: [^\n]+\n A world of actors" "what ${package} says")
+  expect("${files}" "${${package}_holds}" "what ${package} holds")
+  expect("${files}" "/usr/share/doc/${package}/copyright\n" "what ${package} holds")
+  if(files MATCHES " \\./([^u\n]|u[^s\n]|us[^r\n])" OR "${fields}${files}" MATCHES "${SOURCE_DIR}|${BINARY_DIR}")
+    message(FATAL_ERROR "${package} holds something outside of /usr, or names where it was built:\n${files}")
+  endif()
+endforeach()
+
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/asking -B ${WORK}/asking -G ${GENERATOR} -C ${CACHE}
+                        -Dtroupe_ROOT=${WORK}/root/usr "-DASKED=${line} COMPONENTS runtime testing program"
+                COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${WORK}/root/usr/bin/troupe demo --backend mock --requests 200
+                OUTPUT_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
+expect("${said}" "wrong 0, lost 0, doubled 0" "what the packaged program prints")
