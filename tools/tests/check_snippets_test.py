@@ -43,3 +43,15 @@ class CheckSnippets(TreeTest):
     def test_a_source_that_is_not_there_is_caught(self):
         self.plant("README.md", REGION.format("int a = 1;\n"))
         self.assert_catches("check-snippets", "quotes examples/two.cpp#sum, but there is no such file")
+
+    def test_cpp_that_quotes_nothing_is_caught(self):
+        self.plant("docs/one.md", "# One\n\n```cpp\nint main() {}\n```\n")
+        self.assert_catches("check-snippets", "docs/one.md:3: a block of C++ that quotes no compiled file")
+
+    def test_what_the_shell_writes_to_a_file_is_quoted(self):
+        shell = ("<!-- snippet: examples/one.cpp -->\n<!-- newcomer: run -->\n```sh\nmkdir a\ncat >one.cpp <<'END'\n"
+                 "{}END\n```\n<!-- end -->\n")
+        self.plant("docs/one.md", shell.format("int main() {}\n"))
+        self.assert_passes("check-snippets")
+        self.plant("docs/one.md", shell.format("int main(void) {}\n"))
+        self.assert_catches("check-snippets", "docs/one.md: differs from examples/one.cpp")

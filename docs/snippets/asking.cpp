@@ -1,0 +1,118 @@
+/// Snippets of docs/guide/concepts.md, pitfalls.md and hangs.md: replies, errors, who is missing.
+
+#include "snippets.hpp"
+
+#include <troupe/runtime/rank_lane.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace snippets {
+namespace {
+
+using namespace std::chrono_literals;
+
+void replies() {
+  troupe::testing::mock_world on_mock{4};
+  troupe::world& world = on_mock.world();
+  const auto values = on_mock.make_ranked(count);
+  // [reply]
+  std::future<troupe::completion> asked =
+      world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum);
+  // … whatever else there is to do …
+  const troupe::completion reply = asked.get(); // the GPUs are done, or this throws
+  const auto waited = reply.times.launched - reply.times.queued;
+  const auto worked = reply.times.done - reply.times.launched;
+  // [reply]
+  expect(waited >= 0ns && worked >= 0ns && reply.epoch == troupe::epoch{1}, "a reply has its epoch and its times");
+  expect(all_are(values, 10.F), "four ranks are summed");
+}
+
+// [errors]
+/// What became of a request: whether its memory may be used as if nothing had been asked.
+enum class fate { done, not_run, undefined };
+
+fate settle(std::future<troupe::completion> asked, const std::vector<troupe::buffer>& written) try {
+  asked.get();
+  return fate::done;
+} catch (const troupe::exception& failure) {
+  const troupe::error& why = failure.why();
+  std::fprintf(stderr, "%s\n", to_string(why).c_str()); // for people; code and effect are for programs
+  if (why.effect == troupe::effect::rejected) return fate::not_run;
+  // It may have run: what it writes to holds anything now. why.undefined lists it, where that is known.
+  static_cast<void>(written);
+  return fate::undefined;
+}
+// [errors]
+
+void errors() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto values = on_mock.make_ranked(count);
+  auto too_long = world.all_reduce(values, values, count + 1, troupe::dtype::f32, troupe::reduction::sum);
+  expect(settle(std::move(too_long), values) == fate::not_run, "a buffer that is too short is refused");
+  expect(all_are({values[0]}, 1.F), "and nothing is written");
+}
+
+void missing_rank() {
+  troupe::testing::mock_world on_mock{4};
+  troupe::world& world = on_mock.world();
+  const auto values = on_mock.make_ranked(count);
+  // [missing]
+  const troupe::lane decode = troupe::lane::named("decode");
+  std::vector<troupe::rank_lane> clients;
+  for (const troupe::rank self : world.local_ranks()) clients.emplace_back(world, self, decode);
+  const auto ask = [&](std::size_t of, std::chrono::nanoseconds deadline) {
+    return clients[of].ask(troupe::all_reduce{values[of], values[of], count}, deadline);
+  };
+  std::vector<std::future<troupe::completion>> first;
+  for (std::size_t self = 0; self < clients.size(); ++self) first.push_back(ask(self, 10s));
+  for (auto& one : first) one.get();
+
+  std::vector<std::future<troupe::completion>> replies;
+  for (const std::size_t present : {0U, 1U, 3U}) replies.push_back(ask(present, 2s)); // rank 2's client never comes
+  try {
+    replies.front().get();
+  } catch (const troupe::exception& failure) {
+    if (failure.why().absence) std::printf("%s\n", describe(*failure.why().absence).c_str());
+  }
+  // [missing]
+  for (std::size_t i = 1; i < replies.size(); ++i) {
+    try {
+      replies[i].get();
+      expect(false, "nobody is answered as if rank 2 had come");
+    } catch (const troupe::exception& failure) {
+      expect(failure.why().effect == troupe::effect::rejected, "nothing has run");
+    }
+  }
+  expect(world.status().phase == troupe::world_phase::ready, "the world goes on");
+}
+
+void watching() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  // [watch]
+  world.on_event([](const troupe::world_event& now) {
+    // Called on a thread of troupe's: note it and return.
+    if (now.report) std::fprintf(stderr, "%s\n", describe(*now.report).c_str());
+    if (now.straggling) std::fprintf(stderr, "%s\n", describe(*now.straggling).c_str());
+    if (now.phase == troupe::world_phase::failed) std::fprintf(stderr, "%s\n", to_string(now.reason).c_str());
+  });
+  // [watch]
+  world.barrier().get();
+}
+
+} // namespace
+
+void run_asking() {
+  replies();
+  errors();
+  missing_rank();
+  watching();
+}
+
+} // namespace snippets

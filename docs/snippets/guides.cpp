@@ -1,0 +1,127 @@
+/// Snippets of the guides: docs/guide/serving.md, training.md, coming-from.md.
+
+#include "snippets.hpp"
+
+#include <troupe/runtime/rank_lane.hpp>
+
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace snippets {
+namespace {
+
+void resharding() {
+  troupe::testing::mock_world on_mock{4};
+  troupe::world& world = on_mock.world();
+  const auto blocks = on_mock.make_ranked(count);
+  const auto caches = on_mock.make_ranked(count);
+  // [hand_over]
+  // Ranks 0 and 1 have filled a cache; ranks 2 and 3 go on with it. All blocks go in one request: all or nothing.
+  troupe::world_group hand_over{world};
+  hand_over.transfer(troupe::rank{0}, blocks[0], troupe::rank{2}, caches[2], count, troupe::dtype::f32)
+      .transfer(troupe::rank{1}, blocks[1], troupe::rank{3}, caches[3], count, troupe::dtype::f32);
+  hand_over.ask().get();
+  // [hand_over]
+  expect(all_are({caches[2]}, 1.F) && all_are({caches[3]}, 2.F), "blocks arrive where they go");
+}
+
+void layers() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto hidden = on_mock.make_ranked(count);
+  // [step]
+  // Once, after the weights are there: a decoder's requests, in order, captured on every rank.
+  troupe::plan_steps steps;
+  for (int layer = 0; layer < 2; ++layer) steps.push_back(troupe::testing::sums_of(hidden));
+  const auto step = world.capture(steps);
+  // For every token: one message.
+  world.replay(step).get();
+  // [step]
+  expect(all_are(hidden, 6.F), "two sums over two ranks");
+}
+
+// [gradients]
+/// One rank's backward pass: a bucket is asked for as soon as it is full, and none is waited for before the end.
+void reduce_buckets(troupe::world& world, troupe::rank self, std::span<const troupe::buffer> buckets) {
+  troupe::rank_lane lane{world, self, troupe::lane::named("gradients")};
+  std::vector<std::future<troupe::completion>> replies;
+  for (const troupe::buffer& bucket : buckets) // in the same order on every rank
+    replies.push_back(lane.ask(troupe::all_reduce{.send = bucket,
+                                                  .recv = bucket,
+                                                  .count = bucket.size_bytes() / sizeof(float),
+                                                  .type = troupe::dtype::f32,
+                                                  .op = troupe::reduction::avg}));
+  for (auto& one : replies) one.get(); // before the optimiser's step
+}
+// [gradients]
+
+void gradients() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto first = on_mock.make_ranked(count);
+  const auto second = on_mock.make_ranked(count);
+  {
+    std::jthread other{[&] { reduce_buckets(world, troupe::rank{1}, std::vector{first[1], second[1]}); }};
+    reduce_buckets(world, troupe::rank{0}, std::vector{first[0], second[0]});
+  }
+  expect(all_are(first, 1.5F) && all_are(second, 1.5F), "buckets are averaged");
+}
+
+void parallel_dimensions() {
+  troupe::testing::mock_world on_mock{4};
+  troupe::world& world = on_mock.world();
+  const auto gradients = on_mock.make_ranked(count);
+  // [mesh]
+  const troupe::mesh grid = troupe::mesh::form(world, troupe::mesh_shape{{{"dp", 2}, {"tp", 2}}});
+  troupe::world replicas = grid.along("dp", troupe::rank{1});           // ranks 1 and 3 of the whole
+  const std::vector<troupe::buffer> theirs{gradients[1], gradients[3]}; // by their ranks there
+  replicas.all_reduce(theirs, theirs, count, troupe::dtype::f32, troupe::reduction::avg).get();
+  // [mesh]
+  expect(all_are(theirs, 3.F), "the replicas' gradients are averaged");
+}
+
+void weights() {
+  troupe::testing::mock_world on_mock{3};
+  troupe::world& world = on_mock.world();
+  const auto parameters = on_mock.make_ranked(count);
+  const troupe::rank trainer{0};
+  // [broadcast]
+  std::vector<troupe::operation> parts;
+  for (const troupe::buffer& mine : parameters) // in place at the trainer; others' send is not used
+    parts.emplace_back(
+        troupe::broadcast{.send = mine, .recv = mine, .count = count, .type = troupe::dtype::f32, .root = trainer});
+  world.ask(std::move(parts)).get();
+  // [broadcast]
+  expect(all_are(parameters, 1.F), "all have the trainer's parameters");
+}
+
+void retried() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto gradients = on_mock.make_ranked(count);
+  std::vector<troupe::buffer> sums;
+  for (const troupe::rank self : world.local_ranks()) sums.push_back(world.allocate(self, gradients[0].size_bytes()));
+  // [retry]
+  std::vector<troupe::operation> parts;
+  for (std::size_t i = 0; i < gradients.size(); ++i) // out of place: the input must survive what is run again
+    parts.emplace_back(troupe::all_reduce{gradients[i], sums[i], count});
+  world.ask(troupe::retry_safe, std::move(parts)).get();
+  // [retry]
+  expect(all_are(sums, 3.F), "what may be run again is answered once");
+}
+
+} // namespace
+
+void run_guides() {
+  resharding();
+  layers();
+  gradients();
+  parallel_dimensions();
+  weights();
+  retried();
+}
+
+} // namespace snippets

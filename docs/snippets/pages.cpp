@@ -1,0 +1,182 @@
+/// Snippets of the pages on one subject each: docs/*.md.
+
+#include "snippets.hpp"
+
+#include <troupe/collectives/hierarchy/hierarchical_backend.hpp>
+#include <troupe/collectives/hierarchy/node_map.hpp>
+#include <troupe/device/topology.hpp>
+#include <troupe/runtime/rank_lane.hpp>
+
+#include <array>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace snippets {
+namespace {
+
+void capabilities() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const troupe::operation request = troupe::barrier{};
+  // [capabilities]
+  const troupe::capabilities& able = world.capabilities();
+  const troupe::feature_finding found = able.find(troupe::feature::multicast);
+  // found.available is availability::yes, no or unknown; found.why says who says so, and what to do.
+  const troupe::error objection = able.objection_to(request, world.size());
+  // objection.code is errc::none, or errc::unsupported with the reason.
+  // [capabilities]
+  expect(found.available == troupe::availability::yes, "the mock has multicast");
+  expect(!objection, "a barrier can be asked for");
+}
+
+void hierarchy() {
+  troupe::testing::mock_world on_mock{4};
+  const std::shared_ptr<troupe::backend> flat{std::shared_ptr<troupe::backend>{}, &on_mock.runtime().collectives()};
+  const std::vector<std::string> host_of_each_rank{"a", "a", "b", "b"};
+  const troupe::hierarchy_terms terms{.mode = troupe::hierarchy_mode::always};
+  // [hierarchy]
+  const auto nodes =
+      troupe::node_map::of_hosts(host_of_each_rank); // in rank order; uneven and interleaved ones are fine
+  const auto composed = troupe::make_hierarchical_backend(flat, nodes, terms);
+  // [hierarchy]
+  expect(composed != nullptr && nodes.node_count() == 2, "two hosts are two nodes");
+}
+
+void host_memory() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto owner = std::make_shared<std::vector<float>>(count, 1.F);
+  void* const address = owner->data();
+  const std::size_t bytes = count * sizeof(float);
+  // [host_memory]
+  const troupe::buffer pinned = world.allocate_pinned(bytes);          // page-locked, troupe's own
+  const troupe::buffer mine = world.adopt_host(address, bytes, owner); // yours, pinned or ordinary
+  const std::vector<troupe::buffer> sends{mine, mine};
+  const std::vector<troupe::buffer> results{pinned, world.allocate_pinned(bytes)};
+  world.all_reduce(sends, results, count, troupe::dtype::f32, troupe::reduction::sum).get();
+  // [host_memory]
+  expect(all_are(results, 2.F), "host memory is summed");
+}
+
+void staged() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const troupe::rank root{0};
+  const troupe::buffer weights = world.allocate_pinned(count * sizeof(float));
+  for (float& one : weights.host_span<float>()) one = 7.F;
+  std::vector<troupe::buffer> all;
+  std::vector<troupe::operation> parts;
+  for (const troupe::rank self : world.local_ranks()) {
+    const troupe::buffer weights_if_root = self == root ? weights : troupe::buffer{};
+    const troupe::buffer on_device = world.allocate(self, count * sizeof(float));
+    all.push_back(on_device);
+    // [staged]
+    const troupe::broadcast part{
+        .send = weights_if_root, .recv = on_device, .count = count, .root = root, .staged = true};
+    // [staged]
+    parts.emplace_back(part);
+  }
+  world.ask(parts).get();
+  expect(all_are(all, 7.F), "one rank's host memory is broadcast to all devices");
+}
+
+// [lane]
+// One of these for each rank, in threads of their own.
+void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buffer& gradients, std::size_t count) {
+  troupe::rank_lane mine{world, self, troupe::lane::named("gradients")};
+  mine.ask(troupe::all_reduce{gradients, gradients, count, troupe::dtype::f32, troupe::reduction::avg}).get();
+}
+// [lane]
+
+void lanes() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto gradients = on_mock.make_ranked(count);
+  {
+    std::jthread other{[&] { reduce_gradients(world, troupe::rank{1}, gradients[1], count); }};
+    reduce_gradients(world, troupe::rank{0}, gradients[0], count);
+  }
+  expect(all_are(gradients, 1.5F), "gradients are averaged");
+}
+
+void credit() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto values = on_mock.make_ranked(count);
+  const std::vector<troupe::operation> step = troupe::testing::sums_of(values);
+  // [credit]
+  const troupe::credit mine = world.credit(8).get(); // waits for room, not for the GPU
+  auto reply = world.ask(troupe::world_request{.parts = step, .epoch = world.epoch(), .credit = mine});
+  reply.get();
+  // [credit]
+  expect(all_are(values, 3.F), "what is asked under a credit is done");
+}
+
+void topology() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::runtime& runtime = on_mock.runtime();
+  // [topology]
+  const std::array devices{troupe::device_id{0}, troupe::device_id{1}};
+  const troupe::topology found = troupe::topology::examine(runtime.api(), devices);
+  const troupe::locality& near = found.places()[0].local;                       // near.cpus: those near GPU 0
+  const troupe::link_kind between = found.between(devices[0], devices[1]).link; // link_kind::nvlink, …
+  // [topology]
+  expect(near.cpus.empty() && between == found.pairs()[1].link, "nothing is known of where a mock's devices are");
+}
+
+void sub_worlds() {
+  troupe::testing::mock_world on_mock{4};
+  troupe::world& world = on_mock.world();
+  const auto values = on_mock.make_ranked(count);
+  // [split]
+  auto halves =
+      world.split({{"front", {troupe::rank{0}, troupe::rank{1}}}, {"back", {troupe::rank{2}, troupe::rank{3}}}});
+  troupe::world& front = *halves[0].handle;
+  const std::vector<troupe::buffer> theirs{values[0], values[1]};
+  front.all_reduce(theirs, theirs, count, troupe::dtype::f32, troupe::reduction::sum).get();
+  // [split]
+  expect(all_are(theirs, 3.F), "a half sums its own");
+
+  // [mesh]
+  const troupe::mesh grid = troupe::mesh::form(world, troupe::mesh_shape{{{"dp", 2}, {"tp", 2}}});
+  troupe::world across = grid.along("tp", troupe::rank{3});          // of ranks 2 and 3
+  const troupe::rank there = grid.rank_along("tp", troupe::rank{3}); // rank 1
+  // [mesh]
+  expect(across.size() == 2 && there == troupe::rank{1}, "rank 3 is the second of its row");
+}
+
+void groups() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto grads = on_mock.make_ranked(count);
+  const auto blocks = on_mock.make_ranked(count);
+  const troupe::buffer keys = blocks[0];
+  const troupe::buffer cache = blocks[1];
+  // [group]
+  const auto index = [](troupe::rank r) { return static_cast<std::size_t>(r.value()); };
+  troupe::world_group step{world};
+  step.on_all([&](troupe::rank r) {
+        return troupe::all_reduce{grads[index(r)], grads[index(r)], count};
+      })
+      .transfer(troupe::rank{0}, keys, troupe::rank{1}, cache, count, troupe::dtype::f32);
+  step.ask().get();
+  // [group]
+  expect(all_are(grads, 3.F) && all_are(blocks, 1.F), "a sum and a transfer are one request");
+}
+
+} // namespace
+
+void run_pages() {
+  capabilities();
+  hierarchy();
+  host_memory();
+  staged();
+  lanes();
+  credit();
+  topology();
+  sub_worlds();
+  groups();
+}
+
+} // namespace snippets
