@@ -47,16 +47,29 @@ set_source_files_properties(
   runtime/fault_report_test.cpp
   runtime/host_memory_test.cpp
   runtime/lanes_test.cpp
+  runtime/interop/awaitable_reply_test.cpp
+  runtime/interop/dlpack_test.cpp
+  runtime/interop/guest_test.cpp
+  runtime/interop/request_sender_test.cpp
+  runtime/interop/views_test.cpp
   runtime/launch/child_process_test.cpp
   runtime/launch/host_list_test.cpp
   runtime/launch/process_keeper_test.cpp
   runtime/launch_environment_test.cpp
+  runtime/metrics/metric_families_test.cpp
+  runtime/metrics/metrics_documented_test.cpp
+  runtime/metrics/metrics_endpoint_test.cpp
+  runtime/metrics/metrics_settings_test.cpp
+  runtime/metrics/world_history_test.cpp
   runtime/one_reply_test.cpp
   runtime/overlap_test.cpp
   runtime/plans_refused_test.cpp
   runtime/plans_test.cpp
   runtime/processes_test.cpp
   runtime/program/conform_image_test.cpp
+  runtime/program/metric_scrape_test.cpp
+  runtime/program/prometheus_text_test.cpp
+  runtime/program/top_view_test.cpp
   runtime/recovery_faults_test.cpp
   runtime/recovery_test.cpp
   runtime/retry_safe_test.cpp
