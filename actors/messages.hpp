@@ -39,7 +39,9 @@ struct posted_capture;
 struct posted_credit;
 struct posted_registration;
 struct posted_request;
+struct posted_resumption;
 struct posted_split;
+struct posted_suspension;
 struct posted_world_request;
 struct process_note;
 struct rank_report;
@@ -48,12 +50,16 @@ class rank_directory;
 struct registration_reply;
 struct registration_request;
 struct restored_report;
+struct resumption_reply;
+struct resumption_request;
 struct split_reply;
 struct split_request;
 struct status_query;
 struct stop_world;
 struct straggling_report;
 struct subscribe;
+struct suspension_reply;
+struct suspension_request;
 struct watch_client;
 } // namespace troupe
 
@@ -80,7 +86,9 @@ TROUPE_LOCAL_TYPE(troupe, troupe::posted_capture)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_registration)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_request)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_resumption)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_split)
+TROUPE_LOCAL_TYPE(troupe, troupe::posted_suspension)
 TROUPE_LOCAL_TYPE(troupe, troupe::posted_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::process_note)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_report)
@@ -89,12 +97,16 @@ TROUPE_LOCAL_TYPE(troupe, troupe::rebuild_due)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::restored_report)
+TROUPE_LOCAL_TYPE(troupe, troupe::resumption_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::resumption_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
 TROUPE_LOCAL_TYPE(troupe, troupe::straggling_report)
 TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
+TROUPE_LOCAL_TYPE(troupe, troupe::suspension_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::suspension_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::watch_client)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_event)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_request)
@@ -174,6 +186,8 @@ using world_handle =
                         caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
                         caf::result<split_reply>(split_request), caf::result<void>(posted_split),
                         caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
+                        caf::result<suspension_reply>(suspension_request), caf::result<void>(posted_suspension),
+                        caf::result<resumption_reply>(resumption_request), caf::result<void>(posted_resumption),
                         caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture),
                         caf::result<credit>(credit_request), caf::result<void>(posted_credit),
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
@@ -185,6 +199,8 @@ using world_inner_handle = compat::typed_actor<
     caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
     caf::result<split_reply>(split_request), caf::result<void>(posted_split),
     caf::result<registration_reply>(registration_request), caf::result<void>(posted_registration),
+    caf::result<suspension_reply>(suspension_request), caf::result<void>(posted_suspension),
+    caf::result<resumption_reply>(resumption_request), caf::result<void>(posted_resumption),
     caf::result<capture_reply>(capture_request), caf::result<void>(posted_capture), caf::result<credit>(credit_request),
     caf::result<void>(posted_credit), caf::result<world_event>(status_query),
     caf::result<capabilities>(capabilities_query), caf::result<void>(subscribe), caf::result<void>(stop_world),
@@ -233,6 +249,17 @@ struct posted_capture {
 struct posted_registration {
   registration_request what;
   std::shared_ptr<registration_answer> reply;
+};
+
+/// A suspension_request from a plain thread: see posted_request.
+struct posted_suspension {
+  suspension_request what;
+  std::shared_ptr<suspension_answer> reply;
+};
+
+/// A resumption_request from a plain thread: see posted_request.
+struct posted_resumption {
+  std::shared_ptr<resumption_answer> reply;
 };
 
 /// A credit_request from a plain thread: see posted_request.

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
@@ -32,6 +33,27 @@ struct registration_request {
 struct registration_reply {
   std::shared_ptr<registered_pool> pool;
 };
+
+/// Asks an idle world to give back the device memory of its communicators, which requests need: those that come wait,
+/// and their deadlines run, until it is resumed. What clients hold, registered memory too, keeps its contents and
+/// addresses. Every process asks for it, at the same place among its requests. Stopping the world resumes it first; an
+/// epoch that follows a fault has its memory. Errors: unsupported (what the backend lacks), invalid_argument (it is
+/// suspended already), stale_epoch, stopping, world_failed.
+struct suspension_request {
+  troupe::epoch epoch;
+};
+
+/// The answer to a suspension_request, when the memory is free.
+struct suspension_reply {
+  std::vector<std::size_t> bytes; ///< Given back on each local rank's device, in the order of the ranks.
+};
+
+/// Asks a world to take that memory again, and to serve what waits. Does nothing to one that is not suspended. Every
+/// process asks for it. Errors: world_failed (there was no memory: the world fails or is rebuilt).
+struct resumption_request {};
+
+/// The answer to a resumption_request, when requests are served.
+struct resumption_reply {};
 
 /// Asks a world to capture a plan: what \p function launches, called once for each rank, or \p steps, requests alone;
 /// one of the two. It takes its place in the order of requests, and those behind it wait for it. A capture that fails
@@ -62,6 +84,8 @@ struct credit_request {
 };
 
 using registration_answer = value_answer<registration_reply>;
+using suspension_answer = value_answer<suspension_reply>;
+using resumption_answer = value_answer<resumption_reply>;
 using capture_answer = value_answer<capture_reply>;
 using credit_answer = value_answer<credit>;
 

@@ -78,6 +78,16 @@ world_actor::behavior_type world_actor::make_behavior() {
         return caf::delegated<registration_reply>{};
       },
       [this](posted_registration& posted) { conductor_.register_memory(posted.what, std::move(posted.reply)); },
+      [this](const suspension_request& asked) -> caf::result<suspension_reply> {
+        conductor_.suspend(asked, take_value_answer<suspension_reply>(this));
+        return caf::delegated<suspension_reply>{};
+      },
+      [this](posted_suspension& posted) { conductor_.suspend(posted.what, std::move(posted.reply)); },
+      [this](resumption_request) -> caf::result<resumption_reply> {
+        conductor_.resume(take_value_answer<resumption_reply>(this));
+        return caf::delegated<resumption_reply>{};
+      },
+      [this](posted_resumption& posted) { conductor_.resume(std::move(posted.reply)); },
       [this](capture_request& asked) -> caf::result<capture_reply> {
         conductor_.capture(std::move(asked), take_value_answer<capture_reply>(this));
         return caf::delegated<capture_reply>{};

@@ -105,6 +105,7 @@ void world_conductor::on_rank_ended(std::size_t place, const std::string& reason
 
 void world_conductor::stop() {
   end_retries();
+  if (suspended_) resume(*suspended_);
   carry_out(state_.on_stop());
 }
 

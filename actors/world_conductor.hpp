@@ -12,6 +12,7 @@
 #include <troupe/actors/world_registration.hpp>
 #include <troupe/actors/world_shell.hpp>
 #include <troupe/actors/world_state.hpp>
+#include <troupe/actors/world_suspension.hpp>
 #include <troupe/collectives/fault_report.hpp>
 #include <troupe/completion/latch.hpp>
 #include <troupe/device/spare_streams.hpp>
@@ -49,6 +50,8 @@ public:
   void let_go();
 
   void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply);
+  void suspend(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
+  void resume(std::shared_ptr<resumption_answer> reply);
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
   void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   /// \p work gets its turn when nothing is in flight. Only where objection_to_maintenance() is errc::none.
@@ -112,6 +115,8 @@ private:
   void do_maintenance();
   void drop_maintenance(const error& reason);
   void enroll(const std::shared_ptr<world_registration>& made);
+  /// The second half of \p made's suspension, once the first is over.
+  void resume(world_suspension& made);
 
   [[nodiscard]] error objection_to(const capture_request& asked) const;
   /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not, and how long it
@@ -158,6 +163,7 @@ private:
   };
   std::map<epoch, unreleased> unreleased_;
   std::deque<maintenance> maintenance_;
+  std::shared_ptr<world_suspension> suspended_; ///< From when it was asked for until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.
   std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.

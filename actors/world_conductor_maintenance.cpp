@@ -75,6 +75,7 @@ void world_conductor::hold() {
 
 void world_conductor::do_maintenance() {
   const maintenance& next = maintenance_.front();
+  if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
                 [step = next.step, held = held_](rank_pipeline& one) {
                   held->wait(); // else one rank might hold what another still launches

@@ -48,6 +48,7 @@ world_event world_conductor::event() const {
 }
 
 void world_conductor::complete(world_event& event) const {
+  event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
   if (plan_.retries) event.retries = plan_.retries->counts();
   if (event.phase == world_phase::ready && !restored_.empty())
     event.restored = std::make_shared<const restoration>(restored_);

@@ -43,6 +43,7 @@ std::string describe(const world_event& event) {
   std::string line = "world of " + std::to_string(event.world_size) + " is " + std::string{to_string(event.phase)} +
                      " (epoch " + to_string(event.epoch) + ", " + std::to_string(event.local_ranks.size()) +
                      " ranks here)";
+  if (event.is_suspended) line += "; suspended, its memory given back";
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
   if (event.restored) line += "; came back with it: " + describe(*event.restored);

@@ -45,8 +45,8 @@ struct recovery_try {
   error failure{};    ///< Why it was not the last; errc::none of the one that succeeded.
 };
 
-/// Sent to subscribers at every change of phase, in order, when an operation's peers are late, and when something has
-/// come back that belongs to the world.
+/// Sent to subscribers at every change of phase, in order, when it is suspended or resumed, when an operation's peers
+/// are late, and when something has come back that belongs to the world.
 struct world_event {
   world_phase phase = world_phase::forming;
   troupe::epoch epoch;
@@ -70,6 +70,8 @@ struct world_event {
 
   /// Whether it serves with fewer ranks than it began with.
   [[nodiscard]] bool is_degraded() const noexcept { return !lost.empty(); }
+  /// Its communicators' device memory has been given back: requests wait until it is resumed.
+  bool is_suspended = false;
   /// What has become of requests marked retry_safe, by now.
   retry_counts retries{};
 };

@@ -61,6 +61,7 @@ std::string_view to_string(feature what) noexcept {
     case feature::split: return "split";
     case feature::shrink: return "shrink";
     case feature::revoke: return "revoke";
+    case feature::suspend: return "suspend";
   }
   return {};
 }

@@ -27,6 +27,7 @@ enum class feature : std::uint8_t {
   split,                ///< A communicator made from a part of another's ranks.
   shrink,               ///< A communicator made without some of another's ranks.
   revoke,               ///< A communicator stopped without losing what it has built.
+  suspend,              ///< An idle communicator's device memory given back, until it is needed again.
 };
 
 inline constexpr feature all_features[] = {feature::fp8_reductions,
@@ -39,7 +40,8 @@ inline constexpr feature all_features[] = {feature::fp8_reductions,
                                            feature::collnet,
                                            feature::split,
                                            feature::shrink,
-                                           feature::revoke};
+                                           feature::revoke,
+                                           feature::suspend};
 
 /// Name of \p what as written above; empty for a value that names no feature.
 [[nodiscard]] std::string_view to_string(feature what) noexcept;

@@ -30,4 +30,12 @@ void communicator::register_region(registered_region&) {
   throw exception{errc::unsupported, "this kind of communicator registers no memory: use the pools' memory"};
 }
 
+std::size_t communicator::suspend() {
+  throw exception{errc::unsupported, "this kind of communicator gives no memory back: stop the world instead"};
+}
+
+void communicator::resume() {
+  throw exception{errc::unsupported, "this kind of communicator gives no memory back, and so has none to take again"};
+}
+
 } // namespace troupe

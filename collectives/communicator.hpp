@@ -104,6 +104,13 @@ public:
   /// while nothing is in flight. Blocks. It stays registered until abort() or destroy().
   virtual void register_region(registered_region& region);
 
+  /// Gives device memory back that is needed only while something is launched; returns how many bytes. All ranks do so
+  /// together, while nothing is in flight, and then launch nothing before resume(). Blocks; abort() ends it.
+  /// Errors: unsupported; afterwards the communicator must be considered failed, as after a resume() that throws.
+  virtual std::size_t suspend();
+  /// Takes that memory again, at the same addresses. All ranks do so together. Blocks; abort() ends it.
+  virtual void resume();
+
   /// Empty where the library says nothing.
   /// Threads: any, at any time, also while another call is stuck and after abort(). Never blocks.
   [[nodiscard]] virtual library_words last_words() const { return {}; }

@@ -27,6 +27,8 @@ public:
   void split_none() override {}
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region&) override {}
+  std::size_t suspend() override { return 0; }
+  void resume() override {}
 
 private:
   solo_scale scale_;

@@ -145,6 +145,18 @@ registered_memory_status world::registered_memory() const {
   return {core_->registered->size_bytes(), core_->registered->free_bytes(), core_->registered->why_ordinary()};
 }
 
+std::vector<std::size_t> world::suspend() {
+  auto [reply, future] = make_value_answer<suspension_reply>();
+  compat::post(core_->actor, posted_suspension{{epoch()}, std::move(reply)});
+  return future.get().bytes;
+}
+
+void world::resume() {
+  auto [reply, future] = make_value_answer<resumption_reply>();
+  compat::post(core_->actor, posted_resumption{std::move(reply)});
+  static_cast<void>(future.get());
+}
+
 std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline, call_site from) {
   return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
 }

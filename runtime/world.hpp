@@ -84,6 +84,16 @@ public:
   /// How much there is, and whether it is of use.
   [[nodiscard]] registered_memory_status registered_memory() const;
 
+  /// Gives the device memory of its communicators back while nobody asks for anything: see suspension_request. Returns
+  /// when it is free: how many bytes on each local rank's device. Requests that come wait, and their deadlines run,
+  /// until resume(). Sequenced as a split is; every process of the world asks for it. (docs/suspension.md) Errors:
+  /// unsupported (capabilities().find(feature::suspend) says why), invalid_argument (it is suspended already),
+  /// stopping, world_failed.
+  std::vector<std::size_t> suspend();
+  /// Takes the memory again and serves what waits; returns when it does. Nothing where it is not suspended.
+  /// Errors: world_failed (it has failed meanwhile, or there was no memory), stopping.
+  void resume();
+
   /// Asks all ranks with one message: parts[i] is for the i-th rank. Needs all ranks in this process.
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());

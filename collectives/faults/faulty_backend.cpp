@@ -91,6 +91,8 @@ public:
     injector_->before_register(place_, region);
     real_->register_region(region);
   }
+  std::size_t suspend() override { return real_->suspend(); }
+  void resume() override { real_->resume(); }
   [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
 
 private:

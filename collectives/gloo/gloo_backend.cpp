@@ -22,6 +22,8 @@ feature_finding find_in_gloo(feature what) {
       return {what, availability::no, "Gloo's connections fail together: worlds are formed anew, which is as cheap"};
     case feature::revoke:
       return {what, availability::no, "Gloo's connections fail together: worlds are formed anew, which is as cheap"};
+    case feature::suspend:
+      return {what, availability::no, "Gloo's communicators hold no memory of devices: there is nothing to give back"};
     case feature::multicast:
     case feature::symmetric_windows:
     case feature::copy_engine:

@@ -195,6 +195,22 @@ std::vector<hierarchical_communicator::part> hierarchical_communicator::all_part
   return all;
 }
 
+std::vector<hierarchical_communicator::part> hierarchical_communicator::parts_on_devices() const {
+  std::vector<part> parts = all_parts();
+  if (setup_.across) std::erase(parts, across_);
+  return parts;
+}
+
+std::size_t hierarchical_communicator::suspend() {
+  std::size_t bytes = 0;
+  for (const part& one : parts_on_devices()) bytes += one->suspend();
+  return bytes;
+}
+
+void hierarchical_communicator::resume() {
+  for (const part& one : parts_on_devices()) one->resume();
+}
+
 void hierarchical_communicator::check() {
   for (const part& one : all_parts()) one->check();
 }

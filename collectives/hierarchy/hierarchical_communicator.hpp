@@ -51,6 +51,8 @@ public:
     return flat_->allocate_region(size_bytes);
   }
   void register_region(registered_region& region) override { flat_->register_region(region); }
+  std::size_t suspend() override;
+  void resume() override;
   [[nodiscard]] library_words last_words() const override { return flat_->last_words(); }
 
 private:
@@ -66,6 +68,8 @@ private:
   struct composed;
   /// Those of one launch whose plans can run together, phase by phase.
   void enqueue(std::span<const composed> all, stream_ref stream);
+  /// Those whose memory is the devices', in one order on all ranks, for each meets its own.
+  [[nodiscard]] std::vector<part> parts_on_devices() const;
   /// Those of the parts that there are, flat last.
   [[nodiscard]] std::vector<part> all_parts() const;
 

@@ -78,6 +78,7 @@ struct mock_skills {
   mock_results results;
   bool shrinks;
   bool revokes;
+  bool suspends;
 };
 
 class mock_communicator final : public communicator {
@@ -127,6 +128,10 @@ public:
 
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
+    if (is_suspended_)
+      throw exception{error{.code = errc::internal,
+                            .text = "launch() between suspend() and resume(), when the memory that it needs is away",
+                            .rank = self()}};
     mock_launch mine = make_launch(all, self(), world_size());
     mine.computes = skills_.results == mock_results::computed;
     if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
@@ -158,7 +163,7 @@ public:
     return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), split_id(id_, ordinal, as.color), as);
   }
 
-  void split_none() override { meeting_of(next_split())->join(self(), driver_.waker()); }
+  void split_none() override { meet_all(); }
 
   [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
     if (!skills_.shrinks) return communicator::shrink(as);
@@ -179,10 +184,26 @@ public:
   }
 
   /// Registers nothing; but it meets the others, as a real one does.
-  void register_region(registered_region&) override { meeting_of(next_split())->join(self(), driver_.waker()); }
+  void register_region(registered_region&) override { meet_all(); }
+
+  /// Has no memory of its own to give back; but launches nothing meanwhile, as a real one cannot.
+  std::size_t suspend() override {
+    if (!skills_.suspends) return communicator::suspend();
+    meet_all();
+    is_suspended_ = true;
+    return 0;
+  }
+
+  void resume() override {
+    if (!skills_.suspends) return communicator::resume();
+    meet_all();
+    is_suspended_ = false;
+  }
 
 private:
   enum class life : std::uint8_t { fresh, formed, ended };
+
+  void meet_all() { meeting_of(next_split())->join(self(), driver_.waker()); }
 
   std::uint64_t next_split() {
     require_formed();
@@ -219,6 +240,7 @@ private:
   std::uint64_t split_count_ = 0;
   std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
   std::atomic<life> life_{life::fresh};
+  std::atomic<bool> is_suspended_ = false;
   /// The launcher's own. Shared with the work that graphs hold.
   std::shared_ptr<mock_order> order_ = std::make_shared<mock_order>();
 };
@@ -263,7 +285,10 @@ public:
       throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
     return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
-                                               mock_skills{results_, has(feature::shrink), has(feature::revoke)});
+                                               mock_skills{.results = results_,
+                                                           .shrinks = has(feature::shrink),
+                                                           .revokes = has(feature::revoke),
+                                                           .suspends = has(feature::suspend)});
   }
 
 private:

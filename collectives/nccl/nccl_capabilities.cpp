@@ -41,6 +41,7 @@ public:
       case feature::split: return function("ncclCommSplit");
       case feature::shrink: return function("ncclCommShrink");
       case feature::revoke: return function("ncclCommRevoke");
+      case feature::suspend: return suspension();
     }
     return {availability::unknown, "nobody looked"};
   }
@@ -146,6 +147,16 @@ private:
       found.second += "; whether a network adapter is near enough shows when a world spans hosts";
     }
     return found;
+  }
+
+  [[nodiscard]] verdict suspension() const {
+    for (const char* symbol : {"ncclCommSuspend", "ncclCommResume"})
+      if (verdict found = function(symbol); found.first != availability::yes) return found;
+    if (number("NCCL_DISABLE_MEM_MANAGER", 0) != 0)
+      return no("NCCL_DISABLE_MEM_MANAGER is set, and NCCL then does not know its memory: leave it out");
+    if (number("NCCL_COMM_SPLIT_SHARE_RESOURCES", facts_.options.splitShare.value_or(0)) != 0)
+      return no("nccl.splitShare is 1, and memory that communicators share is not given back: leave it out");
+    return handles();
   }
 
   [[nodiscard]] verdict collnet() const {

@@ -1,10 +1,8 @@
 #include <troupe/collectives/nccl/nccl_call.hpp>
 #include <troupe/collectives/nccl/nccl_communicator.hpp>
-#include <troupe/collectives/nccl/nccl_region.hpp>
-#include <troupe/collectives/pooled_region.hpp>
+#include <troupe/collectives/nccl/nccl_visit.hpp>
 #include <troupe/device/unreturned.hpp>
 
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -13,9 +11,6 @@
 namespace troupe {
 
 namespace {
-
-/// How long abort() lets a call leave that is inside NCCL: a launch takes microseconds, so what stays is stuck.
-constexpr std::chrono::milliseconds time_to_leave{10};
 
 cudaStream_t as_cuda(stream_ref stream) noexcept {
   return reinterpret_cast<cudaStream_t>(stream.native());
@@ -26,41 +21,6 @@ bool is_captured(stream_ref stream) {
 }
 
 } // namespace
-
-/// One thread's stay inside NCCL. Refused unless the communicator is ready.
-class nccl_communicator::visit {
-public:
-  /// Of many, or the last: nobody else enters any more, and those who are inside are waited for.
-  enum class kind : std::uint8_t { usual, last };
-
-  explicit visit(nccl_communicator& host, kind which = kind::usual) : host_{host} {
-    std::unique_lock lock{host_.guard_};
-    host_.require_ready();
-    if (which == kind::last) {
-      host_.phase_ = phase::spent;
-      if (!host_.left_.wait_for(lock, time_to_leave, [&] { return host_.inside_ == 0; }))
-        throw exception{error{.code = errc::communicator_failed,
-                              .text = "a call on the failed communicator does not return, so that no other can be "
-                                      "made of it",
-                              .rank = host_.self()}};
-      if (host_.phase_ == phase::ended) throw exception{host_.aborted("a recovery")};
-    }
-    handle_ = host_.handle_;
-    ++host_.inside_;
-  }
-  visit(const visit&) = delete;
-  visit& operator=(const visit&) = delete;
-  ~visit() {
-    const std::lock_guard lock{host_.guard_};
-    --host_.inside_;
-    host_.left_.notify_all();
-  }
-  [[nodiscard]] ncclComm_t handle() const noexcept { return handle_; }
-
-private:
-  nccl_communicator& host_;
-  ncclComm_t handle_ = nullptr;
-};
 
 nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library,
                                      std::shared_ptr<nccl_barrier_memories> words, const unique_id& id, rank self,
@@ -240,32 +200,6 @@ void nccl_communicator::form() {
   nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
 }
 
-std::shared_ptr<registered_region> nccl_communicator::allocate_region(std::size_t size_bytes) {
-  try {
-    return nccl_region::allocate(library_, where(), size_bytes);
-  } catch (const exception& failure) { // on all ranks alike, for they share the library
-    if (failure.why().code != errc::unsupported) throw;
-    return make_pooled_region(where(), size_bytes, failure.why().text);
-  }
-}
-
-void nccl_communicator::register_region(registered_region& region) {
-  where()->api().enter_thread(where()->id());
-  auto* const memory = dynamic_cast<nccl_region*>(&region);
-  if (memory == nullptr) return;
-  void* window = nullptr;
-  {
-    const visit stay{*this};
-    nccl_call(nccl_,
-              wait_out(nccl_.comm_window_register(stay.handle(), memory->address(), memory->size_bytes(), &window,
-                                                  nccl_window_symmetric)),
-              "ncclCommWindowRegister", self());
-  }
-  memory->judge(window != nullptr);
-  const std::lock_guard lock{guard_};
-  if (window != nullptr) windows_.push_back(window);
-}
-
 library_words nccl_communicator::last_words() const {
   return {.last_error = last_error_of(nccl_), .ask = library_->ras_command()};
 }
@@ -317,7 +251,7 @@ void nccl_communicator::abort() {
     phase_ = phase::ended; // from here on nobody enters; an init() that has not begun will notice
     handle = std::exchange(handle_, nullptr);
     if (handle == nullptr) return;
-    left_.wait_for(lock, time_to_leave, [this] { return inside_ == 0; });
+    left_.wait_for(lock, visit::time_to_leave, [this] { return inside_ == 0; });
   }
   try {
     where()->api().enter_thread(where()->id());

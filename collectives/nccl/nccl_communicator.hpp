@@ -67,6 +67,9 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region& region) override;
+  /// Where the library has it: NCCL 2.29.7. Meets the others by NCCL's own connections, whose waits see an abort.
+  std::size_t suspend() override;
+  void resume() override;
   [[nodiscard]] library_words last_words() const override;
 
 private:

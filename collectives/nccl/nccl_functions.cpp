@@ -53,6 +53,9 @@ nccl_functions nccl_functions::find(void* library) {
   find_optional(library, found.mem_free, "ncclMemFree");
   find_optional(library, found.comm_window_register, "ncclCommWindowRegister");
   find_optional(library, found.comm_window_deregister, "ncclCommWindowDeregister");
+  find_optional(library, found.comm_suspend, "ncclCommSuspend");
+  find_optional(library, found.comm_resume, "ncclCommResume");
+  find_optional(library, found.comm_mem_stats, "ncclCommMemStats");
   return found;
 }
 

@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace troupe {
 
@@ -20,6 +21,12 @@ using nccl_mem_free = ncclResult_t (*)(void*);
 using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
 using nccl_comm_window_deregister = ncclResult_t (*)(ncclComm_t, void* window);
 inline constexpr int nccl_window_symmetric = 1; ///< NCCL_WIN_COLL_SYMMETRIC
+
+using nccl_comm_suspend = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_resume = ncclResult_t (*)(ncclComm_t);
+using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uint64_t* value);
+inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
+inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
 
 /// Members down to group_end are never null; the later ones are null where the library lacks them.
 struct nccl_functions {
@@ -51,6 +58,9 @@ struct nccl_functions {
   nccl_mem_free mem_free = nullptr;
   nccl_comm_window_register comm_window_register = nullptr;
   nccl_comm_window_deregister comm_window_deregister = nullptr;
+  nccl_comm_suspend comm_suspend = nullptr;
+  nccl_comm_resume comm_resume = nullptr;
+  nccl_comm_mem_stats comm_mem_stats = nullptr;
 
   /// Finds them in what dlopen() returned. Errors: unsupported, naming a required one that is absent.
   [[nodiscard]] static nccl_functions find(void* library);

@@ -59,6 +59,18 @@ void host_memory() {
   expect(all_are(results, 2.F), "host memory is summed");
 }
 
+void suspension() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  // [suspension]
+  const std::vector<std::size_t> bytes = world.suspend(); // given back, on each local rank's device
+  // ... the GPUs' memory is somebody else's ...
+  world.resume();
+  world.barrier().get(); // asked meanwhile, it would have waited
+  // [suspension]
+  expect(bytes.size() == 2, "each rank says what it gave back");
+}
+
 void staged() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
@@ -171,6 +183,7 @@ void run_pages() {
   capabilities();
   hierarchy();
   host_memory();
+  suspension();
   staged();
   lanes();
   credit();

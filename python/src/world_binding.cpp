@@ -136,6 +136,10 @@ void bind_worlds(py::module_& module) {
       .def(
           "register_memory", [](shown_world& self, std::size_t size) { self.of().register_memory(size); },
           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "suspend", [](shown_world& self) { return self.of().suspend(); }, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "resume", [](shown_world& self) { self.of().resume(); }, py::call_guard<py::gil_scoped_release>())
       .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"),
            py::arg("retry_safe"), py::arg("out"))
       .def("leave", [](shown_world& self, int whom, const std::string& name) { self.leave(rank{whom}, name); })

@@ -123,3 +123,13 @@ def test_requests_marked_retry_safe_survive_a_fault():
         mock.world.all_reduce([np.ones(4), np.ones(4)], out=outs, retry_safe=True).result(30)
         np.testing.assert_array_equal(outs[1], np.full(4, 2))
         assert mock.world.epoch == 2
+
+
+def test_a_suspended_world_lets_requests_wait():
+    with troupe.testing.MockWorld(2) as mock:
+        assert len(mock.world.suspend()) == 2
+        waits = mock.world.barrier()
+        assert not waits.done()
+        mock.world.resume()
+        waits.result(30)
+        mock.world.resume()

@@ -223,6 +223,14 @@ class World(Requests, Collectives):
         """Memory that all ranks know of, for small requests that are the faster for it: see troupe.empty_all()."""
         self._native.register_memory(nbytes)
 
+    def suspend(self) -> List[int]:
+        """Gives the communicators' device memory back; how many bytes on each local rank. Requests wait until resume()."""
+        return self._native.suspend()
+
+    def resume(self) -> None:
+        """Takes that memory again and serves what waits; nothing where the world is not suspended."""
+        self._native.resume()
+
     def capture(self, requests: Sequence[Request], deadline: Seconds = None) -> Any:
         """A plan of prepared requests to all ranks, launched by one message: replay(plan)."""
         return self._native.capture(list(requests), deadline)

@@ -130,7 +130,8 @@ TEST_CASE("what the devices or the library lack is said of them", "[collectives]
 
   for (const auto& [symbol, what] :
        {std::pair{"ncclCommSplit", feature::split}, std::pair{"ncclCommShrink", feature::shrink},
-        std::pair{"ncclCommRevoke", feature::revoke}, std::pair{"ncclCommRegister", feature::buffer_registration},
+        std::pair{"ncclCommRevoke", feature::revoke}, std::pair{"ncclCommResume", feature::suspend},
+        std::pair{"ncclCommRegister", feature::buffer_registration},
         std::pair{"ncclMemAlloc", feature::symmetric_windows},
         std::pair{"ncclCommWindowRegister", feature::device_communicators},
         std::pair{"ncclDevCommCreate", feature::device_communicators}}) {
