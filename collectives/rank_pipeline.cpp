@@ -52,7 +52,8 @@ rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communi
 }
 
 rank_pipeline::~rank_pipeline() {
-  if (track_) services_.poller->detach(*track_); // none where create() found no completion slot
+  // What the poller has not seen yet of a failure is answered first: an abort may have been quicker than its look.
+  if (track_) services_.poller->let_go(*track_); // none where create() found no completion slot
 }
 
 void rank_pipeline::belongs_to(std::uint64_t world) {

@@ -60,6 +60,29 @@ void poller::detach(const polled& watched) {
   wake_.notify(); // a parked thread holds the list that it looked at last
 }
 
+void poller::let_go(const polled& watched) {
+  if (watched.load() == 0) return detach(watched);
+  const std::lock_guard lock{guard_};
+  if (std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) == polled_->end()) return;
+  leaving_.push_back(&watched);
+  some_leave_.store(true);
+  wake_.notify();
+}
+
+void poller::detach_leaving() {
+  std::vector<const polled*> done;
+  {
+    const std::lock_guard lock{guard_};
+    std::erase_if(leaving_, [&](const polled* one) {
+      const bool is_done = one->load() == 0;
+      if (is_done) done.push_back(one);
+      return is_done;
+    });
+    some_leave_.store(!leaving_.empty());
+  }
+  for (const polled* one : done) detach(*one);
+}
+
 bool poller::step() {
   return step(*snapshot());
 }
@@ -72,6 +95,7 @@ bool poller::step(const polled_list& all) {
   for (const auto& one : all) answered = one->poll(now) || answered;
   if (answered)
     for (const auto& one : all) one->tidy();
+  if (some_leave_.load(std::memory_order_relaxed)) detach_leaving();
   return answered;
 }
 

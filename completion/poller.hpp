@@ -38,6 +38,9 @@ public:
   void attach(std::shared_ptr<polled> watched);
   /// No look at \p watched begins after this has returned; one that is under way ends by itself.
   void detach(const polled& watched);
+  /// Detaches \p watched when its load is 0, at once or after a look: what it has still to answer is answered. Nothing is
+  /// added to its load any more.
+  void let_go(const polled& watched);
 
   /// Says that the load of something polled has changed.
   void notify() noexcept { wake_.notify(); }
@@ -56,6 +59,7 @@ private:
   void run();
   [[nodiscard]] bool step(const polled_list& all);
   [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
+  void detach_leaving();
 
   std::shared_ptr<const clock> time_;
   wait_profile profile_;
@@ -66,6 +70,8 @@ private:
   /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
   std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();
   std::atomic<std::uint64_t> replaced_{0}; ///< How often.
+  std::vector<const polled*> leaving_;     ///< Of polled_, each until its load is 0.
+  std::atomic<bool> some_leave_{false};
   // Of its thread alone, which writes them without a locked instruction.
   alignas(64) std::atomic<nanoseconds::rep> busy_{0};
   std::atomic<nanoseconds::rep> parked_{0};

@@ -283,3 +283,25 @@ TEST_CASE("a hang is reported after its time on the device, and waiting for a cl
   CHECK(log.count() == 1);
   CHECK(log.failure().effect == effect::unknown_outcome);
 }
+
+TEST_CASE("a rank that is aborted and gone before the poller looks has its requests answered with the fault",
+          "[collectives][mock][ONE-1][ONE-2][BUF-1]") {
+  std::weak_ptr<void> owner;
+  pipeline_rig rig{2, {.time = std::make_shared<manual_clock>()}};
+  const outcome_log log;
+  {
+    const buffer memory = watched(rig.devices[0], rig.numbers(0, 8, 1), owner);
+    rig.submit(0, all_reduce{memory, memory, 8, dtype::i32}, log);
+  }
+  rig.settle(); // launched, and its peer never comes
+  rig.abort({.code = errc::communicator_failed, .text = "the test says so"});
+  rig.settle();
+  rig.ranks.clear();
+  CHECK(log.count() == 0);
+  rig.services.poller->step();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::communicator_failed);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  rig.services.poller->step();
+  CHECK(owner.expired());
+}

@@ -89,6 +89,37 @@ TEST_CASE("an answer may attach and detach tracks while the poller looks", "[com
   CHECK(log.count() == 1);
 }
 
+TEST_CASE("a track that is let go of with something to answer is looked at until it has", "[completion][ONE-1]") {
+  poller by_hand{std::make_shared<manual_clock>(), {}};
+  track_rig rig;
+  track_rig stranger;
+  by_hand.attach(rig.watched);
+  const auto first = rig.launch();
+  by_hand.let_go(*rig.watched);
+  by_hand.let_go(*stranger.watched); // never attached: nothing to do
+  by_hand.step();
+  CHECK(first.log.count() == 0);
+  rig.device->done = 1;
+  CHECK(by_hand.step());
+  CHECK(first.log.count() == 1);
+
+  const auto second = rig.launch(); // nobody looks any more
+  rig.device->done = 2;
+  CHECK_FALSE(by_hand.step());
+  CHECK(second.log.count() == 0);
+}
+
+TEST_CASE("a track that is let go of with nothing to answer is looked at no more", "[completion]") {
+  poller by_hand{std::make_shared<manual_clock>(), {}};
+  track_rig rig;
+  by_hand.attach(rig.watched);
+  by_hand.let_go(*rig.watched);
+  const auto late = rig.launch();
+  rig.device->done = 1;
+  CHECK_FALSE(by_hand.step());
+  CHECK(late.log.count() == 0);
+}
+
 TEST_CASE("the poller's time is its clock's", "[completion][TIM-1]") {
   const auto time = std::make_shared<manual_clock>();
   poller by_hand{time, {}};
