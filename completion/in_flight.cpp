@@ -38,9 +38,8 @@ void in_flight::succeed(time_point now) noexcept {
 void in_flight::fail(error why) noexcept {
   if (answered()) return;
   why = completed(std::move(why));
-  const errc code = why.code;
+  failed(why.code);
   reply_.deliver(std::move(why));
-  failed(code);
 }
 
 error in_flight::completed(error why) const noexcept {

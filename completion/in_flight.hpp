@@ -45,7 +45,7 @@ public:
   virtual void started(time_point /*now*/) noexcept {}
   /// Called on the poller with what is to be the reply and before it, also where a deadline has been answered already.
   virtual void succeeded(const completion& /*result*/) noexcept {}
-  /// Called when it has been answered with an error of \p code, and has not been before.
+  /// Called before it is answered with an error of \p code, where it has not been answered yet.
   virtual void failed(errc /*code*/) noexcept {}
   /// What it may have written, where nobody knows whether it has; null: not known. Asked for where it fails so alone.
   [[nodiscard]] virtual std::shared_ptr<const undefined_buffers> undefined() const noexcept { return nullptr; }
