@@ -130,7 +130,7 @@ world runtime::form_world(const world_options& options) {
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
   shared->count_events();
-  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers, p.services.recorder));
+  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
   if (is_guided) p.member->begin(*p.system, spawned.world);

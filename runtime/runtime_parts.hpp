@@ -52,6 +52,8 @@ public:
   /// The way to the controller of the one world that it joins.
   [[nodiscard]] std::shared_ptr<world_guide> join(device_id where);
 
+  /// Of what moves data, on one line.
+  [[nodiscard]] std::string versions() const;
   /// See runtime::write_flight_record().
   std::filesystem::path write_record(const std::optional<std::filesystem::path>& file, std::string_view why) const;
 

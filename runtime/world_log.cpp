@@ -14,15 +14,15 @@ namespace {
 constexpr std::chrono::seconds time_to_write{10};
 
 void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,
-                  const std::shared_ptr<const flight_recorder>& recorder, helper_crew& helpers) {
+                  const recorded_by& recorder, helper_crew& helpers) {
   helpers.run(
       "writing the report of a fault", time_to_write,
       [folder, report, recorder, stamp = report_stamp::now()] {
         log_info("the report of a fault is in " + write_fault_report(folder, *report, stamp).string());
-        if (!recorder) return;
-        const record_stamp now = record_stamp::now();
+        if (!recorder.log) return;
+        const record_stamp now = record_stamp::now(recorder.about);
         const auto path = flight_record_path(folder, now);
-        write_flight_record(path, *recorder, now, "a fault: " + to_string(report->fault));
+        write_flight_record(path, *recorder.log, now, "a fault: " + to_string(report->fault));
         log_info("the flight record is in " + path.string());
       },
       [](const error& why) {
@@ -33,8 +33,7 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
 } // namespace
 
 world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                     std::shared_ptr<helper_crew> helpers,
-                                     std::shared_ptr<const flight_recorder> recorder) {
+                                     std::shared_ptr<helper_crew> helpers, recorded_by recorder) {
   return [folder = std::move(report_folder), helpers = std::move(helpers),
           recorder = std::move(recorder)](const world_event& event) {
     try {

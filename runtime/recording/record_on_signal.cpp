@@ -1,8 +1,8 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/worker.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/recording/record_on_signal.hpp>
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,11 +19,26 @@ namespace troupe {
 
 namespace {
 
-/// By signal: where its handler writes; -1: nowhere. A handler may do little more than that.
+/// By signal: where its handler writes, which is about all that a handler may do; -1: not yet. Never closed, since a
+/// handler may still be under way, in another thread, when nobody waits any more.
 std::array<std::atomic<int>, 2> doors{-1, -1};
 
 std::atomic<int>& door_of(int number) noexcept {
   return doors[number == SIGUSR1 ? 0 : 1];
+}
+
+/// With nothing in it, though a late handler of the one before may yet knock. Errors: internal.
+int open_door(int number) {
+  std::atomic<int>& door = door_of(number);
+  if (door.load() < 0) {
+    const int made = ::eventfd(0, EFD_CLOEXEC);
+    if (made < 0) throw exception{errc::internal, std::string{"eventfd: "} + std::strerror(errno)};
+    door.store(made);
+  }
+  pollfd waits{.fd = door.load(), .events = POLLIN, .revents = 0};
+  std::uint64_t knocks = 0;
+  if (::poll(&waits, 1, 0) > 0) static_cast<void>(!::read(waits.fd, &knocks, sizeof knocks));
+  return waits.fd;
 }
 
 void knock(int number) noexcept {
@@ -57,9 +72,7 @@ public:
       throw exception{errc::invalid_argument, "recorder.signal is " + std::string{record_signal_name(number)} +
                                                   ", which this process handles already: let it be the other of USR1 "
                                                   "and USR2, or empty"};
-    door_ = launch::file_descriptor{::eventfd(0, EFD_CLOEXEC)};
-    if (!door_) throw exception{errc::internal, std::string{"eventfd: "} + std::strerror(errno)};
-    door_of(number).store(door_.native());
+    door_ = open_door(number);
     struct sigaction mine {};
     mine.sa_handler = knock;
     mine.sa_flags = SA_RESTART;
@@ -70,10 +83,9 @@ public:
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
     ::sigaction(number_, &usual, nullptr);
-    door_of(number_).store(-1);
     stopping_.store(true);
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(door_.native(), &one, sizeof one));
+    static_cast<void>(!::write(door_, &one, sizeof one));
     thread_.join();
   }
   waiter(const waiter&) = delete;
@@ -82,7 +94,7 @@ public:
 private:
   void run() {
     std::uint64_t knocks = 0;
-    while (::read(door_.native(), &knocks, sizeof knocks) > 0 || errno == EINTR) {
+    while (::read(door_, &knocks, sizeof knocks) > 0 || errno == EINTR) {
       if (stopping_.load()) return;
       write_();
     }
@@ -90,7 +102,7 @@ private:
 
   int number_;
   std::function<void()> write_;
-  launch::file_descriptor door_;
+  int door_ = -1;
   std::atomic<bool> stopping_{false};
   worker thread_;
 };

@@ -1,5 +1,6 @@
 // Reports of faults for programs: as JSON, in files and in the log.
 #include <troupe/collectives/fault_suspects.hpp>
+#include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/runtime/fault_report_json.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/world_log.hpp>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <unistd.h>
 
@@ -168,6 +170,19 @@ TEST_CASE("a report goes into the log in words, and into the folder as JSON", "[
                              ContainsSubstring("suspected: rank 1") &&
                              ContainsSubstring("the report of a fault is in " + folder.path().string()) &&
                              !ContainsSubstring("\"schema\""));
+}
+
+TEST_CASE("the flight record that goes beside a report says of what versions it is", "[runtime][report]") {
+  const scratch folder;
+  const kept_log log;
+  auto helpers = std::make_shared<helper_crew>();
+  make_world_log(folder.path(), helpers, {std::make_shared<flight_recorder>(16), "NCCL 1.2"})(faulty_event());
+  helpers->stop();
+  std::vector<std::filesystem::path> records;
+  for (const auto& one : folder.files())
+    if (one.filename().string().starts_with("flight-")) records.push_back(one);
+  REQUIRE(records.size() == 1);
+  CHECK(read(records.front())["about"] == "NCCL 1.2");
 }
 
 TEST_CASE("a report without a folder goes into the log as JSON too", "[runtime][report]") {
