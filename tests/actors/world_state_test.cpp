@@ -256,6 +256,20 @@ TEST_CASE("a stop ends a world between two epochs", "[actors]") {
   CHECK(world.event().phase == world_phase::stopped);
 }
 
+TEST_CASE("a guided world says to its controller that it leaves before it says that it has stopped", "[actors]") {
+  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_stop());
+  static_cast<void>(world.on_closed(epoch{1}));
+  static_cast<void>(world.on_drained(epoch{1}, {}));
+  // Whoever waits for the announcement may end the process, which would then count as lost.
+  const auto end = world.on_released(epoch{1}, {});
+  CHECK(at<world_effect::tell>(end) < at<world_effect::announce>(end));
+  CHECK(world.event().phase == world_phase::stopped);
+}
+
 namespace {
 
 world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
