@@ -57,51 +57,6 @@ std::size_t world::core::place_of(rank whom, const world_event& now) const {
   return static_cast<std::size_t>(std::ranges::find(local_ranks, origin) - local_ranks.begin());
 }
 
-buffer world::allocate(rank where, std::size_t size_bytes) const {
-  return core_->pools[core_->place_of(where)]->allocate(size_bytes);
-}
-
-buffer world::allocate_pinned(std::size_t size_bytes) const {
-  return troupe::allocate_pinned(core_->pools.front()->where(), size_bytes);
-}
-
-buffer world::adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<void> owner) const {
-  const auto& where = core_->pools.front()->where();
-  buffer adopted = troupe::adopt_host(where, address, size_bytes, std::move(owner));
-  if (adopted.kind() == memory_kind::pageable) core_->staging->reserve_pinned(where, core_->pools.size());
-  return adopted;
-}
-
-const std::shared_ptr<device>& world::device_of(rank where) const {
-  return core_->pools[core_->place_of(where)]->where();
-}
-
-namespace {
-
-/// The obligation to reply, and the future that it arrives in.
-template <class Value>
-std::pair<std::shared_ptr<value_answer<Value>>, std::future<Value>> make_value_answer() {
-  const auto done = std::make_shared<std::promise<Value>>();
-  auto future = done->get_future();
-  return {std::make_shared<value_answer<Value>>([done](std::variant<Value, error> result) {
-            if (error* failure = std::get_if<error>(&result))
-              done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
-            else
-              done->set_value(std::get<Value>(std::move(result)));
-          }),
-          std::move(future)};
-}
-
-} // namespace
-
-void world::register_memory(std::size_t size_bytes) {
-  auto [reply, future] = make_value_answer<registration_reply>();
-  compat::post(core_->actor, posted_registration{{size_bytes, epoch()}, std::move(reply)});
-  auto pool = future.get().pool;
-  const std::lock_guard lock{core_->registered_guard};
-  core_->registered = std::move(pool);
-}
-
 std::shared_ptr<captured_plan> world::capture(capture_function function, plan_options options) {
   return capture(capture_request{.function = std::move(function), .options = std::move(options), .epoch = epoch()});
 }
@@ -119,42 +74,6 @@ std::shared_ptr<captured_plan> world::capture(capture_request asked) {
 std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline,
                                       call_site from) {
   return ask_each(troupe::replay{plan}, deadline, from);
-}
-
-std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
-  std::shared_ptr<registered_pool> pool;
-  {
-    const std::lock_guard lock{core_->registered_guard};
-    pool = core_->registered;
-  }
-  if (pool) {
-    try {
-      return pool->allocate(size_bytes);
-    } catch (const exception& failure) { // full: the ranks' pools have more
-      if (failure.why().code != errc::out_of_memory) throw;
-    }
-  }
-  std::vector<buffer> made;
-  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
-  return made;
-}
-
-registered_memory_status world::registered_memory() const {
-  const std::lock_guard lock{core_->registered_guard};
-  if (!core_->registered) return {.why_ordinary = "no memory has been registered: call register_memory()"};
-  return {core_->registered->size_bytes(), core_->registered->free_bytes(), core_->registered->why_ordinary()};
-}
-
-std::vector<std::size_t> world::suspend() {
-  auto [reply, future] = make_value_answer<suspension_reply>();
-  compat::post(core_->actor, posted_suspension{{epoch()}, std::move(reply)});
-  return future.get().bytes;
-}
-
-void world::resume() {
-  auto [reply, future] = make_value_answer<resumption_reply>();
-  compat::post(core_->actor, posted_resumption{std::move(reply)});
-  static_cast<void>(future.get());
 }
 
 std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline, call_site from) {

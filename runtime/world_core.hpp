@@ -5,14 +5,18 @@
 #include <troupe/actors/rank_directory.hpp>
 #include <troupe/actors/world_plan.hpp>
 #include <troupe/collectives/staging/staging_stock.hpp>
+#include <troupe/completion/value_answer.hpp>
 #include <troupe/device/memory_pool.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <chrono>
+#include <exception>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -27,6 +31,20 @@ private:
   mutable std::mutex guard_;
   std::vector<std::shared_ptr<world::core>> worlds_; ///< Held: a world ends by stop(), not by losing its handles.
 };
+
+/// The obligation to reply, and the future that it arrives in.
+template <class Value>
+std::pair<std::shared_ptr<value_answer<Value>>, std::future<Value>> make_value_answer() {
+  const auto done = std::make_shared<std::promise<Value>>();
+  auto future = done->get_future();
+  return {std::make_shared<value_answer<Value>>([done](std::variant<Value, error> result) {
+            if (error* failure = std::get_if<error>(&result))
+              done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
+            else
+              done->set_value(std::get<Value>(std::move(result)));
+          }),
+          std::move(future)};
+}
 
 /// Both answers of one request of \p part_count ranks, and the futures that they arrive in.
 [[nodiscard]] std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count);
