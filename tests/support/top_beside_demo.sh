@@ -3,6 +3,7 @@ set -eu
 troupe=$1
 said=$2/top_beside_demo.txt
 mkdir -p "$2"
+: >"$said" # there, whether or not the demo has begun when it is first read
 "$troupe" demo --backend mock --ranks 2 --clients 2 --requests 100000000 --metrics-address 127.0.0.1:0 --log info >"$said" 2>&1 &
 demo=$!
 trap 'kill "$demo" 2>/dev/null; wait "$demo" 2>/dev/null || true' EXIT
