@@ -38,8 +38,8 @@ public:
   void attach(std::shared_ptr<polled> watched);
   /// No look at \p watched begins after this has returned; one that is under way ends by itself.
   void detach(const polled& watched);
-  /// Detaches \p watched when its load is 0, at once or after a look: what it has still to answer is answered. Nothing is
-  /// added to its load any more.
+  /// Detaches \p watched when its load is 0, at once or after a look: what it has still to answer is answered. Nothing
+  /// is added to its load any more.
   void let_go(const polled& watched);
 
   /// Says that the load of something polled has changed.

@@ -24,7 +24,6 @@ struct recorded_by {
 /// none, information in the log. The flight record goes beside it into the folder. A file that cannot be written is
 /// a warning and nothing else.
 [[nodiscard]] world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                                   std::shared_ptr<helper_crew> helpers,
-                                                   recorded_by recorder = {});
+                                                   std::shared_ptr<helper_crew> helpers, recorded_by recorder = {});
 
 } // namespace troupe
