@@ -16,7 +16,7 @@ class DocumentedTree(TreeTest):
         self.plant("CMakeLists.txt", "project(troupe VERSION 0.1.0)\n")
         self.plant("cmake/package.cmake", PACKAGE)
         self.plant("docs/site/Doxyfile", "JAVADOC_AUTOBRIEF = YES\nFILE_PATTERNS = *.hpp *.md\nRECURSIVE = YES\n"
-                                         "GENERATE_LATEX = NO\nQUIET = YES\nWARN_IF_UNDOCUMENTED = NO\n")
+                                         "GENERATE_LATEX = NO\nHAVE_DOT = NO\nQUIET = YES\nWARN_IF_UNDOCUMENTED = NO\n")
         for page in ("header.html", "footer.html", "site.css"):
             self.plant(f"docs/site/{page}", "")
         self.plant("completion/slot.hpp", "/// A slot.\n")
