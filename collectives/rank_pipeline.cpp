@@ -52,8 +52,13 @@ rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communi
 }
 
 rank_pipeline::~rank_pipeline() {
+  if (!track_) return; // create() found no completion slot
   // What the poller has not seen yet of a failure is answered first: an abort may have been quicker than its look.
-  if (track_) services_.poller->let_go(*track_); // none where create() found no completion slot
+  // Nobody else will end what is there, where the abort has failed or there was none.
+  static_cast<void>(mark_->set(
+      {.code = errc::abandoned, .text = "the rank was let go of before the request had an outcome", .rank = self()}));
+  track_->release_quarantine();
+  services_.poller->let_go(*track_);
 }
 
 void rank_pipeline::belongs_to(std::uint64_t world) {

@@ -29,12 +29,16 @@ public:
     if (script) script(what, stream);
   }
   void check() override {}
-  void abort() override { aborted = true; }
+  void abort() override {
+    aborted = true;
+    if (abort_fails) throw exception{errc::device_failed, "the test says so"};
+  }
   void destroy() override {}
 
   std::function<void(const operation&, stream_ref)> script;
   std::atomic<int> launches{0};
   std::atomic<bool> aborted{false};
+  bool abort_fails = false;
 };
 
 struct scripted_rig {
@@ -302,6 +306,30 @@ TEST_CASE("a rank that is aborted and gone before the poller looks has its reque
   REQUIRE(log.count() == 1);
   CHECK(log.failure().code == errc::communicator_failed);
   CHECK(log.failure().effect == effect::unknown_outcome);
+  rig.services.poller->step();
+  CHECK(owner.expired());
+}
+
+TEST_CASE("a rank whose abort fails is let go of with its buffers, once its requests have been answered",
+          "[collectives][mock][ONE-1][BUF-1]") {
+  std::weak_ptr<void> owner;
+  scripted_rig one{{.time = std::make_shared<manual_clock>()}};
+  pipeline_rig& rig = one.rig;
+  const outcome_log log;
+  {
+    const buffer memory = watched(rig.devices[0], rig.numbers(0, 8, 1), owner);
+    rig.submit(0, all_reduce{memory, memory, 8, dtype::i32}, log);
+  }
+  rig.settle();
+  one.peers->abort_fails = true;
+  rig.ranks[0]->fail({.code = errc::communicator_failed, .text = "the test says so"});
+  CHECK_THROWS_AS(rig.ranks[0]->abort(), exception);
+  rig.ended = true;
+  rig.services.poller->step();
+  CHECK(log.failure().code == errc::communicator_failed);
+  CHECK_FALSE(owner.expired()); // the device may still touch them
+  rig.settle();
+  rig.ranks.clear();
   rig.services.poller->step();
   CHECK(owner.expired());
 }

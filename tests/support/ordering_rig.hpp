@@ -16,8 +16,14 @@ namespace troupe::tests {
 /// A launcher that does nothing from now on until go(), at the latest when this ends.
 class stopped_launcher {
 public:
+  /// Returns when it does nothing else any more.
   explicit stopped_launcher(launcher& hand) {
-    hand.post([until = go_->get_future().share()] { until.wait(); });
+    const auto stopped = std::make_shared<std::promise<void>>();
+    hand.post([stopped, until = go_->get_future().share()] {
+      stopped->set_value();
+      until.wait();
+    });
+    stopped->get_future().wait();
   }
   stopped_launcher(stopped_launcher&& other) noexcept = default;
   stopped_launcher& operator=(stopped_launcher&&) = delete;
