@@ -1,4 +1,5 @@
 #include <troupe/runtime/fault_report_json.hpp>
+#include <troupe/runtime/replace_file.hpp>
 #include <troupe/runtime/utc_time.hpp>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -132,16 +132,7 @@ std::filesystem::path write_fault_report(const std::filesystem::path& folder, co
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) refuse(path, problem.message());
-  const std::filesystem::path part = path.string() + ".part";
-  std::ofstream file{part, std::ios::binary | std::ios::trunc};
-  file << as_json(report, stamp, 2) << '\n';
-  file.close();
-  if (!file) {
-    std::filesystem::remove(part, problem);
-    refuse(path, "it could not be opened, or the disk is full");
-  }
-  std::filesystem::rename(part, path, problem);
-  if (problem) refuse(path, problem.message());
+  if (const std::string why = replace_file(path, as_json(report, stamp, 2) + '\n'); !why.empty()) refuse(path, why);
   return path;
 }
 

@@ -1,3 +1,4 @@
+#include "ended_without_gil.hpp"
 #include "failure.hpp"
 #include "settings_from_python.hpp"
 #include "testing_binding.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 namespace troupe::python {
@@ -18,38 +20,19 @@ namespace py = pybind11;
 
 namespace {
 
-/// Ends its runtime without the GIL, whoever drops it: what ends then answers what is pending.
-class shown_runtime {
-public:
-  explicit shown_runtime(configuration settings) {
-    const py::gil_scoped_release without;
-    held_ = std::make_unique<runtime>(std::move(settings));
-  }
-  shown_runtime(const shown_runtime&) = delete;
-  shown_runtime& operator=(const shown_runtime&) = delete;
-  ~shown_runtime() { close(); }
-
-  [[nodiscard]] runtime& get() {
-    if (!held_) throw exception{errc::stopping, "the runtime has been closed: make another"};
-    return *held_;
-  }
-  void close() noexcept {
-    if (!held_) return;
-    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-    held_.reset();
-    if (state != nullptr) PyEval_RestoreThread(state);
-  }
-
-private:
-  std::unique_ptr<runtime> held_;
-};
+using shown_runtime = ended_without_gil<runtime>;
 
 real_time_ptr<shown_runtime> make_runtime(const py::dict& given, const py::object& file, const py::object& faults) {
   configuration start =
       file.is_none() ? configuration::from_environment() : configuration::load(py::cast<std::string>(py::str(file)));
   start = with_settings(std::move(start), given);
   if (!faults.is_none()) start.faults = faults.cast<std::shared_ptr<testing::fault_script>>();
-  return real_time_ptr<shown_runtime>{new shown_runtime{std::move(start)}};
+  std::unique_ptr<runtime> made;
+  {
+    const py::gil_scoped_release without;
+    made = std::make_unique<runtime>(std::move(start));
+  }
+  return real_time_ptr<shown_runtime>{new shown_runtime{"the runtime", std::move(made)}};
 }
 
 std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional<py::bytes>& id) {

@@ -1,5 +1,6 @@
 #include "testing_binding.hpp"
 
+#include "ended_without_gil.hpp"
 #include "failure.hpp"
 #include "reply_binding.hpp"
 #include "settings_from_python.hpp"
@@ -10,6 +11,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <utility>
 
 namespace troupe::python {
 
@@ -20,35 +22,26 @@ namespace {
 using testing::fault_script;
 using testing::mock_world;
 
-/// Ends without the GIL: its world answers what is pending.
+/// A mock world and the script of its faults.
 class shown_mock_world {
 public:
-  shown_mock_world(int ranks, const py::dict& settings, const py::object& script) {
-    configuration wanted = with_settings(testing::mock_settings(ranks), settings);
-    script_ = script.is_none() ? std::make_shared<fault_script>() : script.cast<std::shared_ptr<fault_script>>();
-    wanted.faults = script_;
-    const py::gil_scoped_release without;
-    held_ = std::make_unique<mock_world>(std::move(wanted));
-  }
-  shown_mock_world(const shown_mock_world&) = delete;
-  shown_mock_world& operator=(const shown_mock_world&) = delete;
-  ~shown_mock_world() { close(); }
+  shown_mock_world(int ranks, const py::dict& settings, const py::object& script)
+    : script_{script.is_none() ? std::make_shared<fault_script>() : script.cast<std::shared_ptr<fault_script>>()},
+      held_{"the mock world", make(with_settings(testing::mock_settings(ranks), settings), script_)} {}
 
-  [[nodiscard]] mock_world& get() {
-    if (!held_) throw exception{errc::stopping, "the mock world has been closed: make another"};
-    return *held_;
-  }
+  [[nodiscard]] mock_world& get() const { return held_.get(); }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
-  void close() noexcept {
-    if (!held_) return;
-    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-    held_.reset();
-    if (state != nullptr) PyEval_RestoreThread(state);
-  }
+  void close() noexcept { held_.close(); }
 
 private:
+  static std::unique_ptr<mock_world> make(configuration wanted, std::shared_ptr<fault_script> script) {
+    wanted.faults = std::move(script);
+    const py::gil_scoped_release without;
+    return std::make_unique<mock_world>(std::move(wanted));
+  }
+
   std::shared_ptr<fault_script> script_;
-  std::unique_ptr<mock_world> held_;
+  ended_without_gil<mock_world> held_;
 };
 
 } // namespace

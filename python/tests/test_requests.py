@@ -129,7 +129,8 @@ def test_a_suspended_world_lets_requests_wait():
     with troupe.testing.MockWorld(2) as mock:
         assert len(mock.world.suspend()) == 2
         waits = mock.world.barrier()
-        assert not waits.done()
+        with pytest.raises(TimeoutError):
+            waits.result(0.05)
         mock.world.resume()
         waits.result(30)
         mock.world.resume()

@@ -1,4 +1,5 @@
 #include <troupe/runtime/recording/flight_record.hpp>
+#include <troupe/runtime/replace_file.hpp>
 #include <troupe/runtime/utc_time.hpp>
 
 #include <nlohmann/json.hpp>
@@ -110,17 +111,8 @@ std::string as_json(const flight_recorder& recorder, const record_stamp& stamp, 
 
 void write_flight_record(const std::filesystem::path& path, const flight_recorder& recorder, const record_stamp& stamp,
                          std::string_view why) {
-  const std::filesystem::path part = path.string() + ".part";
-  std::error_code problem;
-  std::ofstream file{part, std::ios::binary | std::ios::trunc};
-  file << as_json(recorder, stamp, why) << '\n';
-  file.close();
-  if (!file) {
-    std::filesystem::remove(part, problem);
-    refuse(path, "it could not be opened, or the disk is full");
-  }
-  std::filesystem::rename(part, path, problem);
-  if (problem) refuse(path, problem.message());
+  const std::string problem = replace_file(path, as_json(recorder, stamp, why) + '\n');
+  if (!problem.empty()) refuse(path, problem);
 }
 
 std::filesystem::path flight_record_path(const std::filesystem::path& folder, const record_stamp& stamp) {
