@@ -222,25 +222,6 @@ void world_conductor::carry_out(const world_effects& effects) {
                effect);
 }
 
-void world_conductor::adopt() {
-  restored_registrations_are_back();
-  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
-    order_ = plan_.above->open_world(
-        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
-    for (const auto& pool : registered_) order_->add_registered(pool);
-    recapture_plans();
-  }
-  if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
-    guided_order_ = plan_.guide->open_order(pipelines_.front());
-  plan_.pending->reopen();
-  if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
-  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
-                                            : order_                           ? std::shared_ptr<rank_order>{order_}
-                                                                               : guided_order_;
-  for (std::size_t i = 0; i < places_.size(); ++i)
-    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
-}
-
 void world_conductor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
   if (guided_order_) guided_order_->close(reason);
@@ -265,27 +246,6 @@ void world_conductor::drain() {
         if (!one.drain(limit))
           throw exception{errc::deadline_exceeded, "work was still in flight when the world's time to drain was over"};
       });
-}
-
-void world_conductor::take_report(epoch of, const error& why) {
-  if (of != state_.current_epoch() || reported_ >= of) return;
-  reported_ = of;
-  report_ = take_fault_report({why, number_, of, plan_.world_size}, pipelines_, plan_.services.time->now());
-}
-
-void world_conductor::tell_of_late(const rank_report& one) {
-  if (one.epoch != state_.current_epoch()) return;
-  world_event now = state_.event();
-  now.report =
-      take_fault_report({one.failure, number_, one.epoch, plan_.world_size}, pipelines_, plan_.services.time->now());
-  announce(std::move(now));
-}
-
-void world_conductor::announce(world_event event) {
-  complete(event);
-  if (event.reason) event.report = std::exchange(report_, nullptr);
-  plan_.board->publish(event);
-  shell_.announce(event);
 }
 
 void world_conductor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
@@ -318,14 +278,6 @@ void world_conductor::retire() {
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
   guided_order_ = nullptr;
-}
-
-void world_conductor::publish() {
-  entrance_.publish({.admission = state_.admission(),
-                     .seats = seats_,
-                     .order = order_,
-                     .registered = registered_,
-                     .is_ordered_by_callers = plan_.ordering == ordering::caller});
 }
 
 } // namespace troupe

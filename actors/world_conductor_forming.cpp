@@ -106,4 +106,23 @@ world_conductor::communicators world_conductor::make_ends() const {
   return ends;
 }
 
+void world_conductor::adopt() {
+  restored_registrations_are_back();
+  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
+    order_ = plan_.above->open_world(
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
+    for (const auto& pool : registered_) order_->add_registered(pool);
+    recapture_plans();
+  }
+  if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
+    guided_order_ = plan_.guide->open_order(pipelines_.front());
+  plan_.pending->reopen();
+  if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
+  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
+                                            : order_                           ? std::shared_ptr<rank_order>{order_}
+                                                                               : guided_order_;
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
+}
+
 } // namespace troupe

@@ -153,6 +153,7 @@ private:
   [[nodiscard]] world_effects on_retired_released();
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
+  [[nodiscard]] static error stopping_error();
   [[nodiscard]] error phase_objection() const;
   /// Counts one rank's report; true when it was the last.
   [[nodiscard]] bool last_report() noexcept;

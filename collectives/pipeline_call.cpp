@@ -39,8 +39,9 @@ pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, 
   is_short_ = !is_staged_ && again == nullptr && bytes <= most_bytes_of_short;
 }
 
-void pipeline_call::note_asked(call_site site) const noexcept {
-  if (progress_.line) progress_.line->asked(in_flight_line(), sketch_, from_.client, payload_bytes_, site, queued_at());
+void pipeline_call::note_asked() noexcept {
+  if (!progress_.line || is_noted_.load(std::memory_order_relaxed) || is_noted_.exchange(true)) return;
+  progress_.line->asked(in_flight_line(), sketch_, from_.client, payload_bytes_, site_, queued_at());
 }
 
 void pipeline_call::note_launched(launch_place at, std::size_t fused, time_point when) const noexcept {
@@ -66,6 +67,7 @@ void pipeline_call::succeeded(const completion& result) noexcept {
 }
 
 void pipeline_call::failed(errc code) noexcept {
+  note_asked();
   if (progress_.line) {
     progress_.line->answered(in_flight_line(), code, steady_now());
     progress_.line->tally().count_failure(code);

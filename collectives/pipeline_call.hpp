@@ -10,6 +10,7 @@
 #include <troupe/collectives/staging/host_staging.hpp>
 #include <troupe/completion/in_flight.hpp>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -60,7 +61,10 @@ public:
   [[nodiscard]] const request_origin& from() const noexcept { return from_; }
 
   /// For the flight recorder, where there is one. It has been accepted, at its asker's \p site, …
-  void note_asked(call_site site) const noexcept;
+  /// Writes down that it was asked, unless that has been done. Its asker need not: the poller does so when it takes it.
+  void note_asked() noexcept;
+  /// Before it is shared.
+  void asked_at(call_site site) noexcept { site_ = site; }
   /// …its turn has come, before it is submitted, …
   void note_matched(time_point when) noexcept { matched_ = when; }
   /// …and it is in its stream, one of \p fused.
@@ -82,6 +86,7 @@ public:
   void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
 
   [[nodiscard]] bool inputs_ready() const override;
+  void taken() noexcept override { note_asked(); }
   void started(time_point now) noexcept override;
   void succeeded(const completion& result) noexcept override;
   void failed(errc code) noexcept override;
@@ -111,6 +116,8 @@ private:
   int world_size_;
   device_id where_;
   std::size_t payload_bytes_;
+  call_site site_{};
+  std::atomic<bool> is_noted_{false};
   time_point matched_{};
   std::optional<time_point> started_{};
   retry_claim claim_; ///< Of most none.

@@ -86,8 +86,9 @@ struct progress_record {
   alignas(64) latest_sketch submitted;
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
-  latest_sketch running;             ///< What has been seen to run, by the same writer: seldom.
-  std::shared_ptr<flight_line> line; ///< Where every request is written down; none: nowhere. Set before the first.
+  latest_sketch running; ///< What has been seen to run, by the same writer: seldom.
+  /// Where every request is written down; none: nowhere. Set before the first, and read by every thread since.
+  alignas(64) std::shared_ptr<flight_line> line;
 
   /// \p running_since: whether and since when `running` runs.
   [[nodiscard]] pipeline_progress read(std::optional<time_point> running_since = {}) const;

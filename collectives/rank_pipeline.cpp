@@ -63,9 +63,10 @@ rank_pipeline::~rank_pipeline() {
 
 void rank_pipeline::belongs_to(std::uint64_t world) {
   world_ = world;
+  if (services_.hangs) track_->shares_device(services_.hangs, services_.hangs->join({world, epoch_}, where()->id()));
   if (!services_.recorder) return;
   progress_->line = services_.recorder->line_of({world, self(), world_size(), where()->id()});
-  progress_->line->follow(progress_);
+  if (progress_->line) progress_->line->follow(progress_);
 }
 
 void rank_pipeline::init() {

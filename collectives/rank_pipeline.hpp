@@ -61,6 +61,7 @@ struct pipeline_services {
   std::shared_ptr<staging_stock> staging{};    ///< None: each pipeline has one of its own.
   std::shared_ptr<launch_observer> observer{}; ///< Of most none.
   std::shared_ptr<flight_recorder> recorder{}; ///< None: nothing is written down.
+  std::shared_ptr<hang_watch> hangs{};         ///< None: worlds share no devices.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().
@@ -186,6 +187,8 @@ private:
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
+  /// How many of \p several need all ranks.
+  [[nodiscard]] static std::uint64_t collectives_in(const pipeline_calls& several) noexcept;
   /// Only where there is an observer.
   void tell_observer(const pipeline_call& one) const noexcept;
   void tell_observer(const pipeline_calls& several);

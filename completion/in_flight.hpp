@@ -41,6 +41,8 @@ public:
 
   /// Whether the work it waits for on the device has been reached, so that it counts as started there.
   [[nodiscard]] virtual bool inputs_ready() const = 0;
+  /// Called on the poller when it first sees it, before anything else there.
+  virtual void taken() noexcept {}
   /// Called on the poller when it has been seen to run: most are over before anybody looks.
   virtual void started(time_point /*now*/) noexcept {}
   /// Called on the poller with what is to be the reply and before it, also where a deadline has been answered already.

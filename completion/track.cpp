@@ -43,11 +43,14 @@ bool track::poll(time_point now) {
     next_probe_ = now + limits_.quiet;
     if (quarantine_.empty() && inbox_.empty()) return false;
   }
-  inbox_.take_all([this](std::shared_ptr<in_flight> one) { pending_.push_back(std::move(one)); });
+  inbox_.take_all([this](std::shared_ptr<in_flight> one) {
+    one->taken();
+    pending_.push_back(std::move(one));
+  });
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
-    fail_pending();
+    fail_pending(now);
   } else if (now >= next_check_) {
     next_check_ = now + limits_.check_interval;
     check_deadlines(now);
@@ -96,13 +99,18 @@ void track::settled(time_point now) noexcept {
   if (head_started_) { // of few: most are over before they are looked at
     head_started_.reset();
     running_since_.store(0, std::memory_order_release);
+    if (place_) place_->ends();
   }
   late_told_ = false;
   next_probe_ = now + limits_.quiet;
 }
 
-void track::fail_pending() {
+void track::fail_pending(time_point now) {
   const error why = mark_->why();
+  if (place_ && !pending_.empty()) {
+    if (!place_->is_running()) place_->runs(pending_.front()->launch_began());
+    place_->fails(now);
+  }
   for (auto& one : pending_) {
     if (one->withdraw()) {
       if (is_planted(planted_bug::lost_answer)) {
@@ -130,10 +138,12 @@ void track::fail_pending() {
     quarantine_.push_back(std::move(one));
   }
   pending_.clear();
-  if (!release_.load()) return;
-  const std::size_t held = quarantine_.size();
-  quarantine_.clear(); // first, as in tidy()
-  forget(held);
+  if (release_.load()) {
+    const std::size_t held = quarantine_.size();
+    quarantine_.clear(); // first, as in tidy()
+    forget(held);
+  }
+  if (place_ && quarantine_.empty()) place_->ends();
 }
 
 void track::check_deadlines(time_point now) {
@@ -172,17 +182,25 @@ std::optional<error> track::verdict_on_head(time_point now) {
   if (at != in_flight::stage::launched) return std::nullopt;
   // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
   if (!head_started_) {
-    if (!head.inputs_ready()) return std::nullopt;
-    head_started_ = now;
-    head.started(now);
-    running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
+    if (head.inputs_ready()) begin_judging(head, now);
     return std::nullopt;
   }
-  if (now - *head_started_ <= limits_.hang) return std::nullopt;
+  if (now - judged_from_ <= limits_.hang) return std::nullopt;
+  if (place_ && others_->is_behind(*place_, now)) {
+    judged_from_ = now;
+    return std::nullopt;
+  }
   return error{.code = errc::deadline_exceeded,
                .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +
                        ": a peer never came, or the device hangs",
                .rank = self_};
+}
+
+void track::begin_judging(in_flight& head, time_point now) noexcept {
+  head_started_ = judged_from_ = now;
+  head.started(now);
+  running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
+  if (place_) place_->runs(head.launch_began());
 }
 
 void track::raise(error why) {

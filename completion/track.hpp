@@ -4,6 +4,7 @@
 #include <troupe/completion/clock.hpp>
 #include <troupe/completion/completion_source.hpp>
 #include <troupe/completion/fault_mark.hpp>
+#include <troupe/completion/hang_watch.hpp>
 #include <troupe/completion/in_flight.hpp>
 #include <troupe/completion/inbox.hpp>
 #include <troupe/completion/polled.hpp>
@@ -48,6 +49,11 @@ public:
   track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,
         track_hooks hooks);
 
+  /// Before it is polled: beside \p others on its device, it is judged to hang only where it waits behind none of them.
+  void shares_device(std::shared_ptr<const hang_watch> others, std::shared_ptr<hang_watch::place> place) noexcept {
+    others_ = std::move(others);
+    place_ = std::move(place);
+  }
   /// Says that push() follows, so that the load does not end before it has begun.
   void expect(std::size_t count = 1) noexcept { load_.fetch_add(count); }
   /// After expect(); the launcher may have it already.
@@ -70,11 +76,12 @@ public:
 
 private:
   bool settle_head(time_point now);
-  void fail_pending();
+  void fail_pending(time_point now);
   void check_deadlines(time_point now);
   void check_health(time_point now);
   void settled(time_point now) noexcept;
   [[nodiscard]] std::optional<error> verdict_on_head(time_point now);
+  void begin_judging(in_flight& head, time_point now) noexcept;
   void raise(error why);
   void forget(std::size_t count) noexcept;
 
@@ -83,6 +90,8 @@ private:
   std::shared_ptr<fault_mark> mark_;
   track_limits limits_;
   track_hooks hooks_;
+  std::shared_ptr<const hang_watch> others_; ///< None: it is alone on its device. With place_.
+  std::shared_ptr<hang_watch::place> place_;
 
   inbox<in_flight> inbox_;
   alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so looked at only where it matters.
@@ -98,6 +107,7 @@ private:
   time_point next_check_{};
   time_point next_probe_{};
   std::optional<time_point> head_started_;
+  time_point judged_from_{}; ///< What limits.hang counts from: the head's start, or when it last waited for others.
   bool fault_raised_ = false;
   bool late_told_ = false;
 };

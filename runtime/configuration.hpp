@@ -74,8 +74,9 @@ enum class nvtx_choice : std::uint8_t {
 /// How much is logged, from most to least.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// What a runtime is made with. Every member but the position, the seat and the faults is a line of the table in
-/// settings.cpp, which gives it its name, environment variable and program option. One precedence holds everywhere:
+/// What a runtime is made with. Every member but the position, the seat, the faults and is_recorded is a line of the
+/// table in settings.cpp, which gives it its name, environment variable and program option. One precedence holds
+/// everywhere:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
@@ -117,6 +118,8 @@ struct configuration {
   track_limits limits;
   /// Where reports of faults are written as files; none: into the log. Made if it is not there.
   std::optional<std::filesystem::path> report_folder;
+  /// False: requests are neither written down nor counted, to measure what that costs. No setting.
+  bool is_recorded = true;
   std::size_t recorder_requests = 4096; ///< Of each rank, that the flight recorder keeps; 0: none.
   int recorder_signal = 0;              ///< At which the process writes its flight record down; 0: at none.
   nvtx_choice nvtx = nvtx_choice::automatic;

@@ -103,7 +103,9 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
               .limits = settings.limits,
               .staging = std::make_shared<staging_stock>(settings.host_staging),
               .observer = observer_for(settings),
-              .recorder = std::make_shared<flight_recorder>(settings.recorder_requests)};
+              .recorder = settings.is_recorded ? std::make_shared<flight_recorder>(settings.recorder_requests)
+                                               : flight_recorder::silent(),
+              .hangs = std::make_shared<hang_watch>(settings.deadlines.abort)};
   above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
   services.poller->attach(above);
   if (!settings.metrics.address.empty()) endpoint = serve_metrics(settings.metrics, metrics);

@@ -45,10 +45,6 @@ void request_tally::count_failure(errc code) noexcept {
   failed_[std::min(static_cast<std::size_t>(code), errc_count - 1)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void request_tally::count_submission(std::size_t requests) noexcept {
-  add(submitted_, requests);
-}
-
 void request_tally::count_launch(std::size_t requests) noexcept {
   add(launches_, 1);
   add(launched_, requests);
@@ -67,7 +63,6 @@ tally_reading request_tally::read() const noexcept {
       for (std::size_t i = 0; i < latency_buckets; ++i) to.within[i] = now_in(from.within[i]);
     }
   for (std::size_t i = 0; i < errc_count; ++i) seen.failed[i] = now_in(failed_[i]);
-  seen.submitted = now_in(submitted_);
   seen.launches = now_in(launches_);
   seen.launched = now_in(launched_);
   return seen;

@@ -38,7 +38,6 @@ struct tally_cell {
 struct tally_reading {
   std::array<std::array<tally_cell, size_class_count>, operation_kinds> cells{}; ///< By variant index and size class.
   std::array<std::uint64_t, errc_count> failed{}; ///< Requests answered with an error, by its code.
-  std::uint64_t submitted = 0;                    ///< Requests whose turn has come: sent to the GPU's launcher.
   std::uint64_t launches = 0;                     ///< Calls that launched something.
   std::uint64_t launched = 0;                     ///< Requests in them: more where several were fused.
 };
@@ -50,8 +49,6 @@ public:
   void count_success(std::size_t kind, std::size_t bytes, nanoseconds queueing, nanoseconds latency) noexcept;
   /// One has been answered with an error. Any threads.
   void count_failure(errc code) noexcept;
-  /// \p requests have been sent to the launcher. One thread at a time.
-  void count_submission(std::size_t requests) noexcept;
   /// \p requests were launched by one call. One thread at a time.
   void count_launch(std::size_t requests) noexcept;
 
@@ -69,7 +66,6 @@ private:
 
   std::array<std::array<cell, size_class_count>, operation_kinds> cells_{};
   std::array<number, errc_count> failed_{};
-  alignas(64) number submitted_{0};
   alignas(64) number launches_{0}; ///< The launcher's, with the next.
   number launched_{0};
 };

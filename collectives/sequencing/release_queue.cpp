@@ -38,9 +38,14 @@ void release_queue::flush() {
     if (!launchers_are_busy() || !may_wait()) continue;
     // Said before they are looked at again: one that becomes free meanwhile sees that something waits, or is seen free.
     waits_->store(true);
-    if (launchers_are_busy()) return;
+    if (launchers_are_busy()) return note_waiting();
   }
   end_waiting();
+}
+
+void release_queue::note_waiting() noexcept {
+  for (; noted_ < ready_.size(); ++noted_)
+    for (const released_part& part : ready_[noted_]) part.call->note_asked();
 }
 
 void release_queue::flush_all() {
@@ -71,6 +76,7 @@ std::size_t release_queue::next_batch() {
 }
 
 void release_queue::send(std::size_t operations) {
+  noted_ -= std::min(noted_, operations);
   if (operations == 1) {
     released_operation alone = std::move(ready_.front());
     ready_.pop_front();

@@ -55,6 +55,8 @@ private:
   void survey(std::size_t operations);
   void send(std::size_t operations);
   void end_waiting() noexcept;
+  /// What stays here is seen in the flight recorder already.
+  void note_waiting() noexcept;
   [[nodiscard]] rank_pipeline& rank_of(const released_part& one) const {
     return *ranks_[static_cast<std::size_t>(one.self.value())];
   }
@@ -63,6 +65,7 @@ private:
   fusion_limits limits_;
   fusion_planner planner_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
+  std::size_t noted_ = 0; ///< Of ready_, from its front.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;

@@ -24,7 +24,6 @@ void add(tally_reading& to, const tally_reading& more) {
       for (std::size_t i = 0; i < cell.within.size(); ++i) cell.within[i] += other.within[i];
     }
   for (std::size_t code = 0; code < to.failed.size(); ++code) to.failed[code] += more.failed[code];
-  to.submitted += more.submitted;
   to.launches += more.launches;
   to.launched += more.launched;
 }

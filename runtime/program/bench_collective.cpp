@@ -213,7 +213,10 @@ void add_collective_benches(CLI::App& bench, action& chosen) {
     CLI::App* command = bench.add_subcommand(std::string{what.name}, "bandwidth by size, and request-to-reply time");
     add_options(*command, *options);
     if (what.moves_data) options->common.add_plot_to(*command);
-    command->callback([&what, options, &chosen] { chosen = [&what, options] { return run(what, *options); }; });
+    command->callback([&what, options, &chosen] {
+      options->raw |= !options->common.plot_path.empty(); // a drawing has both
+      chosen = [&what, options] { return run(what, *options); };
+    });
   }
 }
 

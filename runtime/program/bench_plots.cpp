@@ -148,9 +148,9 @@ plot rate_plot(const json& report) {
   const plot_axis in_flight{.label = "operations in flight", .values = plot_values::counts};
   plot_panel rate{.title = "Rate", .x = in_flight, .y = {.label = "operations per second (1/s)"}};
   plot_panel time{.title = "Time", .x = in_flight, .y = time_axis("each")};
-  const auto groups = grouped(report.at("rows"), "fusion");
-  for (const auto& [fusion, rows] : groups)
-    rate.series.push_back(series_of("troupe, fusion " + fusion, rows, "/depth", "/operations_per_s/p50"));
+  const auto groups = grouped(report.at("rows"), "mode");
+  for (const auto& [mode, rows] : groups)
+    rate.series.push_back(series_of("troupe, " + mode, rows, "/depth", "/operations_per_s/p50"));
   rate.series.push_back(series_of("raw", groups.front().second, "/depth", "/raw_per_s/p50", true));
   time.series = rate.series;
   for (plot_series& one : time.series)

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,11 +28,29 @@ struct rate_options {
   std::string bytes = "8";
   std::vector<std::size_t> depths{1, 4, 16, 64, 256};
   std::vector<std::string> fusions{"off", "free"};
+  std::vector<std::string> recordings{"on"};
 };
 
-/// One depth with one mode of fusion: operations a second by block.
+/// What a runtime is made with.
+struct rate_mode {
+  fusion fused{};
+  bool is_recorded = true;
+
+  friend bool operator==(const rate_mode&, const rate_mode&) = default;
+};
+
+std::string_view recording_of(rate_mode mode) {
+  return mode.is_recorded ? "on" : "off";
+}
+
+/// In a drawing.
+std::string to_string(rate_mode mode) {
+  return "fusion " + std::string{to_string(mode.fused)} + (mode.is_recorded ? "" : ", unrecorded");
+}
+
+/// One depth in one mode: operations a second by block.
 struct rate_row {
-  fusion mode{};
+  rate_mode mode{};
   std::size_t depth = 1;
   std::vector<double> ours{};
   std::vector<double> raw{};
@@ -47,10 +66,11 @@ class rate_bench {
 public:
   explicit rate_bench(const rate_options& options)
     : options_{options}, bytes_{float_bytes("--bytes", options.bytes)}, settings_{options.common.runtime.settings()} {
-    for (const std::string& name : options.fusions) {
-      modes_.push_back(parse_fusion(name));
-      for (const std::size_t depth : options.depths) rows_.push_back({.mode = modes_.back(), .depth = depth});
-    }
+    for (const std::string& name : options.fusions)
+      for (const std::string& recording : options.recordings) {
+        modes_.push_back({.fused = parse_fusion(name), .is_recorded = recording == "on"});
+        for (const std::size_t depth : options.depths) rows_.push_back({.mode = modes_.back(), .depth = depth});
+      }
   }
 
   void run(const json_file& document, const plot_file& picture) {
@@ -58,8 +78,8 @@ public:
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
     for (std::size_t block = 0; block < options_.common.blocks; ++block)
       for (std::size_t i = 0; i < modes_.size(); ++i) {
-        const fusion mode = modes_[(i + block) % modes_.size()]; // who is first rotates
-        progress.show("rate, fusion " + std::string{to_string(mode)} + ", block " + std::to_string(block + 1) + "/" +
+        const rate_mode mode = modes_[(i + block) % modes_.size()]; // who is first rotates
+        progress.show("rate, " + to_string(mode) + ", block " + std::to_string(block + 1) + "/" +
                       std::to_string(options_.common.blocks));
         measure(mode, block, out, progress);
         progress.done(1);
@@ -67,32 +87,50 @@ public:
     progress.clear();
     const text_table table{out,
                            {{"fusion", "", 13},
+                            {"recorded", "", 9},
                             {"in flight", "", 9},
                             {"operations", "/s", 11},
                             {"time each", "(us)", 9},
                             {"raw", "/s", 11},
                             {"time each", "(us)", 9},
-                            {"of raw", "", 8}}};
+                            {"of raw", "", 8},
+                            {"of unrecorded", "", 14}}};
     table.print_heading();
     for (const rate_row& one : rows_) {
       const double ours = median(one.ours);
       const double raw = median(one.raw);
-      table.print_row({std::string{to_string(one.mode)}, std::to_string(one.depth), fixed(ours, 0), fixed(1e6 / ours),
-                       fixed(raw, 0), fixed(1e6 / raw), fixed(median(one.of_raw()), 3)});
-      report_["rows"].push_back({{"fusion", to_string(one.mode)},
+      const std::vector<double> of_unrecorded = unrecorded_share(one);
+      table.print_row({std::string{to_string(one.mode.fused)}, std::string{recording_of(one.mode)},
+                       std::to_string(one.depth), fixed(ours, 0), fixed(1e6 / ours), fixed(raw, 0), fixed(1e6 / raw),
+                       fixed(median(one.of_raw()), 3), of_unrecorded.empty() ? "-" : fixed(median(of_unrecorded), 3)});
+      report_["rows"].push_back({{"mode", to_string(one.mode)},
+                                 {"fusion", to_string(one.mode.fused)},
+                                 {"recorded", recording_of(one.mode)},
                                  {"depth", one.depth},
                                  {"operations_per_s", {{"p50", ours}, {"blocks", one.ours}}},
                                  {"raw_per_s", {{"p50", raw}, {"blocks", one.raw}}},
                                  {"of_raw", {{"p50", median(one.of_raw())}, {"blocks", one.of_raw()}}}});
+      if (!of_unrecorded.empty())
+        report_["rows"].back()["of_unrecorded"] = {{"p50", median(of_unrecorded)}, {"blocks", of_unrecorded}};
     }
     document.write(report_);
     picture.draw(report_);
   }
 
 private:
-  void measure(fusion mode, std::size_t block, std::FILE* out, progress_line& progress) {
+  /// By block, of the same without recorder and metrics; none where that is not measured.
+  [[nodiscard]] std::vector<double> unrecorded_share(const rate_row& of) const {
+    const auto other = std::ranges::find_if(rows_, [&](const rate_row& one) {
+      return one.depth == of.depth && one.mode == rate_mode{.fused = of.mode.fused, .is_recorded = false};
+    });
+    if (!of.mode.is_recorded || other == rows_.end()) return {};
+    return paired_ratios(of.ours, other->ours);
+  }
+
+  void measure(rate_mode mode, std::size_t block, std::FILE* out, progress_line& progress) {
     configuration settings = settings_;
-    settings.fusion.mode = mode;
+    settings.fusion.mode = mode.fused;
+    settings.is_recorded = mode.is_recorded;
     bench_rig rig{settings, true};
     if (report_.is_null()) begin(rig, out, progress);
     const std::size_t most = *std::ranges::max_element(options_.depths);
@@ -128,7 +166,7 @@ private:
                       "of its own; " +
                       std::to_string(options_.common.iterations) + " in each of " +
                       std::to_string(options_.common.blocks) +
-                      " interleaved blocks, medians of blocks, a runtime for each mode of fusion in each");
+                      " interleaved blocks, medians of blocks, a runtime for each mode in each");
     heading.emplace_back("troupe: one client actor asks the world, a request as soon as another is answered; raw: as "
                          "many launched back to back and then awaited, a spinning thread for each GPU");
     progress.clear();
@@ -142,7 +180,7 @@ private:
   const rate_options& options_;
   std::size_t bytes_;
   configuration settings_;
-  std::vector<fusion> modes_;
+  std::vector<rate_mode> modes_;
   std::vector<rate_row> rows_;
   json report_;
 };
@@ -171,6 +209,12 @@ void add_rate_bench(CLI::App& bench, action& chosen) {
   command->add_option("--fusions", options->fusions, "modes that are compared: off, reproducible, free")
       ->capture_default_str()
       ->delimiter(',');
+  command
+      ->add_option("--recordings", options->recordings,
+                   "with the flight recorder and what metrics are read from (on), without (off), or both")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::IsMember({"on", "off"}));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

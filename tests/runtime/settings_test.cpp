@@ -124,11 +124,12 @@ constexpr std::size_t member_count() {
 
 } // namespace
 
-TEST_CASE("every member of a configuration but its position, its seat and its faults is a setting", "[runtime]") {
+TEST_CASE("every member of a configuration but its position, its seat, its faults and is_recorded is a setting",
+          "[runtime]") {
   // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment,
   // gloo, control, metrics
   constexpr std::size_t nested = 13;
-  constexpr std::size_t no_settings = 3; // position, seat, faults
+  constexpr std::size_t no_settings = 4; // position, seat, faults, is_recorded
   CHECK(all_settings().size() ==
         member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
             member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
