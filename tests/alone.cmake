@@ -49,6 +49,7 @@ set_source_files_properties(
   runtime/lanes_test.cpp
   runtime/interop/awaitable_reply_test.cpp
   runtime/interop/dlpack_test.cpp
+  runtime/interop/dlpack_versioned_test.cpp
   runtime/interop/guest_test.cpp
   runtime/interop/request_sender_test.cpp
   runtime/interop/views_test.cpp

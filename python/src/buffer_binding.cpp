@@ -2,13 +2,15 @@
 #include "failure.hpp"
 #include "operand.hpp"
 
-#include <troupe/runtime/interop/dlpack.hpp>
+#include <troupe/runtime/interop/dlpack_versioned.hpp>
 
-#include <dlpack/dlpack.h>
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace troupe::python {
 
@@ -16,19 +18,42 @@ namespace py = pybind11;
 
 namespace {
 
+/// What capsules of each form are called until somebody takes them.
+template <class Managed>
+constexpr const char* capsule_name = "dltensor";
+template <>
+constexpr const char* capsule_name<DLManagedTensorVersioned> = "dltensor_versioned";
+
 /// A capsule as __dlpack__ returns it, which deletes the tensor where nobody takes it.
-py::object make_capsule(owned_dlpack lent) {
-  PyObject* const made = PyCapsule_New(lent.get(), "dltensor", [](PyObject* capsule) {
-    if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
-    const owned_dlpack untaken{static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))};
+template <class Managed>
+py::object make_capsule(std::unique_ptr<Managed, dlpack_deleter> lent) {
+  constexpr const char* name = capsule_name<Managed>;
+  PyObject* const made = PyCapsule_New(lent.get(), name, [](PyObject* capsule) {
+    if (PyCapsule_IsValid(capsule, name) == 0) return;
+    const std::unique_ptr<Managed, dlpack_deleter> untaken{static_cast<Managed*>(PyCapsule_GetPointer(capsule, name))};
   });
   if (made == nullptr) throw py::error_already_set{};
   static_cast<void>(lent.release());
   return py::reinterpret_steal<py::object>(made);
 }
 
-py::object lend(const shaped_buffer& own) {
+py::tuple device_tuple(const shaped_buffer& own) {
+  const dlpack_device at = dlpack_device_of(own.memory);
+  return py::make_tuple(at.type, at.id);
+}
+
+/// The array API's __dlpack__. The stream is not looked at: the values are there once a request has been answered.
+py::object lend(const shaped_buffer& own, const py::object&, const std::optional<std::pair<int, int>>& max_version,
+                const py::object& device, const std::optional<bool>& copy) {
+  if (!device.is_none() && !py::tuple{device}.equal(device_tuple(own)))
+    throw py::buffer_error("a troupe.Buffer is lent where it is, " + py::cast<std::string>(py::str(device_tuple(own))) +
+                           ": copy it to the other device yourself");
+  if (copy.value_or(false)) throw py::buffer_error("a troupe.Buffer is lent without a copy: copy what takes it");
   const std::vector<std::int64_t> shape{own.shape.begin(), own.shape.end()};
+  // fp8 is of DLPack 1.1: readers of less would not know it.
+  const bool is_fp8 = own.type == dtype::f8e4m3 || own.type == dtype::f8e5m2;
+  if (max_version && *max_version >= std::pair{1, is_fp8 ? 1 : 0})
+    return make_capsule(to_versioned_dlpack(own.memory, own.type, shape));
   return make_capsule(to_dlpack(own.memory, own.type, shape));
 }
 
@@ -85,15 +110,11 @@ void bind_operands(py::module_& module) {
           "is_stale", [](const shaped_buffer& own) { return own.memory.stale(); },
           "Whether the device has lost its memory since.")
       .def_property_readonly("__array_interface__", &array_interface)
-      .def(
-          "__dlpack__", [](const shaped_buffer& own, const py::kwargs&) { return lend(own); },
-          "A DLPack capsule. The buffer's values are there once the request that wrote them has been answered, so no "
-          "stream of the consumer's waits for anything.")
-      .def("__dlpack_device__",
-           [](const shaped_buffer& own) {
-             const dlpack_device at = dlpack_device_of(own.memory);
-             return py::make_tuple(at.type, at.id);
-           })
+      .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
+           py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
+           "A DLPack capsule, with a version where max_version allows. The buffer's values are there once the request "
+           "that wrote them has been answered, so no stream of the consumer's waits for anything.")
+      .def("__dlpack_device__", &device_tuple)
       .def("__repr__", [](const py::object& self) {
         return "troupe.Buffer(shape=" + py::cast<std::string>(py::str(self.attr("shape"))) +
                ", dtype=" + py::cast<std::string>(self.attr("dtype")) + ")";

@@ -2,15 +2,14 @@
 
 #include "failure.hpp"
 
-#include <troupe/runtime/interop/dlpack.hpp>
+#include <troupe/runtime/interop/dlpack_versioned.hpp>
 #include <troupe/runtime/world.hpp>
-
-#include <dlpack/dlpack.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace troupe::python {
@@ -23,34 +22,67 @@ std::size_t product_of(const std::vector<std::size_t>& shape) noexcept {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>{});
 }
 
+template <class Managed>
+using owned_tensor = std::unique_ptr<Managed, dlpack_deleter>;
+
 /// A tensor whose own deleter is called with the GIL, whoever lets go of it.
+template <class Managed>
 struct deferred_tensor {
-  DLManagedTensor shown{};
-  DLManagedTensor* inner = nullptr;
+  Managed shown;
+  owned_tensor<Managed> inner;
 };
 
-owned_dlpack defer_deletion(DLManagedTensor* inner) {
-  auto made = std::make_unique<deferred_tensor>();
-  made->shown.dl_tensor = inner->dl_tensor;
-  made->inner = inner;
+template <class Managed>
+owned_tensor<Managed> defer_deletion(Managed* inner) {
+  std::unique_ptr<deferred_tensor<Managed>> made{new deferred_tensor<Managed>{*inner, {}}};
+  made->inner.reset(inner);
   made->shown.manager_ctx = made.get();
-  made->shown.deleter = [](DLManagedTensor* self) {
-    release_later(
-        [](void* what) {
-          const std::unique_ptr<deferred_tensor> ended{static_cast<deferred_tensor*>(what)};
-          if (ended->inner->deleter != nullptr) ended->inner->deleter(ended->inner);
-        },
-        self->manager_ctx);
+  made->shown.deleter = [](Managed* self) {
+    release_later([](void* what) { delete static_cast<deferred_tensor<Managed>*>(what); }, self->manager_ctx);
   };
-  return owned_dlpack{&made.release()->shown};
+  return owned_tensor<Managed>{&made.release()->shown};
 }
 
-/// Takes the tensor out of \p capsule.
-owned_dlpack take_capsule(const py::object& capsule) {
-  auto* const inner = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-  if (inner == nullptr) throw py::error_already_set{};
-  owned_dlpack made = defer_deletion(inner);
-  if (PyCapsule_SetName(capsule.ptr(), "used_dltensor") != 0) throw py::error_already_set{};
+/// Takes the tensor out of \p capsule, which is called \p used from then on.
+template <class Managed>
+owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, const char* used) {
+  auto* const inner = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), name));
+  if (inner == nullptr || PyCapsule_SetName(capsule.ptr(), used) != 0) throw py::error_already_set{};
+  try {
+    return defer_deletion(inner);
+  } catch (...) {
+    PyCapsule_SetName(capsule.ptr(), name); // it is the capsule's still
+    throw;
+  }
+}
+
+tensor tensor_of(const world& where, const py::object& capsule, std::optional<stream_ref> produced_on, dlpack_use use) {
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") == 0)
+    return from_dlpack(where, take_capsule<DLManagedTensor>(capsule, "dltensor", "used_dltensor"), produced_on);
+  auto* const shown =
+      static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+  if (shown->version.major != 1) return from_dlpack(where, shown); // which refuses it; it is the capsule's still
+  auto given = take_capsule<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
+  if (use != dlpack_use::source && (given->flags & dlpack_is_copied) != 0)
+    throw invalid("the tensor's library has lent a copy of it, in which nobody would see what is written: give a tensor "
+                  "as out that it lends without a copy");
+  return from_dlpack(where, std::move(given), produced_on, use);
+}
+
+/// What its __dlpack__ returns: with a version where it knows of them. Types that do not are remembered, where they
+/// live as long as Python does.
+py::object ask_for_capsule(const py::object& what, const py::dict& given) {
+  static auto& without_versions = *new std::set<const PyTypeObject*>; // never destroyed, as the interpreter may have
+  const py::object ask = what.attr("__dlpack__");
+  const PyTypeObject* const type = Py_TYPE(what.ptr());
+  if (without_versions.contains(type)) return ask(**given);
+  try {
+    return ask(**given, py::arg("max_version") = py::make_tuple(1, 0));
+  } catch (const py::error_already_set& failure) {
+    if (!failure.matches(PyExc_TypeError)) throw;
+  }
+  py::object made = ask(**given);
+  if (!PyType_HasFeature(Py_TYPE(what.ptr()), Py_TPFLAGS_HEAPTYPE)) without_versions.insert(type);
   return made;
 }
 
@@ -66,6 +98,13 @@ const torch_functions* find_torch() {
   const py::object helper = py::module_::import("troupe._torch");
   found = new torch_functions{modules["torch"].attr("Tensor"), helper.attr("to_dlpack"), helper.attr("stream_source")};
   return found;
+}
+
+/// Whether \p what is an array of JAX, which are immutable and cannot say so without a version.
+bool is_of_jax(const py::object& what) {
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  return modules.contains("jax") && py::hasattr(modules["jax"], "Array") &&
+         py::isinstance(what, modules["jax"].attr("Array"));
 }
 
 native_stream handle_of(const py::handle& number) {
@@ -118,7 +157,7 @@ stream_ref import_streams::of(const std::shared_ptr<device>& where) {
 }
 
 given_operand import_operand(const world& where, import_streams& streams_of, rank whom, const py::object& what,
-                             std::optional<dtype> as, const py::object& streams) {
+                             std::optional<dtype> as, const py::object& streams, dlpack_use use) {
   if (py::isinstance<shaped_buffer>(what)) {
     given_operand own = from_buffer(what.cast<const shaped_buffer&>());
     reinterpret(own, as);
@@ -132,24 +171,26 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   const bool on_cuda = py::cast<int>(py::object{lives[0]}) == kDLCUDA;
   const torch_functions* const torch = find_torch();
   const bool is_torch = torch != nullptr && py::isinstance(what, torch->tensor);
+  if (!is_torch && use != dlpack_use::source && is_of_jax(what))
+    throw invalid("an array of JAX is immutable, and this request would write it: give an out of another library, or "
+                  "a troupe.Buffer (jax.dlpack.from_dlpack() takes it afterwards)");
 
   std::optional<stream_source> source = on_cuda ? chosen_source(on, streams) : stream_source{};
   std::optional<stream_ref> produced_on;
+  py::dict asked;
   py::object capsule;
   if (is_torch) {
     capsule = torch->to_dlpack(what);
     if (!source) source = stream_source{on, held_object{torch->stream_of(what)}};
-  } else if (!on_cuda) {
-    capsule = what.attr("__dlpack__")();
-  } else if (source) { // the caller knows better than the producer
-    capsule = what.attr("__dlpack__")(py::arg("stream") = -1);
-  } else {
+  } else if (on_cuda && source) { // the caller knows better than the producer
+    asked["stream"] = -1;
+  } else if (on_cuda) {
     produced_on = streams_of.of(on);
-    capsule = what.attr("__dlpack__")(
-        py::arg("stream") = reinterpret_cast<std::uintptr_t>(produced_on->native())); // NOLINT: a handle as a number
+    asked["stream"] = reinterpret_cast<std::uintptr_t>(produced_on->native()); // NOLINT: a handle as a number
     source = stream_source{on, native_stream{nullptr}};
   }
-  const tensor made = from_dlpack(where, take_capsule(capsule), produced_on);
+  if (!is_torch) capsule = ask_for_capsule(what, asked);
+  const tensor made = tensor_of(where, capsule, produced_on, use);
   given_operand one{.memory = made.memory,
                     .type = made.type,
                     .shape = made.shape,
@@ -161,7 +202,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
 }
 
 given_operand import_host_operand(const std::shared_ptr<device>& where, const py::object& what,
-                                  std::optional<dtype> as) {
+                                  std::optional<dtype> as, dlpack_use use) {
   given_operand one;
   one.is_virtual = true;
   if (py::isinstance<shaped_buffer>(what)) {
@@ -170,7 +211,8 @@ given_operand import_host_operand(const std::shared_ptr<device>& where, const py
     return one;
   }
   const auto view = std::make_unique<Py_buffer>();
-  if (PyObject_GetBuffer(what.ptr(), view.get(), PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE | PyBUF_FORMAT) != 0)
+  const int written = use == dlpack_use::source ? 0 : PyBUF_WRITABLE;
+  if (PyObject_GetBuffer(what.ptr(), view.get(), PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | written) != 0)
     throw py::error_already_set{};
   const auto drop = std::unique_ptr<Py_buffer, void (*)(Py_buffer*)>{view.get(), &PyBuffer_Release};
   one.type = dtype_of(py::module_::import("troupe._dtypes")

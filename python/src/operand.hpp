@@ -7,6 +7,7 @@
 #include <troupe/device/buffer.hpp>
 #include <troupe/device/event.hpp>
 #include <troupe/device/stream.hpp>
+#include <troupe/runtime/interop/dlpack.hpp>
 
 #include <pybind11/pybind11.h>
 
@@ -75,16 +76,16 @@ private:
 
 /// \p what (a troupe.Buffer, or anything with __dlpack__) as memory of rank \p whom. It is held until no request uses
 /// it. \p as: its elements' type where DLPack cannot say it; as large as its own. \p streams: "producer", None, a
-/// handle. Order: a CUDA tensor of PyTorch is ready behind PyTorch's current stream of its device; one of another
+/// handle. \p use: whether any request may write it. Order: a CUDA tensor of PyTorch is ready behind PyTorch's current stream of its device; one of another
 /// library behind what its __dlpack__ makes a stream of troupe's wait for. Errors: invalid_argument, unsupported,
 /// wrong_device; and what __dlpack__ raises.
 [[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank whom,
                                            const pybind11::object& what, std::optional<dtype> as,
-                                           const pybind11::object& streams);
+                                           const pybind11::object& streams, dlpack_use use);
 
 /// The same for a world without a runtime (a virtual one): a troupe.Buffer, or what has Python's buffer protocol.
 [[nodiscard]] given_operand import_host_operand(const std::shared_ptr<device>& where, const pybind11::object& what,
-                                                std::optional<dtype> as);
+                                                std::optional<dtype> as, dlpack_use use);
 
 /// The dtype that \p name means: troupe's ("f32") or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
 [[nodiscard]] dtype dtype_of(const pybind11::object& name);

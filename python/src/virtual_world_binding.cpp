@@ -162,9 +162,11 @@ void bind_virtual_worlds(py::module_& module) {
              return all;
            })
       .def("operand",
-           [](shown_virtual_world& self, int whom, const py::object& what, const py::object& as, const py::object&) {
+           [](shown_virtual_world& self, int whom, const py::object& what, const py::object& as, const py::object&,
+              bool is_source) {
              return import_host_operand(self.get().device_of(rank{whom}), what,
-                                        as.is_none() ? std::nullopt : std::optional{dtype_of(as)});
+                                        as.is_none() ? std::nullopt : std::optional{dtype_of(as)},
+                                        is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",
            [](shown_virtual_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {

@@ -111,9 +111,11 @@ void bind_worlds(py::module_& module) {
              self.of().on_event([queue](const world_event& one) { queue->put(one); });
            })
       .def("operand",
-           [](shown_world& self, int whom, const py::object& what, const py::object& as, const py::object& streams) {
+           [](shown_world& self, int whom, const py::object& what, const py::object& as, const py::object& streams,
+              bool is_source) {
              return import_operand(self.of(), self.streams(), rank{whom}, what,
-                                   as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams);
+                                   as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams,
+                                   is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",
            [](shown_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {

@@ -70,8 +70,9 @@ class PartMaker:
         self.native = native
         self.size = size
 
-    def operand(self, rank: int, what: Any, options: Options) -> Any:
-        return None if what is None else self.native.operand(rank, what, options.dtype, options.stream)
+    def operand(self, rank: int, what: Any, options: Options, is_source: bool = False) -> Any:
+        """What is only a source may be read-only."""
+        return None if what is None else self.native.operand(rank, what, options.dtype, options.stream, is_source)
 
     def part(self, kind: str, rank: int, tensor: Any, out: Any, options: Options, given: Dict[str, Any]) -> Part:
         parameters = dict(given)
@@ -82,10 +83,11 @@ class PartMaker:
             out = None
         if kind in _OF_ROOT_ALONE_IN and not is_root and out is None and kind == "broadcast":
             tensor, out = None, tensor  # in place: what others have is written
-        first = self.operand(rank, tensor, options)
-        if out is None and tensor is not None and kind in _IN_PLACE and (kind != "reduce" or is_root):
-            out, second = tensor, first
-        elif out is tensor:
+        if out is None and kind in _IN_PLACE and (kind != "reduce" or is_root):
+            out = tensor
+        in_place = out is tensor
+        first = self.operand(rank, tensor, options, is_source=not in_place and kind != "recv")
+        if in_place:
             second = first
         else:
             if out is None and kind not in ("send", "recv") and (kind not in _OF_ROOT_ALONE_OUT or is_root):
@@ -96,7 +98,7 @@ class PartMaker:
         known = first if first is not None else second
         if parameters.get("factor") is not None and known is not None:
             factor = parameters["factor"]
-            parameters["factor"] = (self.operand(rank, factor, Options(stream=options.stream))
+            parameters["factor"] = (self.operand(rank, factor, Options(stream=options.stream), is_source=True)
                                     if hasattr(factor, "__dlpack__") and not hasattr(factor, "__float__")
                                     else element_bytes(known.dtype, factor))
         return Part(_troupe.operation(kind, first, second, self.size, parameters), tensor if kind == "recv" else out)

@@ -1,13 +1,13 @@
 #include <troupe/device/unreturned.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
+#include <troupe/runtime/interop/dlpack_versioned.hpp>
 #include <troupe/runtime/world.hpp>
-
-#include <dlpack/dlpack.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,13 +56,20 @@ dtype import_type(const DLDataType& type) {
   throw exception{errc::unsupported, std::move(text)};
 }
 
+bool is_fp8(dtype type) {
+  return type == dtype::f8e4m3 || type == dtype::f8e5m2;
+}
+
 DLDataType export_type(dtype type) {
-  if (const int code = code_of(type); code != code_of_e4m3fn && code != code_of_e5m2)
-    return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(size_bytes(type) * 8), 1};
+  return {static_cast<std::uint8_t>(code_of(type)), static_cast<std::uint8_t>(size_bytes(type) * 8), 1};
+}
+
+void require_readable(dtype type) {
+  if (!is_fp8(type)) return;
   throw exception{errc::unsupported,
                   "readers of DLPack without a version know no " + std::string{to_string(type)} +
-                      ", and would take u8 in its place for integers: lend it as dtype::u8 yourself, and let the "
-                      "reader view it (torch: .view(torch." +
+                      ", and would take u8 in its place for integers: lend it with a version (1.1), or as dtype::u8 "
+                      "and let the reader view it (torch: .view(torch." +
                       (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
 }
 
@@ -148,17 +155,31 @@ std::optional<rank> owner_of(const world& where, const DLTensor& given) {
   return rank_on(where, *found.device, "the tensor");
 }
 
-/// A tensor that others hold.
+void require_use(const DLManagedTensorVersioned& given, dlpack_use use) {
+  if (given.version.major != 1) // what is behind the version is not to be looked at
+    throw exception{errc::unsupported, "the tensor is of DLPack " + std::to_string(given.version.major) + "." +
+                                           std::to_string(given.version.minor) +
+                                           ", and troupe reads 1.x: ask its producer with max_version=(1, 0)"};
+  if ((given.flags & dlpack_read_only) != 0 && use != dlpack_use::source)
+    throw exception{errc::invalid_argument,
+                    "the tensor is read-only, and requests could write it: only read it (dlpack_use::source; in Python "
+                    "give another tensor as out), or make a copy that may be written (NumPy, CuPy, JAX: .copy(), "
+                    "torch: .clone())"};
+}
+
+/// A tensor that others hold, of either form.
+template <class Managed>
 struct lent_tensor {
-  DLManagedTensor shown{};
+  Managed shown{};
   buffer memory;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
   std::optional<stream_ref> reader;
 };
 
-void delete_lent(DLManagedTensor* self) noexcept {
-  const std::unique_ptr<lent_tensor> ended{static_cast<lent_tensor*>(self->manager_ctx)};
+template <class Managed>
+void delete_lent(Managed* self) noexcept {
+  const std::unique_ptr<lent_tensor<Managed>> ended{static_cast<lent_tensor<Managed>*>(self->manager_ctx)};
   if (!ended->reader) return;
   return_or_report("memory lent by DLPack", [&] {
     try {
@@ -169,18 +190,9 @@ void delete_lent(DLManagedTensor* self) noexcept {
   });
 }
 
-} // namespace
-
-bool has_dlpack() noexcept {
-  return true;
-}
-
-void dlpack_deleter::operator()(DLManagedTensor* tensor) const noexcept {
-  if (tensor->deleter != nullptr) tensor->deleter(tensor);
-}
-
-tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stream_ref> produced_on) {
-  if (from == nullptr) throw exception{errc::invalid_argument, "there is no DLPack tensor: the pointer is null"};
+/// Takes \p from over when nothing can fail any more.
+template <class Managed>
+tensor take_tensor(const world& where, Managed* from, std::optional<stream_ref> produced_on) {
   const DLTensor& given = from->dl_tensor;
   const auto extents = extents_of(given);
   tensor made{.type = import_type(given.dtype)};
@@ -191,7 +203,7 @@ tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stre
   if (produced_on)
     made.ready = record_event(where.device_of(rank_on(where, produced_on->where().id(), "the stream")), *produced_on);
 
-  const auto owner = std::make_shared<owned_dlpack>();
+  const auto owner = std::make_shared<std::unique_ptr<Managed, dlpack_deleter>>();
   if (size > 0) {
     std::byte* const first = address_of(given, size_bytes(made.type));
     made.memory = made.on ? adopt(where.device_of(*made.on), first, size, owner) : where.adopt_host(first, size, owner);
@@ -200,14 +212,13 @@ tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stre
   return made;
 }
 
-tensor from_dlpack(const world& where, owned_dlpack from, std::optional<stream_ref> produced_on) {
-  tensor made = from_dlpack(where, from.get(), produced_on);
-  static_cast<void>(from.release());
-  return made;
+void require_tensor(const void* from) {
+  if (from == nullptr) throw exception{errc::invalid_argument, "there is no DLPack tensor: the pointer is null"};
 }
 
-owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
-                       const dlpack_reader& reader) {
+template <class Managed>
+std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype type,
+                                                     std::span<const std::int64_t> shape, const dlpack_reader& reader) {
   const DLDataType type_shown = export_type(type);
   const std::size_t size = bytes_of(shape, size_bytes(type));
   if (size > memory.size_bytes())
@@ -224,7 +235,7 @@ owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::in
     throw exception{errc::wrong_device, "the reader's stream is of device " + to_string(reader.stream->where().id()) +
                                             ", and the memory of device " + to_string(memory.where()->id())};
 
-  auto lent = std::make_unique<lent_tensor>();
+  auto lent = std::make_unique<lent_tensor<Managed>>();
   lent->memory = memory;
   lent->shape.assign(shape.begin(), shape.end());
   lent->strides.resize(shape.size());
@@ -243,16 +254,79 @@ owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::in
                            .shape = lent->shape.data(),
                            .strides = lent->strides.data(),
                            .byte_offset = 0};
-  lent->shown.deleter = [](DLManagedTensor* self) { delete_lent(self); };
+  lent->shown.deleter = [](Managed* self) { delete_lent(self); };
   lent->shown.manager_ctx = lent.get();
+  if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>) lent->shown.version = {1, is_fp8(type) ? 1U : 0U};
   if (reader.behind) reader.stream->wait(*reader.behind);
-  return owned_dlpack{&lent.release()->shown};
+  return std::unique_ptr<Managed, dlpack_deleter>{&lent.release()->shown};
+}
+
+/// Behind the tensor's own event, where \p reader names none.
+dlpack_reader reader_behind(const tensor& lent, dlpack_reader reader) {
+  if (!reader.behind && lent.ready && !lent.ready->reached()) reader.behind = lent.ready;
+  return reader;
+}
+
+std::vector<std::int64_t> extents_of(const tensor& lent) {
+  return {lent.shape.begin(), lent.shape.end()};
+}
+
+} // namespace
+
+bool has_dlpack() noexcept {
+  return true;
+}
+
+void dlpack_deleter::operator()(DLManagedTensor* tensor) const noexcept {
+  if (tensor->deleter != nullptr) tensor->deleter(tensor);
+}
+
+void dlpack_deleter::operator()(DLManagedTensorVersioned* tensor) const noexcept {
+  if (tensor->deleter != nullptr) tensor->deleter(tensor);
+}
+
+tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stream_ref> produced_on) {
+  require_tensor(from);
+  return take_tensor(where, from, produced_on);
+}
+
+tensor from_dlpack(const world& where, owned_dlpack from, std::optional<stream_ref> produced_on) {
+  tensor made = from_dlpack(where, from.get(), produced_on);
+  static_cast<void>(from.release());
+  return made;
+}
+
+tensor from_dlpack(const world& where, DLManagedTensorVersioned* from, std::optional<stream_ref> produced_on,
+                   dlpack_use use) {
+  require_tensor(from);
+  require_use(*from, use);
+  return take_tensor(where, from, produced_on);
+}
+
+tensor from_dlpack(const world& where, owned_versioned_dlpack from, std::optional<stream_ref> produced_on,
+                   dlpack_use use) {
+  tensor made = from_dlpack(where, from.get(), produced_on, use);
+  static_cast<void>(from.release());
+  return made;
+}
+
+owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
+                       const dlpack_reader& reader) {
+  require_readable(type);
+  return lend_tensor<DLManagedTensor>(memory, type, shape, reader);
 }
 
 owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader) {
-  if (!reader.behind && lent.ready && !lent.ready->reached()) reader.behind = lent.ready;
-  const std::vector<std::int64_t> shape{lent.shape.begin(), lent.shape.end()};
-  return to_dlpack(lent.memory, lent.type, shape, reader);
+  return to_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, reader));
+}
+
+owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
+                                           const dlpack_reader& reader) {
+  return lend_tensor<DLManagedTensorVersioned>(memory, type, shape, reader);
+}
+
+owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader) {
+  return to_versioned_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, reader));
 }
 
 dlpack_device dlpack_device_of(const buffer& memory) {

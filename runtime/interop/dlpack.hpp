@@ -11,7 +11,8 @@
 #include <optional>
 #include <span>
 
-struct DLManagedTensor; // <dlpack/dlpack.h>: the form without a version, which every DLPack has
+struct DLManagedTensor;          // <dlpack/dlpack.h>: the form without a version, which every DLPack has
+struct DLManagedTensorVersioned; // DLPack 1.0: <troupe/runtime/interop/dlpack_versioned.hpp> where the header is older
 
 namespace troupe {
 
@@ -24,9 +25,18 @@ class world;
 struct dlpack_deleter {
   /// Calls the tensor's own deleter, if it has one.
   void operator()(DLManagedTensor* tensor) const noexcept;
+  /// The same, whatever version it is of.
+  void operator()(DLManagedTensorVersioned* tensor) const noexcept;
 };
 /// The right to a DLPack tensor, and the duty to delete it once. release() hands both over.
 using owned_dlpack = std::unique_ptr<DLManagedTensor, dlpack_deleter>;
+using owned_versioned_dlpack = std::unique_ptr<DLManagedTensorVersioned, dlpack_deleter>;
+
+/// What requests do with the memory of a tensor that is taken. Nothing else says whether they may: an operand does not.
+enum class dlpack_use : std::uint8_t {
+  any,    ///< Any may write it: a tensor that says that it is read-only is refused.
+  source, ///< The caller sees to it that none writes it: neither in place nor as a destination.
+};
 
 /// Takes \p from over as memory for requests of \p where's ranks.
 ///
@@ -42,6 +52,14 @@ using owned_dlpack = std::unique_ptr<DLManagedTensor, dlpack_deleter>;
 [[nodiscard]] tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stream_ref> produced_on = {});
 /// The same, and \p from is deleted on an error, too.
 [[nodiscard]] tensor from_dlpack(const world& where, owned_dlpack from, std::optional<stream_ref> produced_on = {});
+/// The same of tensors with a version, which may say that they are read-only.
+///
+/// Errors: also invalid_argument (it is read-only, and \p use is any), unsupported (its major version is not 1).
+[[nodiscard]] tensor from_dlpack(const world& where, DLManagedTensorVersioned* from,
+                                 std::optional<stream_ref> produced_on = {}, dlpack_use use = dlpack_use::any);
+/// The same, and \p from is deleted on an error, too.
+[[nodiscard]] tensor from_dlpack(const world& where, owned_versioned_dlpack from,
+                                 std::optional<stream_ref> produced_on = {}, dlpack_use use = dlpack_use::any);
 
 /// Who reads what is lent, and from when on.
 struct dlpack_reader {
@@ -65,6 +83,12 @@ struct dlpack_reader {
                                      const dlpack_reader& reader = {});
 /// The same with its own type and shape, behind its own `ready` where \p reader names no event.
 [[nodiscard]] owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader = {});
+/// The same as tensors with a version: 1.0, but 1.1 of fp8, which is not refused here. They may be written, and no copy
+/// has been made.
+[[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type,
+                                                         std::span<const std::int64_t> shape,
+                                                         const dlpack_reader& reader = {});
+[[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader = {});
 
 /// As DLDevice, for those who are asked for it before there is a tensor (Python's __dlpack_device__).
 struct dlpack_device {

@@ -18,6 +18,7 @@ bool has_dlpack() noexcept {
 
 // What the tensor's deleter is cannot be known here, and nothing here gives out a tensor.
 void dlpack_deleter::operator()(DLManagedTensor*) const noexcept {}
+void dlpack_deleter::operator()(DLManagedTensorVersioned*) const noexcept {}
 
 tensor from_dlpack(const world&, DLManagedTensor*, std::optional<stream_ref>) {
   refuse();
@@ -27,11 +28,27 @@ tensor from_dlpack(const world&, owned_dlpack, std::optional<stream_ref>) {
   refuse();
 }
 
+tensor from_dlpack(const world&, DLManagedTensorVersioned*, std::optional<stream_ref>, dlpack_use) {
+  refuse();
+}
+
+tensor from_dlpack(const world&, owned_versioned_dlpack, std::optional<stream_ref>, dlpack_use) {
+  refuse();
+}
+
 owned_dlpack to_dlpack(const buffer&, dtype, std::span<const std::int64_t>, const dlpack_reader&) {
   refuse();
 }
 
 owned_dlpack to_dlpack(const tensor&, dlpack_reader) {
+  refuse();
+}
+
+owned_versioned_dlpack to_versioned_dlpack(const buffer&, dtype, std::span<const std::int64_t>, const dlpack_reader&) {
+  refuse();
+}
+
+owned_versioned_dlpack to_versioned_dlpack(const tensor&, dlpack_reader) {
   refuse();
 }
 
