@@ -4,6 +4,8 @@
 #include <troupe/collectives/request.hpp>
 #include <troupe/completion/answer.hpp>
 
+#include <cstdint>
+
 namespace troupe {
 
 class world;
@@ -15,5 +17,10 @@ void ask_into(const world& where, world_request asked, answer&& to);
 /// Asks one rank (SPMD). Errors: invalid_argument, thrown (\p whom lives in another process); \p to is then the
 /// caller's still.
 void ask_into(const world& where, rank whom, rank_request asked, answer&& to);
+
+/// Asks for the request at \p position of \p which, of rank \p whom, to be taken back, as rank_lane::cancel() does: it
+/// is answered with errc::cancelled if it waits for its peers still, and has its outcome else. Threads: any; after the
+/// request has been asked for.
+void take_back(const world& where, rank whom, lane which, std::uint64_t position) noexcept;
 
 } // namespace troupe

@@ -53,7 +53,7 @@ private:
 /// resumer takes it, never on the thread that answers; or, where the outcome is there already, without suspending.
 /// Lifetime: a coroutine may be destroyed while it waits, by a thread that its resumer's continuations cannot run on at
 /// the same time. The request goes on; its answer is dropped.
-/// Cancellation: by the request's deadline, or by cancel_request where it waits for peers: the outcome is then
+/// Cancellation: by the request's deadline, or by take_back() where it waits for peers: the outcome is then
 /// errc::deadline_exceeded or errc::cancelled.
 class awaitable_outcome {
 public:

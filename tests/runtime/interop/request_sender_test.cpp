@@ -5,8 +5,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <atomic>
+#include <barrier>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +37,14 @@ struct receiver {
   void set_stopped() && { ++told->stopped; }
 };
 static_assert(request_receiver<receiver>);
+
+/// One that can be stopped.
+struct stoppable_receiver : receiver {
+  std::stop_token token;
+
+  [[nodiscard]] std::stop_token get_stop_token() const noexcept { return token; }
+};
+static_assert(request_receiver<stoppable_receiver>);
 
 /// Calls what comes to \p queue until one ending has been told.
 void run_until_ended(resume_queue& queue, const endings& told) {
@@ -113,6 +126,210 @@ TEST_CASE("a request that is taken back ends with set_stopped", "[runtime][inter
   run_until_ended(queue, told);
   CHECK(told.stopped == 1);
   CHECK(told.values + told.errors == 0);
+}
+
+TROUPE_WORLD_TEST(2, "a sender that is stopped before it is started asks for nothing", "[runtime][interop][senders]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  const auto values = ranked_values(where, 100);
+  std::vector<operation> parts;
+  for (const buffer& one : values) parts.emplace_back(all_reduce{one, one, 100, dtype::f32, reduction::sum});
+  resume_queue queue;
+  endings told;
+  std::stop_source stop;
+  auto state = request_sender{queue.resumer(), where, parts}.connect(stoppable_receiver{{&told}, stop.get_token()});
+  stop.request_stop();
+  state.start();
+  CHECK(told.stopped == 0); // it comes where the resumer takes it
+  run_until_ended(queue, told);
+  CHECK(told.stopped == 1);
+  CHECK(told.values + told.errors == 0);
+  where.barrier().get();
+  CHECK(read_back(where, rank{0}, values[0])[0] == 1.F);
+}
+
+TROUPE_WORLD_TEST(2, "a request that waits for its peers is taken back by its stop token, and its peer is told",
+                  "[runtime][interop][senders]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  const buffer memory = where.allocate(rank{0}, 64);
+  const buffer peers = where.allocate(rank{1}, 64);
+  resume_queue queue;
+  endings told;
+  std::stop_source stop;
+  const auto asked = [&](const buffer& what, std::uint64_t position) {
+    rank_request made{all_reduce{what, what, 4, dtype::f32, reduction::sum}, where.epoch()};
+    made.lane = lane::named("stopped");
+    made.position = position;
+    return made;
+  };
+  auto state = request_sender{queue.resumer(), where, rank{0}, asked(memory, 0)}.connect(
+      stoppable_receiver{{&told}, stop.get_token()});
+  state.start();
+  stop.request_stop();
+  run_until_ended(queue, told);
+  CHECK(told.stopped == 1);
+  CHECK(told.values + told.errors == 0);
+
+  endings peer;
+  auto late = request_sender{queue.resumer(), where, rank{1}, asked(peers, 0)}.connect(receiver{&peer});
+  late.start();
+  run_until_ended(queue, peer);
+  CHECK(peer.stopped == 1);
+}
+
+TEST_CASE("what cannot be taken back goes on after a stop, and ends as it ends", "[runtime][interop][senders]") {
+  runtime rt{mock_settings(2)};
+  world where = rt.form_world();
+  resume_queue queue;
+  endings told;
+  std::stop_source stop;
+  SECTION("a request to all ranks, on the GPU") {
+    const held_client held{where.device_of(rank{0})};
+    std::vector<operation> parts;
+    for (const rank self : where.local_ranks()) {
+      const buffer memory = where.allocate(self, 64);
+      parts.emplace_back(
+          all_reduce{self == rank{0} ? held.after(memory) : operand{memory}, memory, 4, dtype::f32, reduction::sum});
+    }
+    auto state = request_sender{queue.resumer(), where, parts}.connect(stoppable_receiver{{&told}, stop.get_token()});
+    state.start();
+    stop.request_stop();
+    CHECK(told.values + told.errors + told.stopped == 0);
+    held.open();
+    run_until_ended(queue, told);
+  }
+  SECTION("a request to one rank that has been launched") {
+    const held_client held{where.device_of(rank{0})};
+    rank_request asked{copy{held.after(where.allocate_pinned(4)), where.allocate_pinned(4)}, where.epoch()};
+    asked.lane = lane::named("launched");
+    asked.position = 0;
+    auto state =
+        request_sender{queue.resumer(), where, rank{0}, asked}.connect(stoppable_receiver{{&told}, stop.get_token()});
+    state.start();
+    stop.request_stop();
+    held.open();
+    run_until_ended(queue, told);
+  }
+  SECTION("a request to one rank that does not name its position") {
+    const buffer memory = where.allocate(rank{0}, 64);
+    const buffer peers = where.allocate(rank{1}, 64);
+    rank_request asked{all_reduce{memory, memory, 4, dtype::f32, reduction::sum}, where.epoch()};
+    auto state =
+        request_sender{queue.resumer(), where, rank{0}, asked}.connect(stoppable_receiver{{&told}, stop.get_token()});
+    state.start();
+    stop.request_stop();
+    where.ask(rank{1}, all_reduce{peers, peers, 4, dtype::f32, reduction::sum}).get();
+    run_until_ended(queue, told);
+  }
+  CHECK(told.values == 1);
+  CHECK(told.errors + told.stopped == 0);
+}
+
+TEST_CASE("a deadline is an error of a sender that has been stopped, too", "[runtime][interop][senders]") {
+  runtime rt{mock_settings(2)};
+  world where = rt.form_world();
+  const buffer memory = where.allocate(rank{0}, 64);
+  resume_queue queue;
+  endings told;
+  std::stop_source stop;
+  const rank_request asked{all_reduce{memory, memory, 4, dtype::f32, reduction::sum}, where.epoch(), 50ms};
+  auto state =
+      request_sender{queue.resumer(), where, rank{0}, asked}.connect(stoppable_receiver{{&told}, stop.get_token()});
+  state.start();
+  stop.request_stop();
+  run_until_ended(queue, told);
+  CHECK(told.errors == 1);
+  CHECK(told.code == errc::deadline_exceeded);
+}
+
+TEST_CASE("stop, start and the peer's request at once: one ending each, and the lane goes on",
+          "[runtime][interop][senders]") {
+  /// Ends on whatever thread answers, also within request_stop() and start(), and deletes its operation.
+  struct counting_receiver {
+    std::atomic<int>* values;
+    std::atomic<int>* stopped;
+    std::atomic<int>* ended;
+    std::stop_token token;
+    std::shared_ptr<void>* operation;
+
+    [[nodiscard]] std::stop_token get_stop_token() const noexcept { return token; }
+    void end() {
+      operation->reset();
+      ended->fetch_add(1);
+      ended->notify_all();
+    }
+    void set_value(const completion&) && {
+      values->fetch_add(1);
+      end();
+    }
+    void set_error(const error& why) && {
+      UNSCOPED_INFO(to_string(why));
+      end();
+    }
+    void set_stopped() && {
+      stopped->fetch_add(1);
+      end();
+    }
+  };
+  runtime rt{mock_settings(2)};
+  world where = rt.form_world();
+  const std::vector<buffer> memory{where.allocate(rank{0}, 64), where.allocate(rank{1}, 64)};
+  constexpr int rounds = 400;
+  std::stop_source stop;
+  std::barrier<> begin{3};
+  std::barrier<> end{3};
+  std::array<std::atomic<int>, 2> values{};
+  std::array<std::atomic<int>, 2> stopped{};
+  std::atomic<int> ended{0};
+  std::array<std::shared_ptr<void>, 2> operations;
+  std::array<std::function<void()>, 2> starts;
+  const auto taking_part = [&](auto what) {
+    return std::jthread{[&, what] {
+      for (int i = 0; i < rounds; ++i) {
+        begin.arrive_and_wait();
+        what();
+        end.arrive_and_wait();
+      }
+    }};
+  };
+  const std::jthread peer = taking_part([&] { starts[1](); });
+  const std::jthread stopper = taking_part([&] { stop.request_stop(); });
+  for (int i = 0; i < rounds; ++i) {
+    stop = std::stop_source{};
+    ended = 0;
+    for (std::size_t k = 0; k < 2; ++k) {
+      rank_request asked{all_reduce{memory[k], memory[k], 4, dtype::f32, reduction::sum}, where.epoch()};
+      asked.lane = lane::named("raced");
+      asked.position = static_cast<std::uint64_t>(i);
+      const std::stop_token token = k == 0 ? stop.get_token() : std::stop_token{};
+      using sender = request_sender<on_answering_thread>;
+      const auto made = std::shared_ptr<sender::state<counting_receiver>>{
+          new auto(sender{on_answering_thread{}, where, rank{static_cast<int>(k)}, asked}.connect(
+              counting_receiver{&values[k], &stopped[k], &ended, token, &operations[k]}))};
+      operations[k] = made;
+      starts[k] = [state = made.get()] { state->start(); };
+    }
+    begin.arrive_and_wait();
+    starts[0]();
+    end.arrive_and_wait();
+    // Stopped before it was asked for: the peer waits, and the lane is kept in step by asking now. Where only the
+    // peer's ending is still to come, this position is taken, and nothing happens.
+    if (ended == 1) {
+      rank_request asked{all_reduce{memory[0], memory[0], 4, dtype::f32, reduction::sum}, where.epoch()};
+      asked.lane = lane::named("raced");
+      asked.position = static_cast<std::uint64_t>(i);
+      auto [reply, future] = make_future_answer();
+      ask_into(where, rank{0}, asked, std::move(reply));
+      static_cast<void>(outcome_of(std::move(future)));
+    }
+    for (int seen = ended; seen != 2; seen = ended) ended.wait(seen);
+    REQUIRE(operations[0] == nullptr);
+    REQUIRE(values[0] + stopped[0] == i + 1);
+    REQUIRE(values[1] + stopped[1] == i + 1);
+  }
+  CAPTURE(values[0], stopped[0], values[1], stopped[1]);
+  CHECK(values[1] >= values[0]); // the peer's succeeds where this one's does
 }
 
 TEST_CASE("an operation may be destroyed by its own ending", "[runtime][interop][senders]") {
