@@ -5,6 +5,7 @@
 #include <troupe/runtime/interop/dlpack_versioned.hpp>
 #include <troupe/runtime/world.hpp>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -86,18 +87,32 @@ py::object ask_for_capsule(const py::object& what, const py::dict& given) {
   return made;
 }
 
-/// PyTorch, where the program has imported it.
-struct torch_functions {
-  py::object tensor, to_dlpack, stream_of;
+/// A library that is asked for the stream of each of its arrays: the helper has to_dlpack() and stream_source().
+struct known_library {
+  const char* name;
+  const char* type;
+  const char* helper;
+  py::object array{}, to_dlpack{}, stream_of{};
 };
-const torch_functions* find_torch() {
-  static torch_functions* found = nullptr; // never destroyed: the interpreter may have ended by then
-  if (found != nullptr) return found;
-  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
-  if (!modules.contains("torch") || !py::hasattr(modules["torch"], "Tensor")) return nullptr;
-  const py::object helper = py::module_::import("troupe._torch");
-  found = new torch_functions{modules["torch"].attr("Tensor"), helper.attr("to_dlpack"), helper.attr("stream_source")};
-  return found;
+
+/// Whose \p what is, among those that the program has imported; none: another one's.
+const known_library* find_library(const py::object& what) {
+  static auto& known = *new std::array<known_library, 2>{
+      {{"torch", "Tensor", "troupe._torch"}, {"cupy", "ndarray", "troupe._cupy"}}}; // never destroyed: see above
+  py::object modules;
+  for (known_library& one : known) {
+    if (!one.array) {
+      if (!modules) modules = py::module_::import("sys").attr("modules");
+      const py::object imported = modules.attr("get")(one.name);
+      if (imported.is_none() || !py::hasattr(imported, one.type)) continue;
+      const py::object helper = py::module_::import(one.helper);
+      one.to_dlpack = helper.attr("to_dlpack");
+      one.stream_of = helper.attr("stream_source");
+      one.array = imported.attr(one.type);
+    }
+    if (py::isinstance(what, one.array)) return &one;
+  }
+  return nullptr;
 }
 
 /// Whether \p what is an array of JAX, which are immutable and cannot say so without a version.
@@ -169,9 +184,8 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   const std::shared_ptr<device>& on = where.device_of(whom);
   const py::tuple lives = what.attr("__dlpack_device__")();
   const bool on_cuda = py::cast<int>(py::object{lives[0]}) == kDLCUDA;
-  const torch_functions* const torch = find_torch();
-  const bool is_torch = torch != nullptr && py::isinstance(what, torch->tensor);
-  if (!is_torch && use != dlpack_use::source && is_of_jax(what))
+  const known_library* const library = find_library(what);
+  if (library == nullptr && use != dlpack_use::source && is_of_jax(what))
     throw invalid("an array of JAX is immutable, and this request would write it: give an out of another library, or "
                   "a troupe.Buffer (jax.dlpack.from_dlpack() takes it afterwards)");
 
@@ -179,9 +193,9 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   std::optional<stream_ref> produced_on;
   py::dict asked;
   py::object capsule;
-  if (is_torch) {
-    capsule = torch->to_dlpack(what);
-    if (!source) source = stream_source{on, held_object{torch->stream_of(what)}};
+  if (library != nullptr) {
+    capsule = library->to_dlpack(what);
+    if (!source) source = stream_source{on, held_object{library->stream_of(what)}};
   } else if (on_cuda && source) { // the caller knows better than the producer
     asked["stream"] = -1;
   } else if (on_cuda) {
@@ -189,7 +203,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
     asked["stream"] = reinterpret_cast<std::uintptr_t>(produced_on->native()); // NOLINT: a handle as a number
     source = stream_source{on, native_stream{nullptr}};
   }
-  if (!is_torch) capsule = ask_for_capsule(what, asked);
+  if (library == nullptr) capsule = ask_for_capsule(what, asked);
   const tensor made = tensor_of(where, capsule, produced_on, use);
   given_operand one{.memory = made.memory,
                     .type = made.type,

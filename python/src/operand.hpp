@@ -76,9 +76,9 @@ private:
 
 /// \p what (a troupe.Buffer, or anything with __dlpack__) as memory of rank \p whom. It is held until no request uses
 /// it. \p as: its elements' type where DLPack cannot say it; as large as its own. \p streams: "producer", None, a
-/// handle. \p use: whether any request may write it. Order: a CUDA tensor of PyTorch is ready behind PyTorch's current stream of its device; one of another
-/// library behind what its __dlpack__ makes a stream of troupe's wait for. Errors: invalid_argument, unsupported,
-/// wrong_device; and what __dlpack__ raises.
+/// handle. \p use: whether any request may write it. Order: a CUDA tensor of PyTorch or CuPy is ready behind their
+/// current stream of its device; one of another library behind what its __dlpack__ makes a stream of troupe's wait for.
+/// Errors: invalid_argument, unsupported, wrong_device; and what __dlpack__ raises.
 [[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank whom,
                                            const pybind11::object& what, std::optional<dtype> as,
                                            const pybind11::object& streams, dlpack_use use);

@@ -1,6 +1,11 @@
 """DLPack's two forms, with a version and without: which is asked for, taken and given, and what flags forbid."""
 import ctypes
 import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
 import time
 
 import numpy as np
@@ -43,12 +48,15 @@ pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+KEPT = []  # what was lent lives until it is deleted, whoever drops its producer; here for ever
+
+
 class Producer:
     """A library of DLPack 1.0: lends float32 arrays of NumPy's with a version."""
 
     def __init__(self, values, flags=0, version=(1, 0)):
         self.values, self.flags, self.version = values, flags, version
-        self.asked, self.lent, self.capsules, self.deleted = [], [], [], 0
+        self.asked, self.capsules, self.deleted = [], [], 0
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -59,7 +67,7 @@ class Producer:
         made = Versioned(self.version[0], self.version[1], None, Deleter(self.delete), self.flags,
                          Tensor(self.values.ctypes.data, Device(1, 0), self.values.ndim, DataType(2, 32, 1), shape,
                                 None, 0))
-        self.lent.append((made, shape))
+        KEPT.append((self, made, shape))
         self.capsules.append(new_capsule(ctypes.addressof(made), VERSIONED, None))
         return self.capsules[-1]
 
@@ -254,6 +262,134 @@ def test_fp8_is_lent_to_readers_of_1_1(world):
     for asked in ({}, {"max_version": (1, 0)}):
         with pytest.raises(troupe.Unsupported, match="dtype::u8"):
             made.__dlpack__(**asked)
+
+
+def run(program):
+    """By itself: which libraries a process has imported is looked at once."""
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, capture_output=True, text=True,
+                          env={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+
+# What stands for a library of GPU arrays: memory of a mock device that says that it is CUDA's.
+GPU_LIBRARY = """
+    import sys, types
+    import numpy as np
+    import troupe, troupe.testing
+
+    mock = troupe.testing.MockWorld(2)
+    asked, streams, handles = [], [], {}
+
+    class Lent:
+        knows_versions = True
+
+        def __init__(self, rank):
+            self.lent = troupe.empty(mock.world, rank, 4, "float32")
+            self.device = types.SimpleNamespace(id=rank)
+            np.asarray(self.lent)[:] = rank + 1
+
+        def __dlpack_device__(self):
+            return (2, self.device.id)
+
+        def __dlpack__(self, **given):
+            asked.append(given)
+            handles[self.device.id] = given["stream"]
+            if "max_version" in given and not self.knows_versions:
+                raise TypeError("an unexpected keyword argument 'max_version'")
+            return self.lent.__dlpack__(max_version=given.get("max_version"))
+
+    class ndarray(Lent):
+        pass
+
+    def current(index):
+        streams.append(index)
+        return types.SimpleNamespace(ptr=mine[index])
+
+    def check(values, sum):
+        for value in values:
+            np.testing.assert_array_equal(np.asarray(value.lent), np.full(4, sum))
+"""
+
+
+@pytest.mark.parametrize("knows_versions", [True, False])
+def test_the_current_stream_of_each_arrays_device_is_asked_for_by_every_ask(knows_versions):
+    done = run(GPU_LIBRARY + f"""
+    Lent.knows_versions = {knows_versions}
+    sys.modules["cupy"] = types.SimpleNamespace(
+        ndarray=ndarray, cuda=types.SimpleNamespace(get_current_stream=current))
+    mock.world.prepare("all_reduce", [Lent(0), Lent(1)])
+    mine = dict(handles)  # streams of the mock's that live
+    del asked[:]
+    values = [ndarray(0), ndarray(1)]
+    request = mock.world.prepare("all_reduce", values)
+    assert all(one["stream"] == -1 for one in asked), asked  # its own order would be the current device's
+    for sum in (3, 6):
+        request.ask().result(30)
+        check(values, sum)
+    assert sorted(streams) == [0, 0, 1, 1], streams
+    request = mock.world.prepare("all_reduce", values, stream=None)
+    request.ask().result(30)
+    assert len(streams) == 4
+    mock.close()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_librarys_arrays_are_ordered_by_a_stream_of_troupes():
+    done = run(GPU_LIBRARY + """
+    values = [ndarray(0), ndarray(1)]
+    mock.world.all_reduce(values).result(30)
+    check(values, 3)
+    assert [one["max_version"] for one in asked] == [(1, 0)] * 2, asked
+    assert asked[0]["stream"] != asked[1]["stream"] and all(one["stream"] > 0 for one in asked), asked
+    mock.world.all_reduce(values, stream=None).result(30)
+    assert asked[2]["stream"] == -1
+    mock.close()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_arrays_of_jax_are_sources_only():
+    done = run(GPU_LIBRARY + """
+    sys.modules["jax"] = types.SimpleNamespace(Array=ndarray)  # which says nothing of its own
+    values, outs = [ndarray(0), ndarray(1)], [troupe.empty(mock.world, rank, 4) for rank in range(2)]
+    mock.world.all_reduce(values, out=outs).result(30)
+    np.testing.assert_array_equal(np.asarray(outs[1]), np.full(4, 3))
+    for given in ({"tensors": values}, {"tensors": outs, "out": values}):
+        try:
+            mock.world.all_reduce(**given)
+        except troupe.InvalidArgument as why:
+            assert "immutable" in str(why)
+        else:
+            raise AssertionError("not refused")
+    check(values[:1], 1)
+    mock.close()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
+def test_jax_itself_on_the_host():
+    done = run("""
+    import jax
+    import numpy as np
+    import troupe, troupe.testing
+
+    with troupe.testing.MockWorld(2) as mock:
+        values = [jax.numpy.full(8, rank + 1, "float32") for rank in range(2)]
+        outs = [troupe.empty_pinned(mock.world, 8) for _ in range(2)]
+        mock.world.all_reduce(values, out=outs).result(30)
+        taken = jax.dlpack.from_dlpack(outs[1])
+        del outs
+        np.testing.assert_array_equal(np.asarray(taken), np.full(8, 3))
+        np.testing.assert_array_equal(np.asarray(values[1]), np.full(8, 2))
+        try:
+            mock.world.all_reduce(values)
+        except troupe.InvalidArgument as why:
+            assert "immutable" in str(why)
+        else:
+            raise AssertionError("not refused")
+    """)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_buffer_is_lent_neither_elsewhere_nor_as_a_copy(world):
