@@ -185,11 +185,8 @@ std::optional<error> track::verdict_on_head(time_point now) {
     if (head.inputs_ready()) begin_judging(head, now);
     return std::nullopt;
   }
+  if (place_ && others_->is_behind(*place_, now)) judged_from_ = now;
   if (now - judged_from_ <= limits_.hang) return std::nullopt;
-  if (place_ && others_->is_behind(*place_, now)) {
-    judged_from_ = now;
-    return std::nullopt;
-  }
   return error{.code = errc::deadline_exceeded,
                .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +
                        ": a peer never came, or the device hangs",
