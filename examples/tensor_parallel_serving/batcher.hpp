@@ -1,77 +1,143 @@
-/// The actor that users ask: it gathers their requests and takes them through the model together, on all ranks.
+/// The actor that users ask: what waits when a step ends goes through the model in the next, together, on all ranks.
 #pragma once
 
-#include "compute.hpp"
-#include "model.hpp"
+#include "block.hpp"
 
 #include <troupe/troupe.hpp>
 
+#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <map>
-#include <memory>
-#include <optional>
-#include <semaphore>
-#include <vector>
+#include <cstdio>
+#include <deque>
+#include <utility>
 
-struct prompt;
-struct generated;
-struct gathered;
-struct start_asking;
+using hidden_states = std::vector<float>; ///< A request, and its answer: tokens.
 
 TROUPE_LOCAL_TYPES_AFTER(serving, troupe)
-TROUPE_LOCAL_TYPE(serving, prompt)
-TROUPE_LOCAL_TYPE(serving, generated)
-TROUPE_LOCAL_TYPE(serving, gathered)
-TROUPE_LOCAL_TYPE(serving, start_asking)
+TROUPE_LOCAL_TYPE(serving, hidden_states)
 TROUPE_LOCAL_TYPES_END(serving)
 
-struct prompt {
-  std::vector<int> tokens;
-  std::size_t length = 0; ///< Of the answer, prompt included.
-};
-struct generated {
-  std::vector<int> tokens;
-};
-struct gathered {};     ///< To the batcher itself: who has come by now is served.
-struct start_asking {}; ///< To a user.
+using batcher_handle =
+    troupe::compat::typed_actor<caf::result<hidden_states>(hidden_states), caf::result<void>(troupe::world_event)>;
 
-using batcher_handle = troupe::compat::typed_actor<caf::result<generated>(prompt), caf::result<void>(gathered),
-                                                   caf::result<void>(troupe::world_event)>;
-using user_handle = troupe::compat::typed_actor<caf::result<void>(start_asking)>;
+inline double ms_since(troupe::time_point begin) {
+  return std::chrono::duration<double, std::milli>{troupe::steady_now() - begin}.count();
+}
 
-/// A queue of work on a device, and who does arithmetic in it.
-struct seat {
-  troupe::stream queue;
-  std::unique_ptr<compute> maths;
+/// Answers each request once: what a fault takes is asked again in the next epoch, on the ranks that there are then.
+/// To be spawned detached: its thread waits for a step's end, and what comes until then waits in its mailbox.
+class batcher final : public batcher_handle::base {
+public:
+  batcher(caf::actor_config& settings, troupe::world where, const shard& model)
+    : batcher_handle::base{settings}, where_{std::move(where)}, model_{model} {
+    pinned_ = where_.allocate_pinned(model_.batch_size() * sizeof(float));
+    for (const troupe::rank self : where_.local_ranks())
+      for (auto& seats : seats_) seats.emplace_back(where_.device_of(self));
+  }
+
+  behavior_type make_behavior() override {
+    troupe::compat::post(where_.actor(), troupe::subscribe{troupe::listener_handle{this}});
+    return {[this](const hidden_states& asked) {
+              jobs_.push_back({asked, make_response_promise<hidden_states>()});
+              if (jobs_.size() == 1) come_to_step();
+              return jobs_.back().to;
+            },
+            [this](const troupe::world_event& now) { serve(now); }};
+  }
+  void on_exit() override {
+    leave_epoch();
+    for (job& one : jobs_) one.to.deliver(caf::make_error(caf::sec::request_receiver_down));
+    jobs_.clear();
+    seats_ = {};
+    pinned_ = {};
+  }
+
+private:
+  struct job {
+    hidden_states asked;
+    caf::typed_response_promise<hidden_states> to;
+  };
+  /// A stream of ours on a device, and what works in it. Each rank of the first epoch has two: what a fault leaves
+  /// behind waits in one until it is aborted, while the next epoch uses the other.
+  struct seat {
+    explicit seat(const std::shared_ptr<troupe::device>& where)
+      : device{where}, queue{where}, run{make_runner(queue)} {}
+    std::shared_ptr<troupe::device> device;
+    troupe::stream queue;
+    stage_runner run;
+    shard part{};
+    troupe::buffer x{}; ///< The front of the part's memory.
+  };
+
+  /// Behind what waits in the mailbox, which comes along.
+  void come_to_step() { troupe::compat::post(batcher_handle{this}, where_.status()); }
+
+  void serve(const troupe::world_event& now) try {
+    if (now.phase == troupe::world_phase::failed) return quit();
+    if (now.phase == troupe::world_phase::ready && now.epoch.value() > epoch_.value()) enter_epoch(now);
+    if (!ranks_.empty() && !jobs_.empty()) step();
+  } catch (const troupe::exception&) {
+    std::printf("a step was given up at %.1f ms, with %zu requests waiting\n", ms_since(begin_), jobs_.size());
+    leave_epoch(); // what was asked waits for the next
+    is_given_up_ = true;
+  }
+
+  void enter_epoch(const troupe::world_event& now) {
+    leave_epoch();
+    epoch_ = now.epoch;
+    for (std::size_t i = 0; i < now.local_ranks.size(); ++i) {
+      seat& one = seats_[epoch_.value() % 2][static_cast<std::size_t>(now.origins[i].value())];
+      one.part = model_.cut(i, now.local_ranks.size());
+      const troupe::buffer memory = where_.allocate(now.local_ranks[i], one.part.size() * sizeof(float));
+      one.part.x = reinterpret_cast<float*>(memory.data());
+      one.x = memory.slice(0, pinned_.size_bytes());
+      one.run(one.part, 0);
+      ranks_.push_back(&one);
+    }
+  }
+  void leave_epoch() {
+    for (seat* one : std::exchange(ranks_, {})) {
+      one->x.note_use(one->queue); // what a fault has left in the queue still uses it
+      one->x = {};
+    }
+  }
+
+  void step() {
+    const std::size_t taken = std::min(jobs_.size(), model_.batch), size = tokens * model_.width;
+    const auto values = pinned_.host_span<float>();
+    for (std::size_t i = 0; i < taken; ++i) std::ranges::copy(jobs_[i].asked, &values[i * size]);
+    for (const seat* one : ranks_) one->queue.ref().copy(one->part.x, values.data(), values.size_bytes());
+    std::future<troupe::completion> summed;
+    // Nobody waits for a GPU in here: each stage is in the queues before the sum ahead of it is done.
+    for (std::size_t stage = 1; stage <= 2 * model_.layers; ++stage) {
+      std::vector<troupe::operation> sums;
+      for (const seat* one : ranks_) {
+        one->run(one->part, stage);
+        const troupe::operand x{one->x, record_event(one->device, one->queue)};
+        sums.emplace_back(troupe::all_reduce{x, x, values.size()});
+      }
+      troupe::overlapped sum = where_.ask_overlapped(troupe::world_request{std::move(sums), epoch_});
+      const troupe::enqueued told = sum.enqueued.get();
+      for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->queue.ref().wait(*told.ranks[i].behind);
+      summed = std::move(sum.outcome);
+    }
+    summed.get(); // before the copy: one behind a sum that hangs would be made when that is aborted, over later values
+    where_.copy(troupe::rank{0}, ranks_[0]->x, pinned_).get();
+    for (std::size_t i = 0; i < taken; ++i, jobs_.pop_front())
+      jobs_.front().to.deliver(hidden_states{&values[i * size], &values[i * size] + size});
+    if (std::exchange(is_given_up_, false))
+      std::printf("the next step ended at %.1f ms, in epoch %s on %zu ranks\n", ms_since(begin_),
+                  to_string(epoch_).c_str(), ranks_.size());
+    if (!jobs_.empty()) come_to_step();
+  }
+
+  troupe::world where_;
+  shard model_;
+  const troupe::time_point begin_ = troupe::steady_now();
+  troupe::buffer pinned_; ///< A step's requests, then its answers.
+  std::array<std::vector<seat>, 2> seats_;
+  troupe::epoch epoch_{};
+  std::vector<seat*> ranks_; ///< Of the epoch; none after a fault.
+  std::deque<job> jobs_;
+  bool is_given_up_ = false;
 };
-/// Two for each device: what a fault leaves behind waits in one until it has been aborted, while the next epoch uses
-/// the other. Made beforehand, for both queues and cuBLAS may wait for a device that hangs when they are made.
-using seats = std::map<troupe::device_id, std::array<seat, 2>>;
-
-struct seen_fault {
-  troupe::time_point seen;
-  std::size_t asked_again = 0; ///< Users' requests.
-  std::optional<troupe::time_point> served_again{};
-  troupe::epoch epoch{};
-  std::size_t ranks = 0;
-};
-
-/// What the batcher says of itself, when it has ended.
-struct batch_figures {
-  std::size_t steps = 0;
-  std::size_t tokens = 0;
-  std::vector<seen_fault> faults;
-};
-
-struct batcher_terms {
-  troupe::world where;
-  const model* of = nullptr;
-  seats* on = nullptr;
-  troupe::nanoseconds gather{}; ///< How long the first of several waits for others.
-  batch_figures* figures = nullptr;
-  std::counting_semaphore<>* ended = nullptr;
-};
-
-/// Every prompt is answered once. What a fault takes is asked again in the next epoch, from its prompt.
-[[nodiscard]] batcher_handle spawn_batcher(caf::actor_system& system, batcher_terms terms);
