@@ -1,65 +1,58 @@
-/// The kernels on GPUs. They know nothing of troupe: a stream is a stream.
+/// The arithmetic, written once: a kernel on GPUs, loops in the mock's streams. Without nvcc: C++, for the mock alone.
+#include "model.hpp"
 
-#include "kernels.hpp"
+#include <cmath>
+#include <memory>
 
-#include <cuda_runtime.h>
-
-namespace training {
-
-namespace {
-
-constexpr unsigned tile = 32;
-
-template <class Kernel>
-__global__ void each_element(const Kernel what) {
-  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < what.size) what(i);
-}
-
-/// By tiles in shared memory. An element's sum runs over k from 0 on, as in multiply itself.
-__global__ void by_tiles(const multiply what) {
-  __shared__ float left[tile][tile + 1];
-  __shared__ float right[tile][tile + 1];
-  const std::size_t row = std::size_t{blockIdx.y} * tile + threadIdx.y;
-  const std::size_t column = std::size_t{blockIdx.x} * tile + threadIdx.x;
-  // What is transposed is read along its rows, too, and turned on its way into shared memory.
-  const unsigned left_row = what.a_transposed ? threadIdx.x : threadIdx.y;
-  const unsigned left_k = what.a_transposed ? threadIdx.y : threadIdx.x;
-  const unsigned right_k = what.b_transposed ? threadIdx.x : threadIdx.y;
-  const unsigned right_column = what.b_transposed ? threadIdx.y : threadIdx.x;
+/// The sum of a[k] * b[k], always in one order: whenever a step is done, it has the same bits.
+static constexpr float dot(const float* a, std::size_t a_step, const float* b, std::size_t b_step, std::size_t count) {
   float sum = 0;
-  for (std::size_t begin = 0; begin < what.depth; begin += tile) {
-    const std::size_t from_row = std::size_t{blockIdx.y} * tile + left_row;
-    const std::size_t from_column = std::size_t{blockIdx.x} * tile + right_column;
-    left[left_row][left_k] =
-        from_row < what.rows && begin + left_k < what.depth ? what.left(from_row, begin + left_k) : 0;
-    right[right_k][right_column] =
-        from_column < what.columns && begin + right_k < what.depth ? what.right(begin + right_k, from_column) : 0;
-    __syncthreads();
-    for (unsigned k = 0; k < tile; ++k) sum += left[threadIdx.y][k] * right[k][threadIdx.x];
-    __syncthreads();
+  for (std::size_t k = 0; k < count; ++k) sum += a[k * a_step] * b[k * b_step];
+  return sum;
+}
+
+constexpr void model::compute(pass what, std::uint64_t number, std::size_t i) const {
+  const std::size_t layer = what == draw_batch ? 0 : number;
+  const std::size_t column = i % width;
+  float* const in = values(layer);
+  float* const out = values(layer + 1);
+  const auto n = static_cast<double>(number * (what == draw_batch ? value_count() : weight_count()) + i);
+  if (what == draw_batch) in[i] = static_cast<float>(std::sin(n * n)); // as good as random
+  if (what == draw_weights) weights(layer)[i] = static_cast<float>(2 * std::sin(n * n) / std::sqrt(width));
+  if (what == forward) { // the squares of the batch are to come out of the last layer: what is off is kept
+    const float sum = dot(in + (i - column), 1, weights(layer) + column, width, width);
+    out[i] = layer + 1 == layers ? sum - values(0)[i] * values(0)[i] : sum > 0 ? sum : 0;
   }
-  if (row < what.rows && column < what.columns) what.store(row * what.columns + column, sum);
+  if (what == backward_weights) gradients(layer)[i] = dot(in + i / width, width, out + column, width, batch);
+  if (what == backward_values) // in place; the rectifier has let through what was positive
+    in[i] = in[i] > 0 ? dot(out + (i - column), 1, weights(layer) + column * width, 1, width) : 0;
+  if (what == descend) weights(layer)[i] -= gradients(layer)[i] / static_cast<float>(value_count());
 }
 
-void launch(const multiply& what, cudaStream_t stream) {
-  const auto tiles = [](std::size_t length) { return static_cast<unsigned>((length + tile - 1) / tile); };
-  by_tiles<<<dim3{tiles(what.columns), tiles(what.rows)}, dim3{tile, tile}, 0, stream>>>(what);
+#ifdef __CUDACC__
+static __global__ void compute_all(model of, model::pass what, std::uint64_t number, std::size_t count) {
+  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) of.compute(what, number, i);
 }
+#endif
 
-template <class Kernel>
-void launch(const Kernel& what, cudaStream_t stream) {
-  constexpr unsigned block = 256;
-  each_element<<<static_cast<unsigned>((what.size + block - 1) / block), block, 0, stream>>>(what);
+void model::enqueue(troupe::stream_ref where, pass what, std::uint64_t number) const {
+  const std::size_t count = what <= descend ? weight_count() : value_count();
+  troupe::driver& api = where.where().api();
+  if (api.name() == "mock") {
+    const auto all = [of = *this, what, number, count] {
+      for (std::size_t i = 0; i < count; ++i) of.compute(what, number, i);
+    };
+    const auto run = [](void* it) { (*std::unique_ptr<decltype(all)>{static_cast<decltype(all)*>(it)})(); };
+    return where.call(run, new auto{all});
+  }
+#ifdef __CUDACC__
+  api.enter_thread(where.where().id()); // makes it the calling thread's device
+  const auto stream = reinterpret_cast<cudaStream_t>(where.native());
+  compute_all<<<static_cast<unsigned>((count + 255) / 256), 256, 0, stream>>>(*this, what, number, count);
+  if (const cudaError_t failure = cudaGetLastError(); failure != cudaSuccess)
+    throw troupe::exception{troupe::errc::device_failed, cudaGetErrorString(failure)};
+#else
+  throw troupe::exception{troupe::errc::missing, "this example was built without nvcc: set TROUPE_BACKEND=mock"};
+#endif
 }
-
-} // namespace
-
-/// On the calling thread's device. Null, or what CUDA says.
-const char* launch_kernel(const kernel& what, void* stream) {
-  std::visit([stream](const auto& one) { launch(one, static_cast<cudaStream_t>(stream)); }, what);
-  const cudaError_t failure = cudaGetLastError();
-  return failure == cudaSuccess ? nullptr : cudaGetErrorString(failure);
-}
-
-} // namespace training

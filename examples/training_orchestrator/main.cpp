@@ -1,68 +1,108 @@
-/// Trains a small model, loses a rank in the middle and goes on; then trains the same without a loss, and compares the
-/// weights bit for bit. README.md shows what it prints.
-
+/// The orchestrator, and training twice: with a rank lost in the middle and without, which ends with the same weights,
+/// bit for bit. README.md shows what it prints.
 #include "../command_line.hpp"
-#include "orchestrator.hpp"
+#include "trainer.hpp"
 
 #include <troupe/collectives/faults/armed_faults.hpp>
 
+#include <caf/scoped_actor.hpp>
+
 #include <algorithm>
 #include <cstdio>
+#include <thread>
 
-namespace {
+struct result {
+  int ranks_lost = 0;
+  bool ranks_agree = true; ///< All had the same bits in each checkpoint.
+  double first_loss = 0;
+  checkpoint last{};
+};
 
-using training::result;
-
-/// In the way that "fault" names: the rank launches nothing any more, so that its peers hang; or its actor is killed.
-auto fault_of(const std::string& fault, const troupe::world& where, troupe::armed_faults& faults) {
-  const troupe::rank victim{where.size() - 1};
-  return [=, &faults] {
-    if (fault == "withheld") return faults.arm(troupe::armed_call::withheld_launch, victim);
-    std::promise<troupe::time_point> happened;
-    happened.set_value(troupe::steady_now());
-    caf::anon_send_exit(where.collective(victim), caf::exit_reason::kill);
-    return happened.get_future();
-  };
+/// Of each trainer. Errors: what one of them has failed with.
+static std::vector<checkpoint> answers(caf::scoped_actor& self, std::size_t count) {
+  std::vector<checkpoint> made;
+  troupe::error failure;
+  for (std::size_t i = 0; i < count; ++i)
+    self->receive([&](const checkpoint& one) { made.push_back(one); },
+                  [&](const troupe::error& why) { failure = why; });
+  if (failure) throw troupe::exception{failure};
+  return made;
 }
 
-result train(troupe::configuration settings, training::plan how, const std::string& fault) {
+/// An actor that has trainers take steps and keep checkpoints. When the world has lost a rank and come back, it goes on
+/// from the last one with new trainers. It waits for what it asks for; the world's events wait in its mailbox.
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): the story of a training, in its order
+static result orchestrate(const command_line& line, std::string fault, std::uint64_t steps) {
+  const auto ms = [] { return static_cast<double>(troupe::steady_now().time_since_epoch().count()) / 1e6; };
+  const auto whole = [&](const char* name, std::size_t other) { return std::max(line.number(name, other), 1UL); };
+  const model shape{whole("--layers", 4), whole("--width", 32), whole("--batch", 8)};
+  const bool by_time = steps == 0 && line.has("--seconds");
+  if (steps == 0) steps = whole("--steps", 400);
+  const double goal = by_time ? line.number("--seconds", 0.0) : static_cast<double>(steps);
+  const std::size_t every = whole("--checkpoint-every", 20);
+  const double fault_after = line.number("--fault-after", goal / 2);
+
   const auto faults = std::make_shared<troupe::armed_faults>();
+  troupe::configuration settings = line.settings();
   settings.faults = faults;
   troupe::runtime runtime{settings};
-  troupe::world world = runtime.form_world();
+  const troupe::world world = runtime.form_world();
+  const troupe::rank victim{world.size() - 1}; // withheld: it launches nothing any more, and its peers hang
   std::printf("%s\n", runtime.describe().c_str());
-  how.raise_fault = fault_of(fault, world, *faults);
-  result all = training::run_training(runtime, world, how);
-  faults->release();
-  world.stop();
-  std::printf("  %llu steps in %.2f s: %.1f steps/s; loss %.6f -> %.6f; all ranks have the same bits: %s\n",
-              static_cast<unsigned long long>(all.steps), all.seconds, static_cast<double>(all.steps) / all.seconds,
-              all.first_loss, all.last_loss, all.ranks_agree ? "yes" : "NO");
-  return all;
-}
+  caf::scoped_actor self{runtime.system()};
+  troupe::compat::post(world.actor(), troupe::subscribe{caf::actor_cast<troupe::listener_handle>(caf::actor{self})});
 
-void print_overlap(const result& all) {
-  const double hidden = std::clamp((all.compute_s + all.sum_s - all.both_s) / all.sum_s, 0.0, 1.0);
-  std::printf("overlap: a step that only computes takes %.3f ms, one that only sums %.3f ms, a whole one %.3f ms: "
-              "%.0f%% of the all_reduces' time is hidden\n",
-              1e3 * all.compute_s, 1e3 * all.sum_s, 1e3 * all.both_s, 100 * hidden);
+  result told;
+  std::vector<std::vector<troupe::buffer>> memory; // of each epoch: what has failed may write to it until it is aborted
+  troupe::world_event now{};
+  std::optional<double> noticed;
+  const double began = ms();
+  double raised = began;
+  const auto progress = [&] { return by_time ? (ms() - began) / 1e3 : static_cast<double>(told.last.steps); };
+  do {
+    for (const troupe::epoch before = now.epoch; now.epoch == before || now.phase != troupe::world_phase::ready;) {
+      self->receive([&](const troupe::world_event& event) { now = event; },
+                    caf::after(std::chrono::minutes{1}) >> [&] { now.phase = troupe::world_phase::failed; });
+      if (now.phase == troupe::world_phase::failed) throw troupe::exception{now.reason};
+    }
+    if (noticed) std::printf("  epoch %s ready %.1f ms later\n", to_string(now.epoch).c_str(), ms() - *noticed);
+    auto& mine = memory.emplace_back();
+    for (const troupe::rank one : now.local_ranks) mine.push_back(world.allocate(one, shape.count() * sizeof(float)));
+    std::vector<caf::actor> trainers;
+    for (const troupe::rank one : now.local_ranks)
+      trainers.push_back(runtime.system().spawn<caf::detached>(run_trainer, caf::actor{self}, world, now.epoch, one,
+                                                               shape, mine[trainers.size()], told.last));
+    try {
+      for (std::uint64_t until = told.last.steps;;) {
+        const std::vector<checkpoint> made = answers(self, trainers.size());
+        if (noticed && until > told.last.steps)
+          std::printf("  what was lost is done again %.1f ms later\n", ms() - *std::exchange(noticed, {}));
+        told.last = made.front();
+        for (const checkpoint& one : made) told.ranks_agree = told.ranks_agree && *one.bits == *told.last.bits;
+        if (until == 0) told.first_loss = told.last.loss;
+        if (progress() >= goal) break;
+        until = by_time ? until + every : std::min(until + every, steps);
+        for (const caf::actor& one : trainers) troupe::compat::post(one, train{until});
+        if (fault == "none" || (by_time ? progress() : static_cast<double>(until)) <= fault_after) continue;
+        std::this_thread::sleep_for(std::chrono::milliseconds{5}); // into the steps: what is lost, is done again
+        if (fault == "killed") caf::anon_send_exit(world.collective(victim), caf::exit_reason::kill);
+        if (fault == "withheld") static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, victim));
+        fault = "none";
+        raised = ms();
+      }
+    } catch (const troupe::exception& failure) {
+      ++told.ranks_lost;
+      noticed = ms();
+      now.reason = failure.why(); // for the case that the world has none of its own
+      std::printf("  noticed %.1f ms after the fault: %s\n", ms() - raised, failure.what());
+    }
+    for (const caf::actor& one : trainers) troupe::compat::post(one, train{0}); // the end
+    self->wait_for(trainers);
+  } while (progress() < goal);
+  std::printf("  %lu steps, %.1f each second; loss %.6f -> %.6f\n", told.last.steps,
+              static_cast<double>(told.last.steps) * 1e3 / (ms() - began), told.first_loss, told.last.loss);
+  return told;
 }
-
-void print_losses(const result& all) {
-  const auto ms = [](troupe::time_point from, troupe::time_point to) {
-    return std::chrono::duration<double, std::milli>(to - from).count();
-  };
-  for (const training::lost_rank& one : all.losses) {
-    if (one.raised != troupe::time_point{})
-      std::printf("recovery: noticed %.1f ms after the fault was raised\n", ms(one.raised, one.noticed));
-    std::printf("recovery: %.1f ms until the world was ready again, %.1f ms more until trainers went on; steps from "
-                "%llu on were done again, and what had been reached was reached again after %.1f ms in all\n",
-                ms(one.noticed, std::max(one.noticed, one.ready)), ms(std::max(one.noticed, one.ready), one.resumed),
-                static_cast<unsigned long long>(one.from_step), ms(one.noticed, one.made_up));
-  }
-}
-
-} // namespace
 
 int main(int count, char** words) try {
   // Bit for bit the same weights need sums in one order: what is summed is launched by itself, around NCCL's ring. What
@@ -70,46 +110,20 @@ int main(int count, char** words) try {
   const command_line line{
       count,
       words,
-      {"--steps", "--seconds", "--fault", "--fault-after", "--checkpoint-every", "--measured-steps", "--layers",
-       "--width", "--batch", "--bucket-bytes", "--seed"},
+      {"--steps", "--seconds", "--fault", "--fault-after", "--checkpoint-every", "--layers", "--width", "--batch"},
       {{"recovery.policy", "keep_size"}, {"limits.hang", "1s"}, {"fusion", "off"}, {"nccl.NCCL_ALGO", "ring"}}};
   const std::string fault = line.text("--fault", "withheld");
   if (fault != "withheld" && fault != "killed" && fault != "none")
-    throw troupe::exception{troupe::errc::invalid_argument,
-                            "--fault is '" + fault + "': choose withheld, killed or none"};
-  training::plan how;
-  how.shape = {.layers = line.number<std::size_t>("--layers", 4),
-               .width = line.number<std::size_t>("--width", 32),
-               .batch = line.number<std::size_t>("--batch", 8),
-               .bucket_bytes = line.number<std::size_t>("--bucket-bytes", 0),
-               .seed = line.number<std::uint64_t>("--seed", 1)};
-  how.checkpoint_every = line.number<std::uint64_t>("--checkpoint-every", 20);
-  how.measured_steps = line.number<std::uint64_t>("--measured-steps", 50);
-  how.time = std::chrono::duration<double>{line.number<double>("--seconds", 0)};
-  how.steps = how.time.count() > 0 ? 0 : line.number<std::uint64_t>("--steps", 400);
-  if (how.shape.layers == 0 || how.shape.width == 0 || how.shape.batch == 0 || how.checkpoint_every == 0)
-    throw troupe::exception{troupe::errc::invalid_argument, "layers, width, batch and checkpoint-every are 1 at least"};
-  const double middle = (how.steps > 0 ? static_cast<double>(how.steps) : how.time.count()) / 2;
-  how.fault_after = fault == "none" ? -1 : line.number<double>("--fault-after", middle);
+    throw troupe::exception{troupe::errc::invalid_argument, "--fault is withheld, killed or none"};
 
-  training::register_messages();
-  std::printf("%zu layers of %zu x %zu, %zu samples for each rank, a rank lost: %s\n", how.shape.layers,
-              how.shape.width, how.shape.width, how.shape.batch, fault.c_str());
-  const result with_fault = train(line.settings(), how, fault);
-  how.steps = with_fault.steps;
-  how.fault_after = -1;
-  how.measured_steps = 0;
-  const result without = train(line.settings(), how, "none");
-
-  if (with_fault.both_s > 0) print_overlap(with_fault);
-  print_losses(with_fault);
-  const bool fault_came = fault == "none" || !with_fault.losses.empty();
-  const bool same = with_fault.state == without.state && with_fault.ranks_agree && without.ranks_agree;
-  const bool learned = without.last_loss < without.first_loss;
-  std::printf("ranks lost: %zu and %zu; the loss fell: %s; final weights with and without the loss of a rank: %s\n",
-              with_fault.losses.size(), without.losses.size(), learned ? "yes" : "NO",
-              same ? "the same, bit for bit" : "DIFFERENT");
-  return same && learned && fault_came ? 0 : 1;
+  TROUPE_REGISTER_LOCAL_TYPES(training);
+  const result with = orchestrate(line, fault, 0);
+  const result without = orchestrate(line, "none", with.last.steps);
+  const bool is_same = with.ranks_agree && without.ranks_agree && *with.last.bits == *without.last.bits;
+  const bool fell = without.last.loss < without.first_loss;
+  std::printf("ranks lost: %d and %d; the loss fell: %s; weights of all ranks, with and without: %s\n", with.ranks_lost,
+              without.ranks_lost, fell ? "yes" : "NO", is_same ? "the same, bit for bit" : "DIFFERENT");
+  return fell && is_same && (with.ranks_lost > 0) == (fault != "none") ? 0 : 1;
 } catch (const troupe::exception& failure) {
   std::fprintf(stderr, "%s\n", failure.what());
   return 1;

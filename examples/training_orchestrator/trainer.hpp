@@ -1,57 +1,81 @@
-/// One rank's trainer: an actor that enqueues steps on its GPU, and asks its rank to sum their gradients.
+/// One rank's trainer, for an epoch: an actor that enqueues steps on its GPU and asks its rank to sum their gradients.
 #pragma once
 
-#include "messages.hpp"
+#include "model.hpp"
 
-#include <array>
-#include <latch>
-#include <memory>
+#include <troupe/runtime/interop/views.hpp>
+#include <troupe/runtime/runtime.hpp>
 
-namespace training {
+#include <caf/blocking_actor.hpp>
 
-class trainer final : public trainer_handle::base {
-public:
-  trainer(caf::actor_config& settings, troupe::world where, troupe::rank self, const model_shape& shape,
-          std::latch* ended);
-  behavior_type make_behavior() override;
-  void on_exit() override;
+#include <bit>
+#include <cmath>
 
-private:
-  using promise = caf::typed_response_promise<report>;
-  struct saved_state {
-    std::uint64_t step = 0;
-    troupe::buffer memory;
-  };
-
-  void begin_steps();
-  void begin_step();
-  void sum(std::size_t bucket);
-  void finish_steps();
-  void save(const checkpoint& order);
-  void restore(std::uint64_t step);
-  [[nodiscard]] troupe::buffer new_checkpoint() const;
-  /// Of its rank. Nothing is done with a reply once another request of the order has failed.
-  template <class Answer, class Request, class Reply>
-  void ask(Request what, Reply on_reply);
-  void settle();
-
-  troupe::world world_;
-  troupe::rank self_;
-  model_shape shape_;
-  std::latch& ended_;
-  std::unique_ptr<replica> replica_;
-  std::vector<std::unique_ptr<replica>> retired_; ///< What an epoch that is over may still work on.
-  std::array<saved_state, 2> saved_;              ///< In turn: a fault while one is written leaves the other.
-  troupe::buffer error_;
-
-  promise reply_; ///< To the order under way.
-  report report_;
-  train order_;
-  std::uint64_t begun_ = 0;    ///< Steps of the order.
-  std::size_t enqueued_ = 0;   ///< Buckets of these in their GPU's queue,
-  std::size_t summed_ = 0;     ///< and done.
-  std::size_t unanswered_ = 0; ///< Requests.
-  bool finishing_ = false;
+/// To a trainer: take steps until so many are done, then answer. If they are already: end.
+struct train {
+  std::uint64_t until;
+};
+/// Its answer, or a troupe::error.
+struct checkpoint {
+  std::uint64_t steps = 0;
+  double loss = 0;                                    ///< In a batch that nobody trains on.
+  std::shared_ptr<std::vector<std::uint32_t>> bits{}; ///< Of a model's state, all floats. None: of the first.
 };
 
-} // namespace training
+TROUPE_LOCAL_TYPES_AFTER(training, troupe)
+TROUPE_LOCAL_TYPE(training, train)
+TROUPE_LOCAL_TYPE(training, checkpoint)
+TROUPE_LOCAL_TYPES_END(training)
+
+/// It begins with an answer. It has a thread of its own and may wait: for launchers, and for its GPU a step behind.
+inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troupe::world world, troupe::epoch epoch,
+                        troupe::rank rank, model mine, const troupe::buffer& memory, const checkpoint& from) try {
+  const troupe::stream stream{world.device_of(rank)};
+  const auto forward = [&](std::uint64_t batch) {
+    mine.enqueue(stream, model::draw_batch, batch);
+    for (std::size_t layer = 0; layer < mine.layers; ++layer) mine.enqueue(stream, model::forward, layer);
+  };
+  const auto ready = [&](const float* first, std::size_t count) -> troupe::operand { // behind what is enqueued by now
+    const auto begin = static_cast<std::size_t>(first - mine.memory) * sizeof(float);
+    return {memory.slice(begin, count * sizeof(float)), troupe::record_event(world.device_of(rank), stream)};
+  };
+  mine.memory = reinterpret_cast<float*>(memory.data());
+  for (std::size_t layer = 0; layer < mine.layers; ++layer) mine.enqueue(stream, model::draw_weights, layer);
+  if (from.bits) stream.ref().copy(mine.values(mine.layers), from.bits->data(), from.bits->size() * sizeof(float));
+  std::uint64_t step = from.steps;
+  std::uint64_t until = step;
+  do {
+    std::vector<troupe::overlapped> sums;
+    std::size_t done = 0;
+    for (; step < until; ++step) {
+      forward((step + 1) * static_cast<std::uint64_t>(world.size()) + static_cast<std::uint64_t>(rank.value()));
+      for (std::size_t layer = mine.layers; layer-- > 0;) {
+        mine.enqueue(stream, model::backward_weights, layer);
+        // The sum waits for these on the device, and is made there beside the backward pass of the layers before.
+        const troupe::operand all = ready(mine.gradients(layer), mine.weight_count());
+        troupe::all_reduce what{all, all, mine.weight_count(), troupe::dtype::f32, troupe::reduction::avg};
+        sums.push_back(world.ask_overlapped(rank, troupe::rank_request{.what = std::move(what), .epoch = epoch}));
+        if (layer > 0) mine.enqueue(stream, model::backward_values, layer);
+      }
+      for (std::size_t layer = mine.layers; layer-- > 0;) {
+        // Told when the sum is in the GPU's queue: there the optimizer waits for its end, and the CPU for nothing.
+        stream.ref().wait(*sums[sums.size() - 1 - layer].enqueued.get().ranks.front().behind);
+        mine.enqueue(stream, model::descend, layer);
+      }
+      // An event promises order, not success: that is for the outcomes to say, here of the step before.
+      for (; done + mine.layers < sums.size(); ++done) sums[done].outcome.get();
+    }
+    for (; done < sums.size(); ++done) sums[done].outcome.get();
+    forward(0);
+    checkpoint kept{.steps = step, .bits = std::make_shared<std::vector<std::uint32_t>>(mine.state_count())};
+    troupe::copy what{ready(mine.values(mine.layers), mine.state_count()),
+                      troupe::share(world, rank, kept.bits).memory};
+    world.ask(rank, troupe::rank_request{.what = std::move(what), .epoch = epoch}).get();
+    for (std::size_t i = 0; i < mine.value_count(); ++i)
+      kept.loss += std::pow(std::bit_cast<float>((*kept.bits)[i]), 2) / static_cast<double>(mine.value_count());
+    troupe::compat::post(lead, kept);
+    self->receive([&](const train& order) { until = order.until; });
+  } while (step < until);
+} catch (...) {
+  troupe::compat::post(lead, troupe::current_error());
+}
