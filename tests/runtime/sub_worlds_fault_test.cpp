@@ -69,7 +69,7 @@ TROUPE_WORLD_TEST(2, "a world whose peer never comes fails alone, although other
   settings.faults = faults;
   settings.fusion.mode = fusion::off; // several launches, of which the later ones cannot begin
   settings.recovery.policy = recovery_policy::keep_size;
-  settings.limits.hang = 200ms;
+  settings.limits.hang = 500ms;
   runtime rt{settings};
   world whole = rt.form_world();
   world failing = *whole.split({{.name = "failing", .members = {rank{0}, rank{1}}}}).front().handle;
