@@ -9,6 +9,9 @@ namespace troupe {
 
 namespace {
 
+/// Whether others are waited for: seldom enough to cost nothing, and soon enough to leave an operation its time.
+constexpr int looks_in_a_limit = 16;
+
 std::string in_milliseconds(nanoseconds span) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";
 }
@@ -185,7 +188,10 @@ std::optional<error> track::verdict_on_head(time_point now) {
     if (head.inputs_ready()) begin_judging(head, now);
     return std::nullopt;
   }
-  if (place_ && others_->is_behind(*place_, now)) judged_from_ = now;
+  if (place_ && (now >= next_look_behind_ || now - judged_from_ > limits_.hang)) {
+    next_look_behind_ = now + limits_.hang / looks_in_a_limit;
+    if (others_->is_behind(*place_, now)) judged_from_ = now;
+  }
   if (now - judged_from_ <= limits_.hang) return std::nullopt;
   return error{.code = errc::deadline_exceeded,
                .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +

@@ -107,6 +107,7 @@ private:
   time_point next_check_{};
   time_point next_probe_{};
   std::optional<time_point> head_started_;
+  time_point next_look_behind_{};
   time_point judged_from_{}; ///< What limits.hang counts from: the head's start, or when it last waited behind others.
   bool fault_raised_ = false;
   bool late_told_ = false;

@@ -66,9 +66,9 @@ TEST_CASE("who waits on a device behind another world that hangs is not judged u
   CHECK(its_peer.faults.empty());
 
   hung.watched->release_quarantine(); // aborted: from here on the others have their own time
-  all.pass(20ms);
+  all.pass(17ms);
   CHECK(behind.faults.empty());
-  all.pass(30ms);
+  all.pass(6ms);
   CHECK(behind.faults.size() == 1);
   CHECK(its_peer.faults.size() == 1);
 }
@@ -107,9 +107,9 @@ TEST_CASE("an operation that ends holds nobody up any more", "[completion][TIM-1
   const auto second = all.launch(stuck);
   all.pass(15ms);
   slow.device->done = 1; // from here on the other has its own time
-  all.pass(20ms);
+  all.pass(17ms);
   CHECK(stuck.faults.empty());
-  all.pass(3ms);
+  all.pass(6ms);
   CHECK(slow.faults.empty());
   CHECK(stuck.faults.size() == 1);
 }
