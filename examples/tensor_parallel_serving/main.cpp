@@ -72,9 +72,10 @@ int main(int argc, char** argv) try {
     all.questions.emplace_back(&questions[i], &questions[i] + tokens * width);
     all.answers.emplace_back(&answers[i], &answers[i] + tokens * width);
   }
-  const auto users = runtime.system().spawn([&](caf::event_based_actor* self) {
-    for (std::size_t i = 0; i < user_count; ++i) ask(self, all, i % all.questions.size());
-  });
+  const auto first_questions = [](caf::event_based_actor* self, traffic* of, std::size_t users) {
+    for (std::size_t i = 0; i < users; ++i) ask(self, *of, i % of->questions.size());
+  };
+  const auto users = runtime.system().spawn(first_questions, &all, user_count);
   if (fault_after > 0) {
     std::this_thread::sleep_until(after(fault_after));
     static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, troupe::rank{world.size() - 1}));
