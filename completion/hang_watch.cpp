@@ -13,20 +13,28 @@ std::shared_ptr<hang_watch::place> hang_watch::join(owner whose, device_id where
 }
 
 bool hang_watch::is_behind(const place& who, time_point now) const {
-  std::vector<std::shared_ptr<place>> mine;
-  std::vector<std::shared_ptr<place>> others;
+  std::vector<std::shared_ptr<const place>> all;
   {
     const std::lock_guard lock{guard_};
     for (const auto& known : places_)
-      if (auto one = known.lock()) (one->whose_ == who.whose_ ? mine : others).push_back(std::move(one));
+      if (auto one = known.lock(); one && one->is_running()) all.push_back(std::move(one));
   }
-  const auto holds_up = [&](const place& one, const place& other) {
+  const auto holds_up = [&](const place& other, const place& one) {
     const bool is_given_up = other.failed_ != time_point{} && now - other.failed_ > abort_;
-    return one.where_ == other.where_ && other.is_running() && other.running_ < one.running_ && !is_given_up;
+    return other.whose_ != one.whose_ && other.where_ == one.where_ && other.running_ < one.running_ && !is_given_up;
   };
-  return std::ranges::any_of(mine, [&](const auto& one) {
-    return one->is_running() && std::ranges::any_of(others, [&](const auto& other) { return holds_up(*one, *other); });
-  });
+  std::vector<owner> ahead; // waited for, directly or behind others
+  const auto add_those_before = [&](owner whom) {
+    for (const auto& one : all)
+      for (const auto& other : all)
+        if (one->whose_ == whom && holds_up(*other, *one) && std::ranges::find(ahead, other->whose_) == ahead.end())
+          ahead.push_back(other->whose_);
+  };
+  add_those_before(who.whose_);
+  if (ahead.empty()) return false;
+  for (std::size_t i = 0; i < ahead.size(); ++i) add_those_before(ahead[i]);
+  // Clients that promise an order may break it, across devices: in a circle nobody's turn comes, and all of it hangs.
+  return std::ranges::find(ahead, who.whose_) == ahead.end();
 }
 
 } // namespace troupe

@@ -102,8 +102,8 @@ void track::settled(time_point now) noexcept {
   if (head_started_) { // of few: most are over before they are looked at
     head_started_.reset();
     running_since_.store(0, std::memory_order_release);
-    if (place_) place_->ends();
   }
+  if (place_ && place_->is_running()) place_->ends();
   late_told_ = false;
   next_probe_ = now + limits_.quiet;
 }
@@ -183,6 +183,8 @@ std::optional<error> track::verdict_on_head(time_point now) {
                  .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
                  .rank = self_};
   if (at != in_flight::stage::launched) return std::nullopt;
+  // Those launched behind it wait from here on, also where it waits for its client's work itself.
+  if (place_ && !place_->is_running()) place_->runs(head.launch_began());
   // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
   if (!head_started_) {
     if (head.inputs_ready()) begin_judging(head, now);
@@ -203,7 +205,6 @@ void track::begin_judging(in_flight& head, time_point now) noexcept {
   head_started_ = judged_from_ = now;
   head.started(now);
   running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
-  if (place_) place_->runs(head.launch_began());
 }
 
 void track::raise(error why) {

@@ -88,6 +88,44 @@ TEST_CASE("who was launched before a world that hangs, or shares no device with 
   CHECK(hung.faults.empty()); // now it is the one that waits
 }
 
+TEST_CASE("worlds that wait for each other across devices are judged, and who waits behind them is not",
+          "[completion][TIM-1]") {
+  neighbourhood all;
+  track_rig& one_left = all.on(hanging, left);
+  track_rig& one_right = all.on(hanging, right);
+  track_rig& other_left = all.on(other, left);
+  track_rig& other_right = all.on(other, right);
+  track_rig& behind = all.on({.world = 3, .formed_in = epoch{1}}, left);
+  const auto first = all.launch(one_left);
+  const auto second = all.launch(other_left);
+  const auto third = all.launch(other_right);
+  const auto fourth = all.launch(one_right);
+  const auto fifth = all.launch(behind);
+  all.pass(23ms);
+  CHECK(one_left.faults.size() + one_right.faults.size() == 2);
+  CHECK(other_left.faults.size() + other_right.faults.size() == 2);
+  CHECK(behind.faults.empty());
+}
+
+TEST_CASE("who waits behind an operation that waits for its client is not judged", "[completion][TIM-1]") {
+  neighbourhood all;
+  track_rig& waiting = all.on(hanging, left);
+  track_rig& behind = all.on(other, left);
+  bool ready = false;
+  all.time->advance(1us);
+  const auto first = waiting.launch(1h, [&] { return ready; });
+  const auto second = all.launch(behind);
+  all.pass(1s);
+  CHECK(waiting.faults.empty());
+  CHECK(behind.faults.empty());
+  ready = true;
+  waiting.device->done = 1;
+  all.pass(17ms);
+  CHECK(behind.faults.empty());
+  all.pass(6ms);
+  CHECK(behind.faults.size() == 1);
+}
+
 TEST_CASE("a world's next epoch waits behind the last one, which is not yet aborted", "[completion][TIM-1]") {
   neighbourhood all;
   track_rig& last = all.on(hanging, left);
