@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Has a demo leave its flight record, has `troupe trace` read it, and checks what comes of it.
+"""Has a program leave its flight record, has `troupe trace` read it, and checks what comes of it.
 
-Usage: check_trace.py TROUPE FOLDER
+Usage: check_trace.py TROUPE FOLDER                           a demo of 3 ranks
+       check_trace.py TROUPE FOLDER RANKS PROGRAM [WORD...]   what PROGRAM leaves in --report-folder after a fault
 The events are checked against Chrome's trace event format: every phase with the members that it must have, spans that
 end, arrows that begin before they go on.
 """
@@ -22,7 +23,7 @@ MEMBERS = {
 }
 
 
-def check_events(document: dict) -> None:
+def check_events(document: dict, ranks: int) -> None:
     events = document["traceEvents"]
     depth: dict = {}
     arrows: dict = {}
@@ -51,20 +52,39 @@ def check_events(document: dict) -> None:
     for phase in "MXbesf":
         assert seen.get(phase), f"no event of phase {phase}"
     names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert len(names) == 3, names
+    assert len(names) == ranks, names
+
+
+def run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def demo_record(troupe: str, folder: pathlib.Path) -> pathlib.Path:
+    record = folder / "record.json"
+    run(troupe, "demo", "--backend", "mock", "--ranks", "3", "--requests", "600", "--record", str(record))
+    return record
+
+
+def record_after_fault(folder: pathlib.Path, program: list) -> pathlib.Path:
+    for left in folder.glob("*.json"):
+        left.unlink()
+    run(*program, "--report-folder", str(folder))
+    (record,) = folder.glob("flight-*.json")
+    return record
 
 
 def main() -> int:
-    troupe, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    troupe, folder, program = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[4:]
+    ranks = int(sys.argv[3]) if program else 3
     folder.mkdir(parents=True, exist_ok=True)
-    record, events = folder / "record.json", folder / "events.json"
-    run = lambda *words: subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    run(troupe, "demo", "--backend", "mock", "--ranks", "3", "--requests", "600", "--record", str(record))
+    record = record_after_fault(folder, program) if program else demo_record(troupe, folder)
+    events = folder / "events.json"
     summary = run(troupe, "trace", str(record), "--events", str(events), "--slowest", "3")
-    for word in ("3 ranks", "By operation", "all_reduce", "Who comes last", "The GPUs' time", "The slowest", "demo_"):
+    for word in (f"{ranks} ranks", "By operation", "all_reduce", "Who comes last", "The GPUs' time", "The slowest"):
         assert word in summary, f"no '{word}' in\n{summary}"
-    assert "Not over" not in summary, summary
-    check_events(json.loads(events.read_text()))
+    if not program:
+        assert "demo_" in summary and "Not over" not in summary, summary
+    check_events(json.loads(events.read_text()), ranks)
     print(summary)
     return 0
 
