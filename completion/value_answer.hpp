@@ -13,7 +13,7 @@ namespace troupe {
 template <class Value>
 class value_answer {
 public:
-  using sink = std::function<void(std::variant<Value, error>)>;
+  using sink = std::function<void(std::variant<Value, error>&&)>;
 
   explicit value_answer(sink to) : sink_{std::move(to)} {}
   value_answer(const value_answer&) = delete;
