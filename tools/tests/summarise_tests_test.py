@@ -10,14 +10,16 @@ SKIPPED = '<TestCase name="c"><OverallResult success="true" skips="1"/></TestCas
 
 
 class SummariseTests(unittest.TestCase):
-    def summarise(self, *texts, status=0):
+    def summarise(self, *texts, status=0, log=""):
         """The last line for these result files, and the exit status; a text of None is a file that is missing."""
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder) / str(number) for number in range(len(texts))]
             for file, text in zip(files, texts):
                 if text is not None:
                     file.write_text(text, encoding="utf-8")
-            self.said = run("summarise-tests", "--status", status, *files)
+            printed = pathlib.Path(folder) / "log"
+            printed.write_text(log, encoding="utf-8")
+            self.said = run("summarise-tests", "--status", status, "--log", printed, *files)
         return self.said.stdout.splitlines()[-1], self.said.returncode
 
     def test_catch2_cases_are_counted(self):
@@ -56,3 +58,23 @@ class SummariseTests(unittest.TestCase):
         self.assertEqual(self.summarise("9 passed, 9 failed, 9 skipped\n1 passed, 0 failed, 2 skipped\n",
                                         "noise\n3 passed, 0 failed, 0 skipped\n"),
                          ("4 passed, 0 failed, 2 skipped", 0))
+
+    def test_a_failed_case_is_named_with_the_expression_that_failed(self):
+        self.summarise('<Catch2TestRun><TestCase name="sums are right"><Expression success="false" type="REQUIRE" '
+                       'filename="sum_test.cpp" line="7"><Original>sum == 3</Original><Expanded>2 == 3</Expanded>'
+                       '</Expression><OverallResult success="false"/></TestCase></Catch2TestRun>')
+        self.assertIn("FAILED: sums are right\n    sum_test.cpp:7: REQUIRE( sum == 3 ) with 2 == 3\n", self.said.stdout)
+
+    def test_a_failed_program_is_named_with_the_end_of_its_output(self):
+        self.summarise('<testsuite><testcase name="demo"><failure/><system-out>begun\nlost a rank</system-out>'
+                       '</testcase></testsuite>')
+        self.assertIn("FAILED: demo\n    begun\n    lost a rank\n", self.said.stdout)
+
+    def test_after_a_crash_the_report_of_a_sanitizer_is_named(self):
+        self.summarise("<Catch2TestRun>", status=1, log="noise\n==7==ERROR: AddressSanitizer: heap-use\n    #0 here\n")
+        self.assertIn("FAILED: ==7==ERROR: AddressSanitizer: heap-use\n    #0 here\n", self.said.stdout)
+
+    def test_what_a_text_says_of_failed_tests_is_repeated_once(self):
+        told = "FAILED: a test\n    x == 1\nnoise\n"
+        self.summarise(f"{told}{told}0 passed, 1 failed, 0 skipped\n")
+        self.assertEqual(self.said.stdout, "FAILED: a test\n    x == 1\n0 passed, 1 failed, 0 skipped\n")
