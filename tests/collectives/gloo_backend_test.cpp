@@ -326,7 +326,7 @@ TEST_CASE("abort() ends a forming to which not all ranks come, at once", "[colle
   const auto began = steady::now();
   for (gloo_seat& one : seats) one.peers->abort();
   for (auto& one : forming) CHECK(one.get().code == errc::communicator_failed);
-  CHECK(steady::now() - began < 1s);
+  CHECK(steady::now() - began < 5s);
   CHECK(code_of([&] { seats[2].peers->init(); }) == errc::communicator_failed);
 }
 
@@ -348,7 +348,7 @@ TEST_CASE("abort() ends an operation whose peer does not come, and from then on 
     CHECK(seats[0].progress_of_line() == progress::pending);
     const auto began = steady::now();
     seats[0].peers->abort();
-    CHECK(steady::now() - began < 1s);
+    CHECK(steady::now() - began < 5s);
     std::memset(memory[0].data(), 7, memory[0].size_bytes());
     seats[0].synchronize(); // it has left its stream
     CHECK(code_of([&] { seats[0].peers->check(); }) == errc::communicator_failed);
@@ -446,7 +446,7 @@ TEST_CASE("a split that is stuck ends with the abort of what it is split off", "
   const auto began = steady::now();
   for (gloo_seat& one : seats) one.peers->abort();
   CHECK(forming.get() == errc::communicator_failed);
-  CHECK(steady::now() - began < 1s);
+  CHECK(steady::now() - began < 5s);
 }
 
 TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind", "[collectives][gloo]") {

@@ -160,5 +160,5 @@ TEST_CASE("a wait in the store ends at once when it is interrupted, or when the 
   CHECK(one.get() == errc::communicator_failed);
   server.reset();
   CHECK(other.get() == errc::communicator_failed);
-  CHECK(steady::now() - began < 1s);
+  CHECK(steady::now() - began < 5s);
 }

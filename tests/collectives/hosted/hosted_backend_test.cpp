@@ -177,7 +177,7 @@ TROUPE_DRIVER_TEST(2, "abort() ends what waits for a peer by way of host memory,
       CHECK_FALSE(seats[0].line.ref().idle());
       const auto began = std::chrono::steady_clock::now();
       on_every(seats, [](hosted_seat& one) { one.peers->abort(); });
-      CHECK(std::chrono::steady_clock::now() - began < 1s);
+      CHECK(std::chrono::steady_clock::now() - began < 5s);
       CHECK(seats[0].line.ref().idle());
       CHECK(code_of([&] { seats[0].peers->launch(sum_of(memory), seats[0].line); }) == errc::communicator_failed);
     }

@@ -1,5 +1,5 @@
 /// Peers of a guard that are no guards: a client and a server on loopback, with blocking sockets that give up after ten
-/// seconds.
+/// seconds (and are interrupted, having such a limit, when the process is stopped and goes on: EINTR).
 #pragma once
 
 #include <troupe/actors/guard/guard_socket.hpp>
@@ -60,7 +60,7 @@ public:
   /// False where the other side is gone.
   bool send(std::span<const std::uint8_t> what) {
     while (!what.empty()) {
-      const ssize_t sent = ::send(socket_.descriptor(), what.data(), what.size(), MSG_NOSIGNAL);
+      const ssize_t sent = TEMP_FAILURE_RETRY(::send(socket_.descriptor(), what.data(), what.size(), MSG_NOSIGNAL));
       if (sent <= 0) return false;
       what = what.subspan(static_cast<std::size_t>(sent));
     }
@@ -72,7 +72,7 @@ public:
     bytes got(most);
     std::size_t count = 0;
     while (count < most) {
-      const ssize_t came = ::recv(socket_.descriptor(), got.data() + count, most - count, 0);
+      const ssize_t came = TEMP_FAILURE_RETRY(::recv(socket_.descriptor(), got.data() + count, most - count, 0));
       if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         throw std::runtime_error{"nothing came in ten seconds"};
       if (came <= 0) break;
@@ -130,12 +130,12 @@ private:
     pollfd look{peer.descriptor(), POLLIN, 0};
     while (!stopping_) {
       if (::poll(&look, 1, 20) <= 0) continue;
-      const ssize_t came = ::recv(peer.descriptor(), buffer.data(), buffer.size(), 0);
+      const ssize_t came = TEMP_FAILURE_RETRY(::recv(peer.descriptor(), buffer.data(), buffer.size(), 0));
       if (came <= 0) return;
       received_bytes_ += static_cast<std::size_t>(came);
       for (std::size_t sent = 0; sent < static_cast<std::size_t>(came);) {
-        const ssize_t now =
-            ::send(peer.descriptor(), buffer.data() + sent, static_cast<std::size_t>(came) - sent, MSG_NOSIGNAL);
+        const ssize_t now = TEMP_FAILURE_RETRY(
+            ::send(peer.descriptor(), buffer.data() + sent, static_cast<std::size_t>(came) - sent, MSG_NOSIGNAL));
         if (now <= 0) return;
         sent += static_cast<std::size_t>(now);
       }
