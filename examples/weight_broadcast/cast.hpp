@@ -1,48 +1,26 @@
-/// Who plays: a trainer that takes steps, a publisher that broadcasts its weights, rollouts that serve with them.
+/// What trainer, publisher and rollouts say to each other, the worlds in which they play, and what came of it.
 #pragma once
 
 #include <troupe/runtime/runtime.hpp>
 
-#include <atomic>
-#include <cstdint>
-#include <latch>
-#include <string>
-#include <vector>
+#include <caf/blocking_actor.hpp>
 
-namespace weights {
+#include <atomic>
 
 using version = std::uint32_t; ///< The step after which the weights are.
 
-/// Trainer → publisher: a copy of its weights, which nobody changes any more.
-struct publish {
+/// Trainer → publisher → rollout: weights that nobody changes any more, in memory of the receiver's device.
+struct snapshot {
   version which = 0;
   troupe::buffer memory;
 };
-
-/// Publisher → rollout: a version that is there in whole, in memory of the rollout's own device.
-struct serve_with {
-  version which = 0;
-  troupe::buffer memory;
-};
-
-/// To each, in this order: the one that has ended tells the next.
+/// main() → each in this order, when the one before has ended.
 struct finish {};
 
-} // namespace weights
-
-TROUPE_LOCAL_TYPES_AFTER(weights, troupe)
-TROUPE_LOCAL_TYPE(weights, weights::publish)
-TROUPE_LOCAL_TYPE(weights, weights::serve_with)
-TROUPE_LOCAL_TYPE(weights, weights::finish)
-TROUPE_LOCAL_TYPES_END(weights)
-
-namespace weights {
-
-namespace compat = troupe::compat;
-using trainer_handle = compat::typed_actor<caf::result<void>(finish)>;
-using publisher_handle =
-    compat::typed_actor<caf::result<void>(publish), caf::result<void>(troupe::world_event), caf::result<void>(finish)>;
-using rollout_handle = compat::typed_actor<caf::result<void>(serve_with), caf::result<void>(finish)>;
+TROUPE_LOCAL_TYPES_AFTER(weight_broadcast, troupe)
+TROUPE_LOCAL_TYPE(weight_broadcast, snapshot)
+TROUPE_LOCAL_TYPE(weight_broadcast, finish)
+TROUPE_LOCAL_TYPES_END(weight_broadcast)
 
 /// Worlds that were split off one: they launch beside each other, and fail and come back each by itself.
 struct stage {
@@ -53,17 +31,16 @@ struct stage {
   std::size_t count;                  ///< Weights.
   std::size_t chunk;                  ///< Of these, in one broadcast.
   version publish_every;              ///< Steps.
+
+  [[nodiscard]] std::size_t bytes() const { return count * sizeof(std::uint32_t); }
 };
 
 /// What came of it.
 struct ledger {
-  std::atomic<std::uint64_t> steps{0}, published{0}, broken{0}, served{0}, wrong{0};
-  std::atomic<std::uint64_t> served_while_broken{0}; ///< From a failed broadcast to the end of the one in its place.
-  std::atomic<bool> is_broken{false};
+  std::atomic<std::uint64_t> steps{0}, published{0}, broken{0}, served{0}, served_while_broken{0}, wrong{0};
+  std::atomic<bool> is_broken{false}; ///< From a failed broadcast to the end of the one in its place.
   std::atomic<version> last{0};
   std::atomic<std::int64_t> longest_pause_ns{0}; ///< Between two replies of one rollout.
-  std::latch ended;
-  explicit ledger(std::ptrdiff_t actors) : ended{actors} {}
 };
 
 /// A trainer's share in a step, and what the weights are after \p after steps of \p trainers: exact, so that whoever
@@ -75,11 +52,11 @@ struct ledger {
   return after * share_of(trainers * (trainers - 1) / 2, i);
 }
 
-[[nodiscard]] trainer_handle spawn_trainer(caf::actor_system& system, const stage& where, ledger& books,
-                                           publisher_handle publisher);
-[[nodiscard]] publisher_handle spawn_publisher(caf::actor_system& system, const stage& where, ledger& books,
-                                               std::vector<rollout_handle> rollouts);
-[[nodiscard]] rollout_handle spawn_rollout(caf::actor_system& system, const stage& where, ledger& books,
-                                           troupe::rank self);
-
-} // namespace weights
+/// Handles what waits in the actor's mailbox. Where nothing does: waits for a message first, or returns.
+template <class... Handlers>
+void hear(caf::blocking_actor* self, bool waits, const Handlers&... handlers) {
+  if (waits) self->receive(handlers...);
+  bool is_empty = false;
+  const auto otherwise = caf::after(std::chrono::seconds{0}) >> [&] { is_empty = true; };
+  self->do_receive(handlers..., otherwise).until(is_empty);
+}

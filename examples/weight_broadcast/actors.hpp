@@ -1,0 +1,134 @@
+/// The actors: a trainer, a publisher, rollouts. Each has a thread of its own, so it may wait for what it asks for.
+#pragma once
+
+#include "cast.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+/// Drives all trainers: a step is one all_reduce, into which the first puts its weights and the others what they would
+/// add to them.
+inline void train(caf::blocking_actor* self, stage* where, ledger* books, const caf::actor& publisher) try {
+  troupe::world& trainers = where->trainers;
+  const troupe::buffer host = where->whole.allocate_pinned(where->bytes());
+  const auto values = host.host_span<std::uint32_t>();
+  std::vector<troupe::buffer> shares; // what each adds; of the first, the weights so far
+  std::vector<troupe::buffer> sums;   // of the first, in place
+  for (const troupe::rank one : trainers.local_ranks()) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = share_of(one.value(), i); // 0: the first weights
+    shares.push_back(trainers.allocate(one, where->bytes()));
+    trainers.copy(one, host, shares.back()).get();
+    sums.push_back(one.value() == 0 ? shares.back() : trainers.allocate(one, where->bytes()));
+  }
+  version done = 0;
+  // It ends with a version, which every rollout must come to have.
+  for (bool is_finishing = false; !is_finishing || done % where->publish_every != 0;) {
+    trainers.all_reduce(shares, sums, where->count, troupe::dtype::u32, troupe::reduction::sum).get();
+    ++done;
+    ++books->steps;
+    if (done % where->publish_every == 0) { // a copy, since the next step changes the weights
+      const troupe::buffer copied = trainers.allocate(troupe::rank{0}, where->bytes());
+      trainers.copy(troupe::rank{0}, sums.front(), copied).get();
+      troupe::compat::post(publisher, snapshot{done, copied});
+    }
+    hear(self, false, [&](const finish&) { is_finishing = true; });
+  }
+} catch (const troupe::exception& failure) {
+  // What a trainer does then: examples/training_orchestrator.
+  std::fprintf(stderr, "training ends: %s\n", failure.what());
+  ++books->wrong;
+}
+
+/// Whether all chunks have arrived. They are asked for at once; each is a launch of its own, so that other worlds'
+/// launches come between them.
+inline bool broadcast(stage& where, version which, const std::vector<troupe::buffer>& memory, troupe::epoch epoch) try {
+  std::vector<std::future<troupe::completion>> chunks;
+  for (std::size_t from = 0; from < where.count; from += where.chunk) {
+    const std::size_t count = std::min(where.chunk, where.count - from);
+    std::vector<troupe::operation> parts;
+    for (const troupe::buffer& one : memory) {
+      const troupe::buffer part = one.slice(from * sizeof(std::uint32_t), count * sizeof(std::uint32_t));
+      parts.emplace_back(troupe::broadcast{part, part, count, troupe::dtype::u32, troupe::rank{0}});
+    }
+    chunks.push_back(where.carriers.ask(troupe::world_request{std::move(parts), epoch}));
+  }
+  for (auto& one : chunks) one.get();
+  return true;
+} catch (const troupe::exception& failure) {
+  std::printf("  version %u was not broadcast: %s\n", which, failure.what());
+  return false;
+}
+
+/// Broadcasts the newest version beside the trainers' steps, and again where that fails.
+inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
+                    const std::vector<caf::actor>& rollouts) try {
+  troupe::world& carriers = where->carriers;
+  const auto listener = caf::actor_cast<troupe::listener_handle>(caf::actor{self});
+  troupe::compat::post(carriers.actor(), troupe::subscribe{listener});
+  troupe::world_event now;
+  troupe::epoch failed_in{};
+  std::optional<snapshot> newest;
+  const auto is_due = [&] { return newest && now.phase == troupe::world_phase::ready && now.epoch != failed_in; };
+  for (bool is_finishing = false; !is_finishing || newest;) {
+    hear(
+        self, !is_due(), [&](const troupe::world_event& event) { now = event; },
+        [&](const snapshot& next) { newest = next; }, // one that came meanwhile, and was not begun, is skipped
+        [&](const finish&) { is_finishing = true; });
+    if (now.phase == troupe::world_phase::failed) throw troupe::exception{now.reason};
+    if (!is_due()) continue;
+    // Into memory that is new each time: nobody serves with it, and after a failure nothing old writes to it.
+    std::vector<troupe::buffer> memory{newest->memory};
+    for (int i = 1; i < carriers.size(); ++i) memory.push_back(carriers.allocate(troupe::rank{i}, where->bytes()));
+    if (broadcast(*where, newest->which, memory, now.epoch)) {
+      for (std::size_t i = 0; i < rollouts.size(); ++i)
+        troupe::compat::post(rollouts[i], snapshot{newest->which, memory[i + 1]});
+      ++books->published;
+      books->last = newest->which;
+      books->is_broken = false;
+      newest.reset();
+    } else {
+      ++books->broken;
+      books->is_broken = true;
+      failed_in = now.epoch; // in the next, this version is broadcast again, or a newer one
+    }
+  }
+} catch (const troupe::exception& failure) {
+  std::fprintf(stderr, "broadcasts end: %s\n", failure.what());
+  ++books->wrong;
+}
+
+/// Serves with the version that it has, one request after the other, and takes another between two of them.
+inline void serve(caf::blocking_actor* self, stage* where, ledger* books, troupe::rank mine) try {
+  const int trainers = where->trainers.size();
+  const troupe::buffer seen = where->whole.allocate_pinned(where->bytes());
+  const auto values = seen.host_span<std::uint32_t>();
+  snapshot current;
+  version served = 0; // the last one that it has served with
+  troupe::time_point replied;
+  for (bool is_finishing = false; !is_finishing || served != current.which;) {
+    // The old version's memory goes back to its pool: no request is left that uses it.
+    hear(
+        self, current.which == 0, [&](const snapshot& next) { current = next; },
+        [&](const finish&) { is_finishing = true; });
+    if (current.which == 0) continue;
+    // A rollout would generate with the weights here. This one looks at all of them.
+    where->whole.copy(mine, current.memory, seen).get();
+    bool is_right = true;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      is_right = is_right && values[i] == expected(current.which, trainers, i);
+    if (!is_right) ++books->wrong;
+    ++books->served;
+    if (books->is_broken) ++books->served_while_broken;
+    const troupe::time_point now = troupe::steady_now();
+    const std::int64_t pause = served == 0 ? 0 : (now - replied).count();
+    for (std::int64_t longest = books->longest_pause_ns; pause > longest;)
+      if (books->longest_pause_ns.compare_exchange_weak(longest, pause)) break;
+    replied = now;
+    served = current.which;
+  }
+  if (served != books->last) ++books->wrong;
+} catch (const troupe::exception& failure) {
+  std::fprintf(stderr, "a rollout ends: %s\n", failure.what());
+  ++books->wrong;
+}
