@@ -165,12 +165,11 @@ inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_
 inline void set_worker_spin(caf::actor_system_config& settings, std::chrono::nanoseconds spin) {
 #if TROUPE_CAF_0_17
   constexpr std::chrono::nanoseconds look{50};
-  constexpr const char* name = "work-stealing.aggressive-poll-attempts";
+  settings.set("work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
 #else
   constexpr std::chrono::nanoseconds look{5'000}; // a wait of no time: see end_waits_in_time()
-  constexpr const char* name = "caf.work-stealing.aggressive-poll-attempts";
+  settings.set("caf.work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
 #endif
-  settings.set(name, static_cast<std::size_t>(spin / look));
 }
 
 /// How long a worker that has found nothing for long sleeps before it looks whether others have too much. Its own work
