@@ -25,8 +25,7 @@ std::vector<rank> culprits_of(const error& why, const fault_report* report, faul
     for (const suspect& one : report->suspects) blamed.push_back(one.rank);
   if (why.rank && is_named(why, when)) blamed.push_back(*why.rank);
   std::ranges::sort(blamed);
-  const auto twice = std::ranges::unique(blamed);
-  blamed.erase(twice.begin(), twice.end());
+  blamed.erase(std::unique(blamed.begin(), blamed.end()), blamed.end());
   return blamed;
 }
 

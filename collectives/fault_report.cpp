@@ -96,7 +96,7 @@ std::string describe(const fault_report& report) {
   if (report.suspects.empty()) text += "; nobody is suspected: " + report.remark;
   std::vector<const fault_report::standing*> order;
   for (const auto& one : report.ranks) order.push_back(&one);
-  std::ranges::stable_partition(order, [&](const auto* one) { return is_suspect(report, one->rank); });
+  std::stable_partition(order.begin(), order.end(), [&](const auto* one) { return is_suspect(report, one->rank); });
   for (std::size_t i = 0; i < order.size() && i < most_named; ++i)
     text += "; " + name_standing(*order[i], report.taken);
   if (order.size() > most_named) text += "; and " + std::to_string(order.size() - most_named) + " ranks more";

@@ -52,8 +52,7 @@ std::vector<std::string> metric_scrape::values(std::string_view name, std::strin
   for (const text_sample& one : samples)
     if (passes(one, name, of)) all.emplace_back(one.label(label));
   std::ranges::sort(all, in_order);
-  const auto [first_again, end] = std::ranges::unique(all);
-  all.erase(first_again, end);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

@@ -174,15 +174,16 @@ void simulation_ledger::judge_relaunch(const planned_request& asked, std::uint64
 void simulation_ledger::spoil(std::uint64_t formation, rank self) {
   for (const auto& [whose, formations] : formations_of_) {
     if (whose.second != self || !formations.contains(formation)) continue;
+    const std::size_t request = whose.first;
     const bool is_done = std::ranges::any_of(entries_, [&](const entry& one) {
-      if (one.what->number != whose.first || (one.self && *one.self != self) || !one.first) return false;
+      if (one.what->number != request || (one.self && *one.self != self) || !one.first) return false;
       const auto* const done = std::get_if<completion>(&*one.first);
       return done != nullptr && done->epoch.value() == formation + 1;
     });
     // Work that was done writes no more, answered or not.
     const bool has_result = *formations.rbegin() == formation &&
-                            memory_.look(*requests_.at(whose.first), self) == simulated_memory::finding::right;
-    if (!is_done && !has_result) memory_.spoil(*requests_.at(whose.first), self);
+                            memory_.look(*requests_.at(request), self) == simulated_memory::finding::right;
+    if (!is_done && !has_result) memory_.spoil(*requests_.at(request), self);
   }
 }
 

@@ -57,8 +57,8 @@ std::string all_of(const std::vector<std::string>& lines) {
 
 /// Every run of blanks as one.
 std::string squeezed(std::string text) {
-  const auto [end, last] = std::ranges::unique(text, [](char a, char b) { return a == ' ' && b == ' '; });
-  text.erase(end, last);
+  const auto are_blank = [](char a, char b) { return a == ' ' && b == ' '; };
+  text.erase(std::unique(text.begin(), text.end(), are_blank), text.end());
   return text;
 }
 

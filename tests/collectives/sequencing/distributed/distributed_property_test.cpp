@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <ranges>
 
 using namespace troupe;
 using namespace troupe::tests;
@@ -45,8 +44,8 @@ public:
       for (std::size_t all = 0; all < lanes;) {
         const std::size_t l = draw(lanes);
         if (left[l] < by_lane[l][r].size()) ranks_[r].push_back(by_lane[l][r][left[l]++]);
-        all = static_cast<std::size_t>(std::ranges::count_if(
-            std::views::iota(std::size_t{0}, lanes), [&](std::size_t i) { return left[i] == by_lane[i][r].size(); }));
+        all = 0;
+        for (std::size_t i = 0; i < lanes; ++i) all += left[i] == by_lane[i][r].size() ? 1 : 0;
       }
     }
   }
