@@ -32,6 +32,15 @@ public:
     text_.erase(0, end + 1);
     return line;
   }
+  /// The next \p count lines; fewer when no more come for long. A job may end before all that it took has been written.
+  std::vector<std::string> next(std::size_t count) {
+    std::vector<std::string> lines;
+    while (lines.size() < count) {
+      lines.push_back(next());
+      if (lines.back().empty()) break;
+    }
+    return lines;
+  }
   /// Reads until a line holds \p part, and returns that line; empty when none comes.
   std::string await(const std::string& part) {
     for (;;) {
@@ -39,7 +48,7 @@ public:
       if (line.empty() || line.find(part) != std::string::npos) return line;
     }
   }
-  /// All lines there are now. Call it when who writes has ended.
+  /// All lines there are now. Call it when who writes is gone.
   std::vector<std::string> rest() {
     while (read_more(0)) {
     }

@@ -171,8 +171,8 @@ launch_request on_hosts(launch_request request) {
 TEST_CASE("a job ends with 0 when all its processes have", "[launch]") {
   default_job rig{job_setup{script("echo $RANK of $WORLD_SIZE; echo $TROUPE_PLACE >&2", 3)}, respawn_terms{}};
   CHECK(rig.status() == 0);
-  CHECK(sorted(rig.output().rest()) == std::vector<std::string>{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"});
-  CHECK(sorted(rig.errors().rest()) == std::vector<std::string>{"[0] 0", "[1] 1", "[2] 2"});
+  CHECK(sorted(rig.output().next(3)) == std::vector<std::string>{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"});
+  CHECK(sorted(rig.errors().next(3)) == std::vector<std::string>{"[0] 0", "[1] 1", "[2] 2"});
 }
 
 TEST_CASE("spares that stand by are ended with the job, and do not count", "[launch]") {
@@ -307,11 +307,11 @@ TEST_CASE("processes on other hosts are started by agents there, in their enviro
   request.arguments.insert(request.arguments.end(), {"name", "a \"b\" $c"});
   default_job rig{job_setup{request, 30s, folder.remote_shell("echo 'welcome to this host'")}, respawn_terms{}};
   CHECK(rig.status() == 0);
-  CHECK(sorted(rig.output().rest()) == std::vector<std::string>{"[0] 0 0 0 a \377 a \"b\" $c",
-                                                                "[1] 1 0 1 a \377 a \"b\" $c",
-                                                                "[2] 2 1 0 a \377 a \"b\" $c"});
+  CHECK(sorted(rig.output().next(3)) == std::vector<std::string>{"[0] 0 0 0 a \377 a \"b\" $c",
+                                                                 "[1] 1 0 1 a \377 a \"b\" $c",
+                                                                 "[2] 2 1 0 a \377 a \"b\" $c"});
   const std::string here = std::filesystem::current_path().string();
-  const auto errors = sorted(rig.errors().rest());
+  const auto errors = sorted(rig.errors().next(7));
   CHECK(errors == sorted({"[0] " + here, "[1] " + here, "[2] " + here, "[a] welcome to this host",
                           "[b] welcome to this host", "arguments: a " + troupe_program() + " launch-agent",
                           "arguments: b " + troupe_program() + " launch-agent"}));
