@@ -2,12 +2,29 @@
 #include <troupe/collectives/held_bytes.hpp>
 #include <troupe/collectives/retry_objection.hpp>
 #include <troupe/collectives/validation.hpp>
+#include <troupe/device/memory_reserve.hpp>
 #include <troupe/device/planted_bug.hpp>
 
 #include <string>
 #include <utility>
 
 namespace troupe {
+
+error stale_epoch_error(epoch named, epoch now) {
+  return {.code = errc::stale_epoch,
+          .text = (named == epoch{} ? "the request names no epoch, and the world has been formed anew: it"
+                                    : "the request is for epoch " + to_string(named) + ", and the world") +
+                  " is in epoch " + to_string(now) +
+                  "; bring all ranks to one state, then acknowledge that epoch: by rank_lane::acknowledge(), or as "
+                  "rank_request::epoch",
+          .epoch = now};
+}
+
+bool collective_state::terms::admits(epoch named) const noexcept {
+  if (!pipeline) return false;
+  const epoch now = pipeline->formed_in();
+  return named == now || (named == epoch{} && now == first);
+}
 
 collective_state::collective_state(rank self)
   : self_{self},
@@ -16,13 +33,14 @@ collective_state::collective_state(rank self)
                        .rank = self}}} {}
 
 void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order,
-                             nanoseconds default_deadline, std::shared_ptr<pending_work> pending) {
+                             nanoseconds default_deadline, std::shared_ptr<pending_work> pending, epoch first) {
   terms_.change([&](terms& now) {
     if (now.ended) return;
     now = {.pipeline = std::move(pipeline),
            .order = std::move(order),
            .default_deadline = default_deadline,
-           .pending = std::move(pending)};
+           .pending = std::move(pending),
+           .first = first};
   });
 }
 
@@ -80,7 +98,7 @@ error collective_state::charge(const rank_request& asked, const terms& now, answ
 
 void collective_state::cancel(const cancel_request& wish) {
   const auto now = terms_.read();
-  if (now->order) now->order->cancel(name_in(*now), wish.lane, wish.position);
+  if (now->order && now->admits(wish.epoch)) now->order->cancel(name_in(*now), wish.lane, wish.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
@@ -89,12 +107,10 @@ void collective_state::forget(std::uint64_t client, const error& why) {
 }
 
 error collective_state::objection_to(const rank_request& asked, const terms& now, const answer& reply) {
+  if (host_memory_is_short()) return no_host_memory();
   if (now.closed) return now.closed;
-  if (asked.epoch != now.pipeline->formed_in() && !is_planted(planted_bug::stale_request))
-    return error{.code = errc::stale_epoch,
-                 .text = "the request is for epoch " + to_string(asked.epoch) + ", the world is in epoch " +
-                         to_string(now.pipeline->formed_in()) + ": take the epoch from the world's latest event",
-                 .epoch = now.pipeline->formed_in()};
+  if (!now.admits(asked.epoch) && !is_planted(planted_bug::stale_request))
+    return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
   error objection = validate(asked.what, now.pipeline->sitting());

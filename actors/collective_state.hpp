@@ -16,6 +16,9 @@
 
 namespace troupe {
 
+/// The refusal of a rank's request for epoch \p named, or for none (0), where the world is in \p now.
+[[nodiscard]] error stale_epoch_error(epoch named, epoch now);
+
 /// Holds the rank's pipeline, and with it stream and communicator, for as long as the epoch lasts.
 /// Shared by the rank's actor, whose clients speak to it, and the world's, which opens and closes it.
 /// Threads: safe from any.
@@ -23,9 +26,10 @@ class collective_state {
 public:
   explicit collective_state(rank self);
 
-  /// \p order is none where the callers promise theirs; \p pending is the whole world's.
+  /// \p order is none where the callers promise theirs; \p pending is the whole world's; \p first is the epoch that the
+  /// world was ready in first, here.
   void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order, nanoseconds default_deadline,
-             std::shared_ptr<pending_work> pending);
+             std::shared_ptr<pending_work> pending, epoch first = epoch{1});
   /// Everything from now on is rejected with \p reason.
   void close(error reason);
   /// The same for good: its rank has left the world.
@@ -43,12 +47,18 @@ public:
 private:
   /// What requests are judged by, and where they go.
   struct terms {
+    /// Whether a request that names \p named is for this epoch. Those that name none are for the first: after a rebuild
+    /// ranks may differ in which requests they saw succeed, so that each names what its client has acknowledged
+    /// (CUT-1).
+    [[nodiscard]] bool admits(epoch named) const noexcept;
+
     bool ended = false;
     error closed{}; ///< Why nothing is admitted; errc::none where it is.
     std::shared_ptr<rank_pipeline> pipeline{};
     std::shared_ptr<rank_order> order{};
     nanoseconds default_deadline{0};
     std::shared_ptr<pending_work> pending{};
+    epoch first{}; ///< The epoch that the world was ready in first, here.
   };
 
   /// What this rank is called in the present epoch.

@@ -24,6 +24,18 @@ std::string names_of(const Choices& choices) {
   return names;
 }
 
+/// Beyond which a window is no different: longer than a process lives.
+constexpr nanoseconds longest_window{std::chrono::years{100}};
+
+double to_count(nanoseconds span) noexcept {
+  return static_cast<double>(span.count());
+}
+
+/// At most `longest_window`, so that sums do not overflow.
+nanoseconds to_span(double count) noexcept {
+  return count < to_count(longest_window) ? nanoseconds{static_cast<nanoseconds::rep>(count)} : longest_window;
+}
+
 /// Whether whatever failed left the devices' communicators such that another can be made of them.
 bool leaves_communicators(errc code) noexcept {
   return code != errc::device_failed && code != errc::process_poisoned && code != errc::out_of_memory;
@@ -32,7 +44,8 @@ bool leaves_communicators(errc code) noexcept {
 /// Before the rebuild that has \p before others before it in the window, at most.
 nanoseconds backoff_before(const recovery_terms& terms, std::size_t before) noexcept {
   if (before == 0) return nanoseconds{0};
-  return terms.backoff * (std::int64_t{1} << std::min(before - 1, most_doublings));
+  return to_span(to_count(terms.backoff) *
+                 static_cast<double>(std::int64_t{1} << std::min(before - 1, most_doublings)));
 }
 
 std::string in_milliseconds(nanoseconds span) {
@@ -84,10 +97,20 @@ recovery_rung parse_first_rung(std::string_view name) {
 }
 
 nanoseconds total_backoff(const recovery_terms& terms) noexcept {
-  nanoseconds sum{0};
-  for (std::size_t before = 0; before < terms.rebuilds && sum < terms.window; ++before)
-    sum += backoff_before(terms, before);
-  return sum;
+  const std::size_t growing = std::min(terms.rebuilds, most_doublings + 1);
+  double sum = 0;
+  for (std::size_t before = 0; before < growing; ++before) sum += to_count(backoff_before(terms, before));
+  const double others = static_cast<double>(terms.rebuilds - growing); // each after the longest delay
+  return to_span(sum + others * to_count(backoff_before(terms, growing)));
+}
+
+recovery_terms with_window(recovery_terms terms, nanoseconds form, nanoseconds abort, nanoseconds notice) noexcept {
+  if (terms.window != nanoseconds{0}) return terms;
+  constexpr nanoseconds shortest{std::chrono::minutes{10}};
+  const double budget =
+      to_count(total_backoff(terms)) + static_cast<double>(terms.rebuilds) * (to_count(form) + to_count(abort));
+  terms.window = std::max(shortest, to_span(2 * std::max(budget, to_count(notice))));
+  return terms;
 }
 
 void check(const recovery_terms& terms) {
@@ -104,8 +127,11 @@ void check(const recovery_terms& terms) {
            ": set recovery.policy to keep_size, or begin with shrink, form_beside or abort_first");
   if (terms.rebuilds == 0)
     refuse("recovery.rebuilds is 0: set recovery.policy to fail_fast for a world that ends with its first fault");
-  if (terms.window <= nanoseconds{0}) refuse("recovery.window must be longer than 0");
+  if (terms.window < nanoseconds{0})
+    refuse("recovery.window is " + in_milliseconds(terms.window) +
+           " and cannot be negative: set 0 for one that follows from deadlines and limits");
   if (terms.backoff < nanoseconds{0}) refuse("recovery.backoff cannot be negative");
+  if (terms.window == nanoseconds{0}) return; // with_window()
   if (terms.backoff > terms.window / 2)
     refuse("recovery.backoff is " + in_milliseconds(terms.backoff) + ", more than half of recovery.window (" +
            in_milliseconds(terms.window) + "): rebuilds would leave the window before they are counted");

@@ -40,10 +40,10 @@ enum class recovery_rung : std::uint8_t {
 
 /// What is tried after a fault, how often, and from which rung on.
 struct recovery_terms {
-  recovery_policy policy = recovery_policy::fail_fast;
+  recovery_policy policy = recovery_policy::keep_size;
   /// Rebuilds within `window`; the world fails closed at the fault after them.
   std::size_t rebuilds = 3;
-  nanoseconds window{std::chrono::minutes{10}};
+  nanoseconds window{0}; ///< 0: follows from deadlines and limits, see with_window().
   /// At most, before the second rebuild in the window, twice as much before each later one: the delay is drawn between
   /// half of that and all of it. The first rebuild is made at once.
   nanoseconds backoff{std::chrono::milliseconds{100}};
@@ -54,6 +54,11 @@ struct recovery_terms {
 
 /// What the rebuilds of one window wait for in all, at most.
 [[nodiscard]] nanoseconds total_backoff(const recovery_terms& terms) noexcept;
+/// \p terms with a window. One that they leave open is twice as long as the budget or the detection of a fault can
+/// take, and at least ten minutes: a rebuild takes \p form and \p abort at most, and a fault is noticed within \p
+/// notice.
+[[nodiscard]] recovery_terms with_window(recovery_terms terms, nanoseconds form = {}, nanoseconds abort = {},
+                                         nanoseconds notice = {}) noexcept;
 /// Errors: invalid_argument, with the arithmetic, for terms under which the budget would never be used up, or never be
 /// there.
 void check(const recovery_terms& terms);
@@ -77,7 +82,8 @@ struct recovery_view {
 class recovery_ladder {
 public:
   /// \p seed: of what delays are drawn from.
-  explicit recovery_ladder(recovery_terms terms = {}, std::uint64_t seed = 0) noexcept : terms_{terms}, seed_{seed} {}
+  explicit recovery_ladder(recovery_terms terms = {}, std::uint64_t seed = 0) noexcept
+    : terms_{with_window(terms)}, seed_{seed} {}
 
   /// The world has a fault at \p now.
   [[nodiscard]] recovery_step on_fault(const error& why, time_point now, const recovery_view& seen);

@@ -19,7 +19,8 @@ namespace troupe {
 /// been released has its outcome all the same.
 struct cancel_request {
   troupe::lane lane;
-  std::uint64_t position = 0; ///< Among the requests of this rank in the lane, from 0.
+  std::uint64_t position = 0; ///< Among the requests of this rank in the lane, in `epoch`, from 0.
+  troupe::epoch epoch{};      ///< As the request's. Nothing happens in another (EPO-1).
 };
 
 /// Asks a world to register memory on every local rank. Every process asks for the same, at the same place among its

@@ -8,11 +8,12 @@ namespace troupe {
 
 namespace {
 
+/// What is asked of the whole world and names no epoch is for the present one.
 error epoch_objection(epoch meant_for, epoch now) {
-  if (meant_for == now) return {};
+  if (meant_for == now || meant_for == epoch{}) return {};
   return {.code = errc::stale_epoch,
           .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(now) +
-                  ": take the epoch from the world's latest event",
+                  ": take the epoch from the world's latest event, or name none for the present one",
           .epoch = now};
 }
 

@@ -39,7 +39,10 @@ world_conductor::world_conductor(world_plan plan, std::vector<std::shared_ptr<co
   : plan_{std::move(plan)},
     places_(plan_.locals.size()),
     number_{next_world_number()},
-    state_{plan_.world_size, ranks_of(plan_), plan_.recovery, plan_.services.time, plan_.seed},
+    state_{plan_.world_size, ranks_of(plan_),
+           with_window(plan_.recovery, plan_.deadlines.form, plan_.deadlines.abort,
+                       std::max(plan_.services.limits.hang, plan_.services.limits.launch)),
+           plan_.services.time, plan_.seed},
     entrance_{devices_of(plan_), plan_.services.able, plan_.deadlines.operation, plan_.pending, {state_.admission()}},
     states_{std::move(states)},
     mail_{std::move(mail)},
@@ -113,16 +116,14 @@ void world_conductor::kill(const error& why) {
   end_retries();
   drop_maintenance(why);
   for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
-  for (const auto& one : pipelines_) {
-    one->fail(why);
-    plan_.helpers->run(
-        "the abort of rank " + to_string(one->self()), plan_.deadlines.abort,
-        [one, all = spares_] {
-          one->abort();
-          give_back_spares(all, *one);
-        },
-        [](const error&) {});
-  }
+  for (const auto& one : pipelines_) one->fail(why);
+  run_on_each(
+      pipelines_, "the abort", plan_.deadlines.abort,
+      [all = spares_](rank_pipeline& one) {
+        one.abort();
+        give_back_spares(all, one);
+      },
+      [](rank, epoch, const error&) {});
   close_order(why);
   plan_.pending->close(why);
   error refusal = why;
@@ -256,13 +257,21 @@ void world_conductor::on_every_rank(const char* doing, nanoseconds deadline, ran
 
 void world_conductor::on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                               const step& work) {
+  run_on_each(all, doing, deadline, work, [mail = mail_, report](rank self, epoch of, error failure) {
+    if (failure && !failure.rank) failure.rank = self;
+    mail->post(rank_report{report, self, of, std::move(failure)});
+  });
+}
+
+void world_conductor::run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
+                                  const std::function<void(rank, epoch, error)>& ended) {
+  std::vector<helper_crew::job> jobs; // of one call, since ranks wait for each other
+  jobs.reserve(all.size());
   for (const auto& one : all)
-    plan_.helpers->run(
-        std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
-        [mail = mail_, report, self = one->self(), now = one->formed_in()](error failure) {
-          if (failure && !failure.rank) failure.rank = self;
-          mail->post(rank_report{report, self, now, std::move(failure)});
-        });
+    jobs.push_back(
+        {std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
+         [ended, self = one->self(), of = one->formed_in()](error why) { ended(self, of, std::move(why)); }});
+  plan_.helpers->run(std::move(jobs));
 }
 
 void world_conductor::speak_for_unmade(rank_report::kind report) {

@@ -108,6 +108,8 @@ private:
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
   void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                const step& work);
+  void run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
+                   const std::function<void(rank, epoch, error)>& ended);
   /// Posts \p report of the local ranks whose pipelines could not even be made: they have nothing to do.
   void speak_for_unmade(rank_report::kind report);
 
@@ -172,7 +174,7 @@ private:
   std::shared_ptr<latch> closed_;                      ///< Opens when nothing more comes out of order_.
   std::shared_ptr<const fault_report> report_;         ///< To go with the next event that has a reason.
   epoch reported_{0};                                  ///< The latest epoch that a report was taken of.
-  bool has_served_ = false;                            ///< It has been ready once.
+  epoch first_{};                                      ///< In which it was ready first; 0: it has not been yet.
   restoration restored_;                               ///< Since the last fault.
   std::shared_ptr<restored_registrations> registering_; ///< Of the forming that is under way, where there are some.
 };

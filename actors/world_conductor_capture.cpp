@@ -81,12 +81,8 @@ void world_conductor::capture_now(const std::shared_ptr<captured_plan>& plan,
     failure.effect = effect::rejected;
     tell(failure, session->took());
   };
-  try {
-    plan_.helpers->run(
-        "the capture of a plan", patience + time_to_leave, [session] { session->wait(); }, over);
-  } catch (...) {
-    return over(current_error());
-  }
+  plan_.helpers->run(
+      "the capture of a plan", patience + time_to_leave, [session] { session->wait(); }, over);
   order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
 }
 

@@ -117,12 +117,15 @@ void world_conductor::adopt() {
   if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
     guided_order_ = plan_.guide->open_order(pipelines_.front());
   plan_.pending->reopen();
-  if (!std::exchange(has_served_, true)) plan_.services.poller->attach(plan_.pending);
+  if (first_ == epoch{}) {
+    first_ = state_.current_epoch();
+    plan_.services.poller->attach(plan_.pending);
+  }
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
                                             : order_                           ? std::shared_ptr<rank_order>{order_}
                                                                                : guided_order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
-    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending);
+    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
 }
 
 } // namespace troupe

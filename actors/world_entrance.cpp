@@ -1,6 +1,7 @@
 #include <troupe/actors/world_entrance.hpp>
 #include <troupe/collectives/held_bytes.hpp>
 #include <troupe/collectives/retry_objection.hpp>
+#include <troupe/device/memory_reserve.hpp>
 
 #include <utility>
 
@@ -32,6 +33,7 @@ void world_entrance::accept(world_request asked, answer reply, std::uint64_t cli
 }
 
 error world_entrance::admit(const world_request& asked, const terms& now, answer& reply) const {
+  if (host_memory_is_short()) return no_host_memory();
   if (error objection = now.admission.objection_to(asked)) return objection;
   if (error objection = objection_to(asked.parts, now)) return objection;
   if (asked.retry_safe)

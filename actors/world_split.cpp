@@ -69,7 +69,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
                   // A controller knows of the whole world alone.
-                  .recovery = parent.guide ? recovery_terms{} : parent.recovery,
+                  .recovery = parent.guide ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
                   .seed = parent.seed,
                   .pending = std::make_shared<pending_work>(parent.pending->limits(), parent.services.poller)};
   const std::lock_guard lock{guard_};
@@ -93,11 +93,12 @@ void world_split::abandon(helper_crew& helpers, nanoseconds deadline) {
     left.swap(made_);
     made_.resize(groups_.size());
   }
+  std::vector<helper_crew::job> jobs;
   for (const auto& group : left)
-    for (const auto& [self, one] : group)
-      helpers.run(
-          "the abort of a communicator that was split off", deadline, [one = one] { one->abort(); },
-          [](const error&) {});
+    for (const auto& entry : group)
+      jobs.push_back({"the abort of a communicator that was split off", deadline,
+                      [one = entry.second] { one->abort(); }, [](const error&) {}});
+  helpers.run(std::move(jobs));
 }
 
 } // namespace troupe

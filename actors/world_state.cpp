@@ -117,11 +117,15 @@ world_effects world_state::on_stop() {
   error reason = stopping_error();
   if (std::exchange(quiescing_, false)) { // no more is asked of a world that stops
     phase_ = world_phase::stopping;
+    reason_ = {};
     return {world_effect::announce{event()}};
   }
   if (phase_ == world_phase::rebuilding || epoch_ == epoch{0}) {
     // Between two epochs there is nothing but what was put aside.
     phase_ = world_phase::failed;
+    if (reason_)
+      reason_ = {.code = errc::stopping,
+                 .text = "the world was stopped while it was rebuilt after " + to_string(reason_)};
     waits_for_retired_.reset();
     releasing_ = released_ = true;
     return std::exchange(unaborted_, false) ? world_effects{world_effect::abort_retired{}} : finish();

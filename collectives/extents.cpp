@@ -52,6 +52,16 @@ public:
     write(what.recv.memory, "recv", 0, what.send_parts.counts[place_], what.type);
     return with_factor(what, -offset(1, what.send_parts.displacements[place_]));
   }
+  placement operator()(const gather_v& what) {
+    read(what.send.memory, "send", 0, what.recv_parts.counts[place_], what.type);
+    if (self_ == what.root) write_parts(what.recv.memory, what.recv_parts, what.type);
+    return offset(1, what.recv_parts.displacements[place_]);
+  }
+  placement operator()(const scatter_v& what) {
+    if (self_ == what.root) read_parts(what.send.memory, what.send_parts, what.type);
+    write(what.recv.memory, "recv", 0, what.send_parts.counts[place_], what.type);
+    return -offset(1, what.send_parts.displacements[place_]);
+  }
   placement operator()(const all_to_all_v& what) {
     read_parts(what.send.memory, what.send_parts, what.type);
     write_parts(what.recv.memory, what.recv_parts, what.type);

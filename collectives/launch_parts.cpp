@@ -1,6 +1,9 @@
 #include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/signature.hpp>
 
+#include <algorithm>
+#include <utility>
+
 namespace troupe {
 
 namespace {
@@ -15,6 +18,26 @@ void add(launch_parts& found, const operation& one) {
 }
 
 } // namespace
+
+std::optional<group> launch_copies_of(const operation& what, stream_ref stream) {
+  const auto is_copy = [](const operation& part) { return std::holds_alternative<copy>(part); };
+  const auto* several = std::get_if<group>(&what);
+  if (several == nullptr || std::ranges::none_of(several->parts, is_copy)) return std::nullopt;
+  group rest;
+  for (const operation& part : several->parts) {
+    if (const auto* move = std::get_if<copy>(&part))
+      stream.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    else
+      rest.parts.push_back(part);
+  }
+  return rest;
+}
+
+void launch_with_copies(communicator& peers, const operation& what, stream_ref stream) {
+  auto rest = launch_copies_of(what, stream);
+  if (!rest) return peers.launch(what, stream);
+  if (!rest->parts.empty()) peers.launch(operation{std::move(*rest)}, stream);
+}
 
 launch_parts parts_of_launch(std::span<const operation* const> all) {
   launch_parts found;

@@ -183,6 +183,38 @@ struct all_to_all_v {
   dtype type = dtype::f32;
 };
 
+/// The same as gather, with parts of any size: part r of recv on \p root = the elements that rank r sends. Other ranks
+/// do not use recv, which may be empty there. A rank that names no memory, since its part is empty, sets \p staged
+/// where others have host memory.
+/// Shapes: rank r sends recv_parts.counts[r] elements; recv on \p root holds all parts. All ranks name the same counts;
+/// only the displacements of \p root are used.
+/// In place: on \p root, where send is its own part of recv.
+struct gather_v {
+  operand send;
+  operand recv;         ///< Used on root only.
+  partition recv_parts; ///< n parts of recv.
+  dtype type = dtype::f32;
+  /// The rank that receives all parts.
+  rank root{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
+};
+
+/// The same as scatter, with parts of any size: recv on rank r = part r of send of \p root. Other ranks do not use
+/// send, which may be empty there. A rank that names no memory, since its part is empty, sets \p staged where others
+/// have host memory.
+/// Shapes: rank r receives send_parts.counts[r] elements; send on \p root holds all parts. All ranks name the same
+/// counts; only the displacements of \p root are used.
+/// In place: on \p root, where recv is its own part of send.
+struct scatter_v {
+  operand send; ///< Used on root only.
+  operand recv;
+  partition send_parts; ///< n parts of send.
+  dtype type = dtype::f32;
+  /// The rank whose parts are distributed.
+  rank root{};
+  bool staged = false; ///< Some rank's memory is host memory though this one's is not: see operand.
+};
+
 /// Sends \p count elements to \p peer, whose recv names the same count, dtype and tag. Of several between two ranks
 /// the k-th send meets the k-th recv with the same tag. Ranks that send to each other put both halves into a group.
 /// Shapes: memory \p count elements.
@@ -237,12 +269,16 @@ struct group;
 /// Errors: invalid_argument (a dtype, reduction, rank or tag that does not exist; a buffer that is too short or not
 /// aligned; ranges that overlap), wrong_device, stale_buffer, mismatch (ranks ask for what does not fit together),
 /// unsupported (not on this device or library): nothing has run on any rank. Then those of any request: see errc.
-using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
-                               all_gather_v, reduce_scatter_v, all_to_all_v, send, recv, barrier, copy, group, replay>;
+using operation =
+    std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, all_gather_v,
+                 reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier, copy, group, replay>;
 
-/// Several operations launched by one call, in any mix but of copies, barriers, replays and groups (GRP-1). All is done
-/// or nothing is: one part that is refused refuses the group. Ranks name the same collectives in the same order; sends
-/// and receives only have to meet. A group of nothing is valid.
+/// Several operations of any kind except replays and other groups, launched by one call (GRP-1). Either all parts run
+/// or none does: a part that is refused refuses the group. All ranks name the same collectives and barriers in the same
+/// order; sends and receives only have to match; copies are local, so each rank may have its own. An empty group is
+/// valid.
+/// Copies: from and to device memory or pinned host memory. Pageable memory, and copies from host to host, are staged
+/// by other threads and are therefore refused in a group.
 /// Order: none among the parts, so parts that overlap in memory with a writer among them are refused.
 struct group {
   std::vector<operation> parts;

@@ -23,7 +23,7 @@ std::uint64_t count_of(const T& what) noexcept {
   if constexpr (std::is_same_v<T, replay>) return number_of(what);
   if constexpr (requires { what.count; }) return what.count;
   if constexpr (requires { what.send_parts; }) return sum_of(what.send_parts.counts);
-  if constexpr (std::is_same_v<T, all_gather_v>) return sum_of(what.recv_parts.counts);
+  if constexpr (requires { what.recv_parts; }) return sum_of(what.recv_parts.counts);
   return 0;
 }
 

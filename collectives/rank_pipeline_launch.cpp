@@ -1,4 +1,5 @@
 // The way in, second half: launches on the launcher's thread.
+#include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/pipeline_call.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/device/planted_bug.hpp>
@@ -73,7 +74,7 @@ void rank_pipeline::launch(pipeline_call& one) {
     else if (const auto* parts = std::get_if<group>(&one.what()); parts && is_planted(planted_bug::split_group))
       for (const operation& part : parts->parts) peers_->launch(part, *stream_);
     else
-      peers_->launch(one.what(), *stream_);
+      launch_with_copies(*peers_, one.what(), *stream_);
     shared_event behind;
     if (one.listener() != nullptr) behind = events_->record(*stream_);
     const launch_place at = mark_launch(one.is_short());

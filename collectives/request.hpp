@@ -39,7 +39,11 @@ inline constexpr retry_safe_mark retry_safe{};
 /// One rank's request (SPMD): each rank's client asks its own rank.
 struct rank_request {
   operation what;
-  troupe::epoch epoch;                           ///< The world's epoch as the client knows it (EPO-1).
+  /// The epoch that the client goes on in (EPO-1). 0, none: the first that the world was ready in, in this process.
+  /// After a rebuild ranks may differ in which requests they saw succeed. A request that names a later epoch says that
+  /// they have been brought to one state since: keep it from the event that the client has acted on, and do not take
+  /// the world's latest for each request (CUT-1, docs/recovery.md).
+  troupe::epoch epoch{};
   nanoseconds deadline = world_default_deadline; ///< From acceptance to the reply.
   /// Under ordering::agreed: the lane, which at each rank belongs to the first client that asks in it.
   troupe::lane lane{};
@@ -63,7 +67,7 @@ struct rank_request {
 /// and answers once, when the last rank is done.
 struct world_request {
   std::vector<operation> parts;
-  troupe::epoch epoch;
+  troupe::epoch epoch{}; ///< The world's epoch as the client knows it (EPO-1). 0, none: the present one.
   nanoseconds deadline = world_default_deadline;
   troupe::credit credit{}; ///< As rank_request's.
   /// As rank_request's, but that it stands in no lane: what is asked of the world in the new epoch does not wait for

@@ -144,7 +144,8 @@ std::vector<signature> signatures_of(const operation& what) {
   }
   std::vector<signature> all;
   all.reserve(several->parts.size());
-  for (const operation& part : several->parts) all.push_back(std::visit(signer{}, part));
+  for (const operation& part : several->parts)
+    if (!std::holds_alternative<copy>(part)) all.push_back(std::visit(signer{}, part)); // a copy is local to its rank
   return all;
 }
 
@@ -219,6 +220,10 @@ std::string describe(const signature& what) {
       return text + elements(sum(what.recv_counts)) + " in parts of " + list(what.recv_counts);
     case index_of<reduce_scatter_v>:
       return text + elements(sum(what.send_counts)) + " in parts of " + list(what.send_counts) + with_op();
+    case index_of<gather_v>:
+      return text + elements(sum(what.recv_counts)) + " in parts of " + list(what.recv_counts) + with_root();
+    case index_of<scatter_v>:
+      return text + elements(sum(what.send_counts)) + " in parts of " + list(what.send_counts) + with_root();
     case index_of<all_to_all_v>:
       return text + elements(sum(what.send_counts)) + " out, " + std::to_string(sum(what.recv_counts)) + " in";
     case index_of<send>:

@@ -43,6 +43,12 @@ struct solo_launch {
                            what.send_parts.counts[0], what.type, what.factor, stream);
     move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
   }
+  void operator()(const gather_v& what) const {
+    move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);
+  }
+  void operator()(const scatter_v& what) const {
+    move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
+  }
   void operator()(const all_to_all_v& what) const {
     move(what.recv, what.recv_parts.displacements[0], what.send, what.send_parts.displacements[0],
          what.send_parts.counts[0], what.type, stream);

@@ -1,5 +1,6 @@
 #include <troupe/collectives/extents.hpp>
 #include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/staging/staging_plan.hpp>
 #include <troupe/collectives/validation.hpp>
 #include <troupe/collectives/value_check.hpp>
 #include <troupe/device/planted_bug.hpp>
@@ -245,10 +246,13 @@ objection validate_group(const group& what, const seat& at) {
   ranges all;
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
-    if (std::holds_alternative<group>(part) || std::holds_alternative<barrier>(part) ||
-        std::holds_alternative<copy>(part) || std::holds_alternative<replay>(part))
+    if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
+    if (staging_of(part) == staging::copy)
+      return in_part(i, refuse(errc::invalid_argument,
+                               "a copy of pageable memory, or from host to host, cannot be in a group: use pinned "
+                               "memory and device memory, or ask for the copy by itself"));
     if (objection failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
     if (objection failure = check_ability(part, at)) return in_part(i, std::move(failure));
     touched[i] = footprint_of(part, at.self, at.world_size);

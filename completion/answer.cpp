@@ -1,11 +1,25 @@
 #include <troupe/completion/answer.hpp>
 #include <troupe/device/planted_bug.hpp>
 
+#include <exception>
 #include <utility>
 
 namespace troupe {
 
 namespace {
+
+/// Without words where there is no memory for them.
+std::exception_ptr exception_of(const error& failure) noexcept {
+  try {
+    return std::make_exception_ptr(exception{failure});
+  } catch (...) {
+    try {
+      return std::make_exception_ptr(exception{{.code = failure.code, .effect = failure.effect}});
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+}
 
 class promise_sink final : public answer_sink {
 public:
@@ -13,7 +27,7 @@ public:
 
   void deliver(outcome result) noexcept override {
     if (const error* failure = failure_of(result))
-      promise_.set_exception(std::make_exception_ptr(exception{*failure}));
+      promise_.set_exception(exception_of(*failure));
     else
       promise_.set_value(std::get<completion>(result));
   }

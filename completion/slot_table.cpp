@@ -33,8 +33,11 @@ slot_table::slot_table(const std::shared_ptr<device>& where, std::size_t slot_co
 slot slot_table::acquire() {
   const std::lock_guard lock{guard_};
   if (free_.empty())
-    throw exception{errc::out_of_memory, "all " + std::to_string(generations_.size()) +
-                                             " completion slots are taken: streams of failed worlds keep theirs"};
+    throw exception{errc::out_of_memory,
+                    "all " + std::to_string(generations_.size()) +
+                        " completion slots of this runtime are taken: each rank of each world and sub-world has one "
+                        "until the world has been stopped, and streams that hang keep theirs; stop worlds that are no "
+                        "longer needed, or use another runtime"};
   const std::size_t index = free_.back();
   free_.pop_back();
   const slot fresh{&memory_.host_span<std::uint32_t>()[index * words_per_line], ++generations_[index]};

@@ -62,15 +62,19 @@ exception::exception(errc code, std::string text) : exception{error{.code = code
 
 error current_error() noexcept {
   try {
-    throw;
-  } catch (const exception& known) {
-    return known.why();
-  } catch (const std::bad_alloc&) {
-    return error{.code = errc::out_of_memory, .text = "host memory ran out"};
-  } catch (const std::exception& other) {
-    return error{.code = errc::internal, .text = other.what()};
-  } catch (...) {
-    return error{.code = errc::internal, .text = "an exception that is no std::exception"};
+    try {
+      throw;
+    } catch (const exception& known) {
+      return known.why();
+    } catch (const std::bad_alloc&) {
+      return error{.code = errc::out_of_memory, .text = "host memory ran out"};
+    } catch (const std::exception& other) {
+      return error{.code = errc::internal, .text = other.what()};
+    } catch (...) {
+      return error{.code = errc::internal, .text = "an exception that is no std::exception"};
+    }
+  } catch (...) { // no memory for words
+    return error{.code = errc::out_of_memory};
   }
 }
 

@@ -23,7 +23,7 @@ enum class errc : std::uint8_t {
   mismatch,            ///< Fix the callers: ranks disagree about one operation.
   wrong_device,        ///< Pass a buffer that lives on the rank's own device.
   stale_buffer,        ///< Allocate again: the device has lost its memory since.
-  stale_epoch,         ///< Ask again with the world's present epoch.
+  stale_epoch,         ///< Bring the ranks to one state, then ask again in the world's present epoch (acknowledge it).
   out_of_memory,       ///< Free something, or ask for less.
   missing,             ///< Install what the text names (driver, library, device).
   too_old,             ///< Upgrade what the text names.

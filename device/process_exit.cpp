@@ -1,5 +1,7 @@
 #include <troupe/device/process_exit.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -16,6 +18,7 @@ constinit std::atomic<bool> over{false};
 struct all_that_end {
   std::mutex guard;
   std::vector<std::weak_ptr<ends_with_process>> living;
+  std::atomic<int> process{0}; ///< That has registered something.
 };
 
 // Never destroyed: runtimes may begin while static objects end.
@@ -28,16 +31,22 @@ all_that_end& everything() noexcept {
 void end_all() noexcept {
   all_that_end& all = everything();
   std::vector<std::weak_ptr<ends_with_process>> ending;
-  {
+  if (all.process.load() == ::getpid()) { // else a thread that is not here may hold the lock
     const std::lock_guard lock{all.guard};
     ending.swap(all.living);
   }
   for (auto one = ending.rbegin(); one != ending.rend(); ++one)
-    if (const auto here = one->lock()) here->end();
+    if (const auto here = one->lock(); here && !here->is_inherited()) here->end();
   over.store(true, std::memory_order_release);
 }
 
 } // namespace
+
+ends_with_process::ends_with_process() noexcept : process_{::getpid()} {}
+
+bool ends_with_process::is_inherited() const noexcept {
+  return process_ != ::getpid();
+}
 
 void end_with_process(const std::shared_ptr<ends_with_process>& one) {
   all_that_end& all = everything();
@@ -45,6 +54,7 @@ void end_with_process(const std::shared_ptr<ends_with_process>& one) {
     const std::lock_guard lock{all.guard};
     std::erase_if(all.living, [&](const auto& other) { return other.expired() || other.lock() == one; });
     all.living.push_back(one);
+    all.process.store(::getpid());
   }
   // Each time: functions of exit run in the opposite order of their registration, and the first to run ends all.
   static_cast<void>(std::atexit([] { end_all(); }));

@@ -1,14 +1,24 @@
+#include <troupe/device/error.hpp>
 #include <troupe/device/worker.hpp>
 
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
 
 worker::worker(std::function<void()> body) {
-  if (fibers* const all = fibers::current())
+  if (fibers* const all = fibers::current()) {
     simulated_ = all->start(std::move(body));
-  else
+    return;
+  }
+  try {
     real_ = std::thread{std::move(body)};
+  } catch (const std::system_error& why) {
+    throw exception{errc::out_of_memory,
+                    "no thread can be started (" + std::string{why.what()} +
+                        "): raise the limit on threads (ulimit -u, the cgroup's pids.max) or on memory (ulimit -v)"};
+  }
 }
 
 void worker::join() {

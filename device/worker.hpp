@@ -13,7 +13,7 @@ namespace troupe {
 class worker {
 public:
   worker() noexcept = default;
-  /// Errors: std::system_error.
+  /// Errors: out_of_memory (no thread can be started).
   explicit worker(std::function<void()> body);
 
   [[nodiscard]] bool joinable() const noexcept { return real_.joinable() || simulated_ != nullptr; }

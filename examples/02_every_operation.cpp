@@ -221,6 +221,42 @@ void run_reduce_scatter_v(world& ranks, std::size_t n) {
   // [reduce_scatter_v]
 }
 
+void run_gather_v(world& ranks, std::size_t n) {
+  // [gather_v]
+  // Rank 0 gets r + 1 elements of rank r; the others need no recv.
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  const auto mine = place(ranks, [](std::size_t r) { return values(r + 1, number(r)); });
+  const auto all = place(ranks, [n](std::size_t) { return values(n * (n + 1) / 2); });
+  const auto ask = [&](std::size_t r) -> operation {
+    return gather_v{.send = mine[r], .recv = r == 0 ? all[r] : buffer{}, .recv_parts = parts, .root = rank{0}};
+  };
+  ranks.ask(each(ranks, ask)).get();
+  verify(ranks, "gather_v", all, [n](std::size_t r) {
+    values expected;
+    for (std::size_t from = 0; from < n; ++from) expected.insert(expected.end(), from + 1, r == 0 ? number(from) : 0);
+    return expected;
+  });
+  // [gather_v]
+}
+
+void run_scatter_v(world& ranks, std::size_t n) {
+  // [scatter_v]
+  // Rank 0 sends r + 1 of its elements to rank r; the others need no send.
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  const auto all = place(ranks, [n](std::size_t) {
+    values sent;
+    for (std::size_t r = 0; r < n; ++r) sent.insert(sent.end(), r + 1, number(10 * r));
+    return sent;
+  });
+  const auto mine = place(ranks, [](std::size_t r) { return values(r + 1, -1); });
+  const auto ask = [&](std::size_t r) -> operation {
+    return scatter_v{.send = r == 0 ? all[r] : buffer{}, .recv = mine[r], .send_parts = parts, .root = rank{0}};
+  };
+  ranks.ask(each(ranks, ask)).get();
+  verify(ranks, "scatter_v", mine, [](std::size_t r) { return values(r + 1, number(10 * r)); });
+  // [scatter_v]
+}
+
 void run_all_to_all_v(world& ranks, std::size_t n) {
   // [all_to_all_v]
   // Rank r sends q + 1 times its number to rank q, which so receives q + 1 elements from every rank.
@@ -356,6 +392,8 @@ int main() try {
   run_scatter(ranks, n);
   run_all_gather_v(ranks, n);
   run_reduce_scatter_v(ranks, n);
+  run_gather_v(ranks, n);
+  run_scatter_v(ranks, n);
   run_all_to_all_v(ranks, n);
   run_send(ranks, n);
   run_recv(ranks, n);

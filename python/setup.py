@@ -1,8 +1,12 @@
-"""Builds the wheel by CMake, with troupe inside the extension module.
+"""Builds the wheel by CMake: troupe inside the extension module, and the program troupe.
 
 By default all of troupe is built. Where it is there already, that is used, and seconds do:
-    TROUPE_BUILD=/path/to/build/ci    a configured build of this tree, of which the target troupe_python is built
+    TROUPE_BUILD=/path/to/build/ci    a configured build of this tree, of which troupe_python and troupe are built
     TROUPE_ROOT=/opt/troupe           an installed troupe
+TROUPE_PROJECT_URL=https://…         where the sources are, for the links in the wheel's metadata
+
+The wheel is tagged linux_x86_64: it needs the shared libraries of the system that it was built on, so it is no manylinux
+wheel.
 """
 import os
 import pathlib
@@ -29,19 +33,28 @@ class CMakeBuild(build_ext):
             source = HERE if made else HERE.parent
             options = [f"-Dtroupe_ROOT={made}"] if made else [
                 "-DTROUPE_PYTHON=ON", "-DTROUPE_BUILD_TESTS=OFF", "-DTROUPE_BUILD_EXAMPLES=OFF",
-                "-DTROUPE_BUILD_BENCH=OFF", "-DTROUPE_BUILD_PROGRAM=OFF", "-DTROUPE_INSTALL=OFF"]
+                "-DTROUPE_BUILD_BENCH=OFF", "-DTROUPE_BUILD_PROGRAM=ON", "-DTROUPE_INSTALL=OFF"]
             if shutil.which("ninja"):
                 options.append("-GNinja")
             self.run_step("cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
                           f"-DPython_EXECUTABLE={sys.executable}", *options)
-        self.run_step("cmake", "--build", build, "--target", "troupe_python")
+        self.run_step("cmake", "--build", build, "--target", "troupe_python", *([] if made else ["troupe"]))
         found = sorted(build.rglob(f"troupe/{target.name}"))
         if not found:
             there = ", ".join(str(one) for one in build.rglob("troupe/_troupe.*.so")) or "none"
             raise SystemExit(f"{build} has no {target.name}, for this Python {sys.version.split()[0]} (there: {there}): "
                              f"configure it with -DPython_EXECUTABLE={sys.executable}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["strip", "--strip-unneeded", "-o", target, found[0]], check=True)
+        self.put(found[0], target)
+        program = found[0].parent / "_bin" / "troupe"
+        if not program.is_file():
+            raise SystemExit(f"{program} is not there: build with -DTROUPE_BUILD_PROGRAM=ON, or name a TROUPE_ROOT with its "
+                             f"program")
+        self.put(program, target.parent / "_bin" / "troupe")
+
+    @staticmethod
+    def put(built, where):
+        where.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["strip", "--strip-unneeded", "-o", where, built], check=True)
 
     @staticmethod
     def run_step(*command):
@@ -49,4 +62,6 @@ class CMakeBuild(build_ext):
 
 
 version = re.search(r"project\(troupe_python VERSION ([\d.]+)", (HERE / "CMakeLists.txt").read_text()).group(1)
-setup(version=version, ext_modules=[Extension("troupe._troupe", sources=[])], cmdclass={"build_ext": CMakeBuild})
+url = os.environ.get("TROUPE_PROJECT_URL", "").rstrip("/")
+setup(version=version, ext_modules=[Extension("troupe._troupe", sources=[])], cmdclass={"build_ext": CMakeBuild},
+      project_urls={"Source": url, "Changelog": f"{url}/blob/main/CHANGELOG.md"} if url else {})

@@ -46,10 +46,6 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw exception{errc::invalid_argument, otherwise};
 }
 
-void require_positive(nanoseconds span, const char* name) {
-  require(span > 0ns, std::string{name} + " is " + std::to_string(span.count()) + " ns and must be more than 0");
-}
-
 /// Nodes are those of a world, of all its ranks; how many these are on GPUs shows later.
 void check_nodes(const configuration& settings) {
   if (settings.hierarchy_nodes.empty()) return;
@@ -111,12 +107,14 @@ across_choice parse_across_choice(std::string_view name) {
 }
 
 configuration configuration::from_environment() {
+  check_process_variables();
   configuration settings = gather_settings(process_variables()).settings();
   check(settings);
   return settings;
 }
 
 configuration configuration::load(const std::filesystem::path& path) {
+  check_process_variables();
   configuration settings = gather_settings(process_variables(), path).settings();
   check(settings);
   return settings;
@@ -124,7 +122,7 @@ configuration configuration::load(const std::filesystem::path& path) {
 
 void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits) {
   check(terms);
-  if (terms.policy == recovery_policy::fail_fast) return;
+  if (terms.policy == recovery_policy::fail_fast || terms.window == 0ns) return; // with_window()
   const auto seconds = [](nanoseconds span) { return std::chrono::duration<double>(span).count(); };
   require(limits.hang < terms.window, "limits.hang is " + format_duration(limits.hang) + " and recovery.window " +
                                           format_duration(terms.window) +
@@ -149,11 +147,6 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
 
 void check(const configuration& settings) {
   require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl, gloo");
-  require(settings.ranks >= 0,
-          "ranks is " + std::to_string(settings.ranks) + " and must be 0 (one for each device) or more");
-  require(settings.mock_devices > 0,
-          "mock_devices is " + std::to_string(settings.mock_devices) + " and must be at least 1");
-  require(settings.mock_memory_bytes > 0, "mock_memory_bytes must be more than 0");
   require(!to_string(settings.mock_results).empty(), "mock.results is none of computed, none");
   check_nodes(settings);
   require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is none of auto, always, never");
@@ -176,22 +169,15 @@ void check(const configuration& settings) {
             "ranks is " + std::to_string(settings.ranks) + " while " + size +
                 ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
   }
-  require(!to_string(settings.fusion.mode).empty(), "fusion is none of off, reproducible, free");
+  require(!to_string(settings.fusion.mode).empty(), "fusion is none of off, plans, free");
   require(settings.fusion.max_operations > 0, "fusion_max_operations is 0: 1 launches each operation by itself");
   require(settings.fusion.max_bytes > 0, "fusion_max_bytes is 0: set fusion to off to launch each by itself");
   require(settings.fusion.max_operation_bytes > 0,
           "fusion_max_operation_bytes is 0: set fusion to off to launch each by itself");
   require(settings.host_staging.chunk_bytes > 0, "host_staging.chunk_bytes is 0: a chunk needs at least one byte");
   require(settings.host_staging.slots > 0, "host_staging.slots is 0: staging needs at least one chunk on the device");
-  require_positive(settings.deadlines.form, "deadlines.form");
-  require_positive(settings.deadlines.operation, "deadlines.operation");
-  require_positive(settings.deadlines.drain, "deadlines.drain");
-  require_positive(settings.deadlines.release, "deadlines.release");
-  require_positive(settings.deadlines.abort, "deadlines.abort");
-  require_positive(settings.limits.launch, "limits.launch");
-  require_positive(settings.limits.hang, "limits.hang");
-  require_positive(settings.limits.check_interval, "limits.check_interval");
-  require_positive(settings.limits.quiet, "limits.quiet");
+  for (const setting& one : all_settings())
+    require(one.fits(settings), std::string{one.name} + " is " + one.text(settings) + " and must be from " + one.range);
   check(settings.recovery, settings.deadlines, settings.limits);
   check(settings.metrics);
   require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),

@@ -54,7 +54,7 @@ control_address parse_control_address(std::string_view text) {
   const auto port = colon == std::string_view::npos ? std::nullopt : parse_whole_number(text.substr(colon + 1));
   if (!port || *port > last_port || colon == 0)
     throw exception{errc::invalid_argument,
-                    "'" + std::string{text} + "' is no address of a controller: write HOST:PORT, as 127.0.0.1:29500"};
+                    "'" + std::string{text} + "' is no address of a controller: write HOST:PORT, as 127.0.0.1:27700"};
   return {std::string{text.substr(0, colon)}, static_cast<std::uint16_t>(*port)};
 }
 

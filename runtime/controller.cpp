@@ -60,38 +60,45 @@ struct controller::parts {
                            .straggling = [](const absence_report& late) { log_warning(describe(late)); },
                            .refused = [](const error& why) { log_warning(to_string(why)); },
                            .kill = reports.kill,
+                           .joined = reports.joined,
+                           .wanted = reports.wanted,
                            .ended =
                                [this](const error& why) {
                                  const std::lock_guard lock{ended_guard};
                                  if (!ended) ended = why;
                                  changed.notify_all();
                                }};
-    self = system->spawn<controller_actor>(options.terms, options.sequencing, std::move(inner));
-    const auto published = caf::actor_cast<caf::actor>(self);
-    if (!options.certificates) {
-      port = compat::publish_on_loopback(*system, published, options.port);
-      return;
-    }
-    options.certificates->token = options.terms.token;
-    const std::uint16_t inner_port = compat::publish_on_loopback(*system, published, 0);
+    guard_credentials credentials = options.certificates.value_or(guard_credentials{});
+    credentials.token = options.terms.token;
+    // The guard is made before the actor: if it throws, no actor is left that the actor system would wait for.
+    const std::lock_guard lock{self_guard}; // a connection that comes meanwhile waits for the actor
     guard = std::make_unique<guard_listener>(guard_listener_options{
-        .mode = guard_mode::mutual_tls,
+        .mode = options.certificates ? guard_mode::mutual_tls : guard_mode::plain,
         .address = options.host,
         .port = options.port,
-        .guarded_port = inner_port,
-        .credentials = *options.certificates,
-        .on_event = [](const guard_event& event) {
-          const bool is_usual = event.kind == guard_event_kind::admitted || event.kind == guard_event_kind::ended;
-          const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
-          is_usual ? log_info(text) : log_warning(text);
-        }});
-    port = guard->port();
+        .connect_inside = [this] { return connect_inside(); },
+        .credentials = std::move(credentials),
+        .on_event =
+            [](const guard_event& event) {
+              const bool is_usual = event.kind == guard_event_kind::admitted || event.kind == guard_event_kind::ended;
+              const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
+              is_usual ? log_info(text) : log_warning(text);
+            }});
+    self = system->spawn<controller_actor>(options.terms, options.sequencing, std::move(inner));
   }
 
   ~parts() {
     guard.reset();
-    caf::anon_send_exit(self, caf::exit_reason::user_shutdown);
+    compat::post(self, controller_note{quit_control{}});
     self = controller_inner_handle{};
+  }
+
+  /// The controller's side of a connection that its guard has admitted.
+  guard_socket connect_inside() {
+    auto [guards, cafs] = connected_sockets();
+    const std::lock_guard lock{self_guard};
+    compat::offer_through(*system, caf::actor_cast<caf::actor>(self), std::move(cafs));
+    return std::move(guards);
   }
 
   controller_options options;
@@ -100,8 +107,8 @@ struct controller::parts {
   std::optional<error> ended;
   std::unique_ptr<caf::actor_system_config> settings;
   std::unique_ptr<caf::actor_system> system;
+  std::mutex self_guard; ///< The guard listens before the actor is there.
   controller_inner_handle self;
-  std::uint16_t port = 0;
   std::unique_ptr<guard_listener> guard; ///< Goes first.
 };
 
@@ -113,7 +120,7 @@ controller::controller(controller_options options, hooks reports)
 controller::~controller() = default;
 
 std::string controller::address() const {
-  return to_string(control_address{parts_->options.host, parts_->port});
+  return to_string(control_address{parts_->options.host, parts_->guard->port()});
 }
 
 void controller::process_ended(std::string name, std::int64_t pid, std::string how) {

@@ -21,7 +21,8 @@ struct controller_options {
   /// To be found at: by the processes of this machine, or, with certificates, by those of others, too.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0; ///< 0: any.
-  /// Where its processes and it show each other certificates: those of the controller. (docs/security.md)
+  /// Where its processes and it show each other certificates: those of the controller. Without them a guard asks for
+  /// the token alone. (docs/security.md)
   std::optional<guard_credentials> certificates{};
 };
 
@@ -34,9 +35,13 @@ public:
     std::function<void(const control_event&)> heard{};
     /// Makes sure that a process is dead, if it can.
     std::function<void(const process_identity&)> kill{};
+    /// A process has joined.
+    std::function<void(const process_identity&)> joined{};
+    /// The world rebuilds, and no process is there for this place. At most once for each rebuild.
+    std::function<void(int place)> wanted{};
   };
 
-  /// Errors: invalid_argument (terms, a port in use, certificates), missing (their files).
+  /// Errors: invalid_argument (terms, no join token, a port in use, certificates), missing (their files).
   explicit controller(controller_options options);
   /// \p reports are called on a thread of the controller's: they must neither block nor throw.
   controller(controller_options options, hooks reports);

@@ -11,7 +11,7 @@ namespace troupe {
 /// A whole number followed by ns, us, ms, s or min. Errors: invalid_argument, saying what to write.
 [[nodiscard]] std::chrono::nanoseconds parse_duration(std::string_view text);
 
-/// \p span, which is not negative, as parse_duration() reads it back, in the largest unit up to seconds that divides
+/// \p span as parse_duration() reads it back where it is not negative, in the largest unit up to seconds that divides
 /// it.
 [[nodiscard]] std::string format_duration(std::chrono::nanoseconds span);
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,15 +31,21 @@ std::string host_name() {
   return name.data();
 }
 
-/// Settings that ranks must have alike, or they launch different things.
-constexpr std::array shared_settings{std::string_view{"ordering"},
-                                     std::string_view{"host_staging.chunk_bytes"},
-                                     std::string_view{"host_staging.slots"},
-                                     std::string_view{"hierarchy.mode"},
-                                     std::string_view{"hierarchy.nodes"},
-                                     std::string_view{"hierarchy.across"},
-                                     std::string_view{"hierarchy.min_bytes"},
-                                     std::string_view{"hierarchy.scratch_bytes"}};
+constexpr std::array shared_by_all{std::string_view{"ordering"},
+                                   std::string_view{"host_staging.chunk_bytes"},
+                                   std::string_view{"host_staging.slots"},
+                                   std::string_view{"hierarchy.mode"},
+                                   std::string_view{"hierarchy.nodes"},
+                                   std::string_view{"hierarchy.across"},
+                                   std::string_view{"hierarchy.min_bytes"},
+                                   std::string_view{"hierarchy.scratch_bytes"}};
+
+/// Of NCCL's, those that hosts or processes may have differently.
+constexpr std::array own_of_nccl{
+    std::string_view{"nccl.commName"},           std::string_view{"nccl.environment"},
+    std::string_view{"nccl.NCCL_SOCKET_IFNAME"}, std::string_view{"nccl.NCCL_NET_PLUGIN"},
+    std::string_view{"nccl.NCCL_DEBUG"},         std::string_view{"nccl.NCCL_DEBUG_SUBSYS"},
+    std::string_view{"nccl.NCCL_DEBUG_FILE"}};
 
 /// "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may lie elsewhere on another host, and "Gloo 0.5.0 over TCP at 10.0.0.1"
 /// does.
@@ -48,14 +55,16 @@ std::string without_origin(std::string version) {
   return version;
 }
 
-/// The controller; behind a guard the dialer knows better why there is none.
-caf::actor find(caf::actor_system& system, std::uint16_t port, const guard_dialer* dialer) {
+/// The controller. Where there is none the dialer knows better why. Errors: invalid_argument where the controller has
+/// refused this process, which another attempt would not change; missing otherwise.
+caf::actor find(caf::actor_system& system, guard_dialer& dialer) {
   try {
-    return compat::find_on_loopback(system, port);
+    return compat::find_through(system, dialer.connect());
   } catch (const exception&) {
-    const std::string why = dialer != nullptr ? dialer->last_error() : std::string{};
-    if (why.empty()) throw;
-    throw exception{errc::missing, why};
+    const guard_fault why = dialer.last_failure();
+    if (why.text.empty()) throw;
+    const bool is_refused = why.kind == guard_event_kind::bad_token || why.kind == guard_event_kind::bad_certificate;
+    throw exception{is_refused ? errc::invalid_argument : errc::missing, why.text};
   }
 }
 
@@ -71,11 +80,10 @@ void leave_soon(const error& why) {
 } // namespace
 
 join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
-  const std::string gpu = api.describe(where).pci_bus_id;
   join_request made{.who = {.name = settings.seat.name,
                             .host = settings.seat.host.empty() ? host_name() : settings.seat.host,
                             .pid = ::getpid(),
-                            .gpu = gpu.starts_with("mock:") ? std::string{} : gpu},
+                            .gpu = name_to_claim(api, where)},
                     .place = settings.seat.place,
                     .spare = settings.seat.spare,
                     .attempt = settings.seat.attempt,
@@ -89,8 +97,18 @@ join_request describe_process(const configuration& settings, driver& api, const 
                 {"backend", std::string{collectives.name()}},
                 {"version of the backend", without_origin(collectives.version())},
                 {"driver", api.version()}};
-  for (const std::string_view name : shared_settings)
-    made.facts.push_back({std::string{name}, find_setting(name).text(settings)});
+  std::ranges::move(shared_settings(settings, collectives.name()), std::back_inserter(made.facts));
+  return made;
+}
+
+std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend) {
+  std::vector<shared_fact> made;
+  for (const setting& one : all_settings()) {
+    const bool of_nccl = backend == "nccl" && one.name.starts_with("nccl.") &&
+                         std::ranges::find(own_of_nccl, one.name) == own_of_nccl.end();
+    if (of_nccl || std::ranges::find(shared_by_all, one.name) != shared_by_all.end())
+      made.push_back({std::string{one.name}, one.text(settings)});
+  }
   return made;
 }
 
@@ -113,8 +131,7 @@ membership::membership(join_request who, const configuration& settings, std::sha
                                               describe(who.who) + " of the controller at " + settings.control.address}},
     helpers_{std::move(helpers)},
     world_{std::make_shared<listener>()},
-    token_{settings.seat.token},
-    port_{port_to_dial()} {
+    dialer_{make_dialer(settings.seat.token)} {
   const auto deadline = settings.deadlines.form;
   link_services services{
       .time = std::move(time),
@@ -147,27 +164,28 @@ void membership::begin(caf::actor_system& system, world_inner_handle whom) {
     world_->to = std::move(whom);
   }
   self_ = system.spawn<process_actor>(
-      link_, outlet_, [&system, port = port_, dialer = dialer_] { return find(system, port, dialer.get()); }, helpers_);
+      link_, outlet_, [&system, dialer = dialer_] { return find(system, *dialer); }, helpers_);
 }
 
-std::uint16_t membership::port_to_dial() {
+std::shared_ptr<guard_dialer> membership::make_dialer(std::string token) const {
   const control_address where = parse_control_address(settings_.address);
-  if (!settings_.has_certificates()) {
-    if (where.is_loopback()) return where.port;
+  const bool has_certificates = settings_.has_certificates();
+  if (!has_certificates && !where.is_loopback())
     throw exception{errc::invalid_argument,
                     "the controller at " + settings_.address +
                         " is beyond this machine, which needs certificates: set control.ca, control.certificate and "
                         "control.key (troupe certs makes some)"};
-  }
-  dialer_ =
-      std::make_shared<guard_dialer>(guard_dialer_options{.mode = guard_mode::mutual_tls,
-                                                          .host = where.host,
-                                                          .port = where.port,
-                                                          .credentials = {.ca_file = settings_.ca,
-                                                                          .certificate_file = settings_.certificate,
-                                                                          .key_file = settings_.key,
-                                                                          .token = token_}});
-  return dialer_->port();
+  if (token.empty())
+    throw exception{errc::invalid_argument,
+                    "TROUPE_JOIN_TOKEN is not set: give this process that of the controller at " + settings_.address};
+  return std::make_shared<guard_dialer>(
+      guard_dialer_options{.mode = has_certificates ? guard_mode::mutual_tls : guard_mode::plain,
+                           .host = where.host,
+                           .port = where.port,
+                           .credentials = {.ca_file = settings_.ca,
+                                           .certificate_file = settings_.certificate,
+                                           .key_file = settings_.key,
+                                           .token = std::move(token)}});
 }
 
 void membership::end() {

@@ -12,12 +12,19 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace troupe {
 
 /// What of this process and its settings a controller compares with others'.
 [[nodiscard]] join_request describe_process(const configuration& settings, driver& api, const backend& collectives,
                                             device_id where);
+
+/// The settings that all processes of a world must have alike where \p backend moves the data: ranks with different
+/// ones would launch different things. For NCCL these are all of its own, but for what concerns one host or process
+/// alone: logs, the communicator's name, network interfaces, plugins, and nccl.environment.
+[[nodiscard]] std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend);
 
 /// Lifetime: made before the world, begun when that is there; it outlives the world, and ends before the actor system.
 class membership {
@@ -37,8 +44,8 @@ public:
 private:
   struct listener;
 
-  /// A loopback port that leads to the controller.
-  [[nodiscard]] std::uint16_t port_to_dial();
+  /// The way to the controller's guard.
+  [[nodiscard]] std::shared_ptr<guard_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
   device_claim claim_; ///< On the GPU, where there is one.
@@ -46,9 +53,7 @@ private:
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;
   std::shared_ptr<process_link> link_;
-  std::string token_;
-  std::shared_ptr<guard_dialer> dialer_; ///< Where the controller is behind a guard.
-  std::uint16_t port_;
+  std::shared_ptr<guard_dialer> dialer_;
   process_inner_handle self_;
 };
 

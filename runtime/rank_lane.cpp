@@ -29,6 +29,7 @@ rank_lane::rank_lane(rank_lane&& other) noexcept
     whom_{other.whom_},
     place_{other.place_},
     lane_{other.lane_},
+    acknowledged_{other.acknowledged_},
     credit_{std::move(other.credit_)},
     client_{std::exchange(other.client_, 0)} {}
 
@@ -39,6 +40,7 @@ rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
   whom_ = other.whom_;
   place_ = other.place_;
   lane_ = other.lane_;
+  acknowledged_ = other.acknowledged_;
   credit_ = std::move(other.credit_);
   client_ = std::exchange(other.client_, 0);
   return *this;
@@ -50,7 +52,7 @@ rank_lane::~rank_lane() {
 
 void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
                      std::shared_ptr<answer> reply) {
-  rank_request asked{.what = std::move(what), .epoch = world_.epoch(), .deadline = deadline, .lane = lane_};
+  rank_request asked{.what = std::move(what), .epoch = acknowledged_, .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
   asked.retry_safe = is_retry_safe;
   asked.site = from;
@@ -76,7 +78,7 @@ overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline, call_
 }
 
 void rank_lane::cancel(std::uint64_t position) {
-  compat::post(actor(), cancel_request{lane_, position});
+  compat::post(actor(), cancel_request{lane_, position, acknowledged_});
 }
 
 void rank_lane::leave() noexcept {

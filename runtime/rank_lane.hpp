@@ -21,6 +21,7 @@ namespace troupe {
 class rank_lane {
 public:
   /// Takes the lane with its first request: where another client has it, that is refused with invalid_argument.
+  /// Its requests are for the epoch that the world was ready in first, until acknowledge() says another.
   rank_lane(world where, rank whom, lane which);
   rank_lane(rank_lane&& other) noexcept;
   rank_lane& operator=(rank_lane&& other) noexcept;
@@ -38,9 +39,16 @@ public:
   /// The same in two steps: see world::ask_overlapped().
   [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline,
                                           call_site from = call_site::current());
+  /// Later requests are for \p now. After a rebuild all requests are refused (stale_epoch) until its owner has said so
+  /// here: ranks may differ in which requests they saw succeed, and places in the lane count from 0 again, so that the
+  /// owners first bring their ranks to one state, as the one of a checkpoint (CUT-1, docs/recovery.md).
+  void acknowledge(epoch now) noexcept { acknowledged_ = now; }
+  /// What was acknowledged last; 0: nothing yet, so that requests are for the world's first epoch.
+  [[nodiscard]] epoch acknowledged() const noexcept { return acknowledged_; }
   /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
   void use(credit given) noexcept { credit_ = std::move(given); }
-  /// Takes back the request that was asked \p position calls after the first, unless all its peers have asked.
+  /// Takes back the request that was asked \p position calls after the first of the acknowledged epoch, unless all its
+  /// peers have asked.
   void cancel(std::uint64_t position);
   /// The world that it asks.
   [[nodiscard]] const world& where() const noexcept { return world_; }
@@ -59,6 +67,7 @@ private:
   rank whom_;
   std::size_t place_; ///< Of its actor.
   lane lane_;
+  epoch acknowledged_{};
   credit credit_;
   std::uint64_t client_ = 0; ///< 0: moved from.
 };

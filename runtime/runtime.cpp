@@ -64,7 +64,11 @@ void runtime::begin(configuration settings, caf::actor_system* host) {
   log_info(describe() + " (" + parts_->selected.why + ")");
 }
 
-runtime::~runtime() = default;
+runtime::~runtime() {
+  if (!parts_->is_inherited()) return;
+  static auto* const left = new std::vector<std::shared_ptr<parts>>;
+  left->push_back(std::move(parts_));
+}
 
 world runtime::form_world(const world_options& options) {
   parts& p = *parts_;
@@ -75,8 +79,11 @@ world runtime::form_world(const world_options& options) {
     throw exception{errc::invalid_argument,
                     std::string{names_for(position->launcher).world_size} + " is " +
                         std::to_string(position->world_size) +
-                        ": a world over several processes needs a controller (control.address), or one unique id for "
-                        "all of them; make it in rank 0 with runtime::make_unique_id(), hand it to the others over a "
+                        ": a world over several processes needs a controller: start one (troupe controller -n " +
+                        std::to_string(position->world_size) +
+                        ", with a secret in TROUPE_JOIN_TOKEN), and give its TROUPE_CONTROL and that token to all "
+                        "processes; or one unique id for all of them: make it in rank 0 with "
+                        "runtime::make_unique_id(), hand it to the others over a "
                         "channel of your own, and pass it to form_world() as world_options::id; or start this process "
                         "alone for a world of its own"};
   const int count = p.rank_count();
@@ -85,6 +92,10 @@ world runtime::form_world(const world_options& options) {
     throw exception{errc::invalid_argument, "ranks is " + std::to_string(count) + ", but the " +
                                                 std::string{p.selected.api->name()} + " driver has " +
                                                 std::to_string(devices) + " devices: one rank needs one device"};
+
+  p.worlds->await_ends();
+  // For the abort of all ranks beside their forming, and for what else is written and captured meanwhile.
+  p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
 
   const std::uint64_t seed = draw_seed();
   auto pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller);
@@ -96,7 +107,8 @@ world runtime::form_world(const world_options& options) {
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
-                  .recovery = options.id ? recovery_terms{} : p.settings.recovery, // an id names one forming
+                  .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} // it names one forming
+                                         : p.settings.recovery,
                   .seed = seed,
                   .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
@@ -149,7 +161,7 @@ world runtime::form_world(const world_options& options) {
   end_with_process(parts_); // the driver's contexts and the backend's library have come since
   if (now.phase == world_phase::ready) {
     if (is_guided) shared->local_ranks = now.origins; // what the controller calls it
-    return world{std::move(shared)};
+    return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};
   }
   error why{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
   if (now.reason)
@@ -195,8 +207,8 @@ std::string runtime::metrics_address() const {
 
 std::string runtime::describe() const {
   const parts& p = *parts_;
-  return std::string{p.selected.collectives->version()} + ", " + p.selected.api->version() + ", profile " +
-         std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text() + ", threads " +
+  return "collectives: " + p.selected.collectives->version() + "; devices: " + p.selected.api->version() +
+         "; profile " + std::string{to_string(p.wait.used)} + ", completion by " + p.strategy_text() + ", threads " +
          std::string{to_string(p.settings.placement)} +
          (p.endpoint ? ", metrics at http://" + to_string(p.endpoint->where()) + "/metrics" : std::string{});
 }

@@ -3,7 +3,10 @@
 #include <troupe/actors/message_types.hpp>
 #include <troupe/collectives/faults/faulty_backend.hpp>
 #include <troupe/collectives/nccl/nvtx_ranges.hpp>
+#include <troupe/completion/latch.hpp>
 #include <troupe/device/unreturned.hpp>
+#include <troupe/device/worker.hpp>
+#include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -20,6 +23,9 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t slots_per_device = 256;
+
+/// Beside workers, at most.
+constexpr std::size_t threads_of_caf = 6;
 
 std::size_t worker_count(const configuration& settings) {
   if (settings.scheduler_threads > 0) return settings.scheduler_threads;
@@ -62,6 +68,25 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
+/// CAF ends the process where it gets only some of its threads: workers, a clock, a printer, and those of its I/O.
+/// Errors: out_of_memory.
+void require_threads(std::size_t count) {
+  latch over;
+  std::vector<worker> all;
+  all.reserve(count);
+  const auto end_all = [&] {
+    over.open();
+    for (worker& one : all) one.join();
+  };
+  try {
+    while (all.size() < count) all.emplace_back([&over] { over.wait(); });
+  } catch (...) {
+    end_all();
+    throw;
+  }
+  end_all();
+}
+
 /// What a runtime cannot do without. Errors: invalid_argument.
 void require_host(const caf::actor_system& host, const configuration& settings) {
   if (!compat::knows_messages())
@@ -86,6 +111,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     for (const std::string& one : host_shortcomings(system->config(), settings))
       log_warning("the actor system that troupe is a guest of: " + one + " (troupe::prepare_host)");
   } else {
+    require_threads(worker_count(settings) + threads_of_caf);
     system_settings = make_system_settings(settings, wait.used, threads.poller);
     own_system = std::make_unique<caf::actor_system>(*system_settings);
     system = own_system.get();
@@ -149,6 +175,7 @@ void runtime::parts::end() noexcept {
 
 runtime::parts::~parts() {
   end();
+  worlds->close();
   if (!own_system && !process_is_ending()) leave_host();
   for (const auto& one : worlds->all()) {
     // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
@@ -217,7 +244,11 @@ thread_plan runtime::parts::place_threads() const {
 local_rank runtime::parts::make_local(rank self, device_id where) {
   if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
   auto& opened = devices[where];
-  if (!opened) opened = device::open(selected.api, where);
+  if (!opened) {
+    if (const std::string name = name_to_claim(*selected.api, where); !name.empty())
+      claims.push_back(claim_in_process(name));
+    opened = device::open(selected.api, where);
+  }
   auto& pool = pools[where];
   if (!pool) {
     pool = memory_pool::create(opened);

@@ -4,6 +4,7 @@
 #include <troupe/collectives/rank_pipeline.hpp>
 #include <troupe/collectives/sequencing/arbiter.hpp>
 #include <troupe/device/memory_pool.hpp>
+#include <troupe/device/memory_reserve.hpp>
 #include <troupe/device/process_exit.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/membership.hpp>
@@ -25,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -57,6 +59,7 @@ public:
   /// See runtime::write_flight_record().
   std::filesystem::path write_record(const std::optional<std::filesystem::path>& file, std::string_view why) const;
 
+  memory_reserve for_answers;
   configuration settings;
   caf::actor_system* system; ///< Null until there is one.
   selected_backend selected;
@@ -69,6 +72,7 @@ public:
   std::shared_ptr<arbiter> above;
   std::mutex guard; ///< Of all below.
   bool ended = false;
+  std::vector<std::shared_ptr<void>> claims; ///< On the GPUs below, among runtimes of this process.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;

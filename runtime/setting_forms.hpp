@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-/// Each has parse() (errors: invalid_argument), print(), and `form`, which is what --help calls it.
+/// Each has parse() (errors: invalid_argument), print(), and `form`, which is what --help calls it. The form of a
+/// number also has range(), in words, and fits(), which says whether a value is in it.
 namespace troupe::setting_forms {
 
 template <auto Parse>
@@ -28,46 +29,59 @@ struct named {
   static std::string print(auto value) { return std::string{to_string(value)}; }
 };
 
-template <class Number, std::uint64_t Least>
+/// A whole number from Least to Most.
+template <class Number, std::uint64_t Least, std::uint64_t Most>
 struct number {
   static constexpr std::string_view form = "NUMBER";
+  static std::string range() { return std::to_string(Least) + " to " + std::to_string(Most); }
+  static bool fits(Number value) { return std::cmp_greater_equal(value, Least) && std::cmp_less_equal(value, Most); }
   static Number parse(std::string_view text) {
     const auto value = parse_whole_number(text);
-    if (!value || *value < Least || *value > static_cast<std::uint64_t>(std::numeric_limits<Number>::max()))
-      throw exception{errc::invalid_argument,
-                      "'" + std::string{text} + "' must be a whole number from " + std::to_string(Least)};
+    if (!value || std::cmp_less(*value, Least) || *value > Most)
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be a whole number from " + range()};
     return static_cast<Number>(*value);
   }
   static std::string print(Number value) { return std::to_string(value); }
 };
 
-template <std::size_t Least>
+/// Bytes, from Least to Most.
+template <std::size_t Least, std::size_t Most>
 struct byte_size {
   static constexpr std::string_view form = "SIZE";
+  static std::string range() { return format_byte_size(Least) + " to " + format_byte_size(Most); }
+  static bool fits(std::size_t value) { return std::cmp_greater_equal(value, Least) && value <= Most; }
   static std::size_t parse(std::string_view text) {
     const std::size_t value = parse_byte_size(text);
-    if (value < Least)
-      throw exception{errc::invalid_argument,
-                      "'" + std::string{text} + "' must be at least " + format_byte_size(Least)};
+    if (!fits(value)) throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be from " + range()};
     return value;
   }
   static std::string print(std::size_t value) { return format_byte_size(value); }
 };
 
+/// A time of Least to Most nanoseconds.
+template <std::int64_t Least, std::int64_t Most>
 struct duration {
   static constexpr std::string_view form = "DURATION";
+  static std::string range() {
+    return format_duration(nanoseconds{Least}) + " to " + format_duration(nanoseconds{Most});
+  }
+  static bool fits(nanoseconds value) { return value >= nanoseconds{Least} && value <= nanoseconds{Most}; }
   static nanoseconds parse(std::string_view text) {
     const nanoseconds value = parse_duration(text);
-    if (value <= nanoseconds{0})
-      throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be more than 0"};
+    if (!fits(value)) throw exception{errc::invalid_argument, "'" + std::string{text} + "' must be from " + range()};
     return value;
   }
   static std::string print(nanoseconds value) { return format_duration(value); }
 };
 
-struct duration_or_never {
+/// The same, or "0".
+template <std::int64_t Least, std::int64_t Most>
+struct duration_or_zero {
+  using above = duration<Least, Most>;
   static constexpr std::string_view form = "DURATION";
-  static nanoseconds parse(std::string_view text) { return text == "0" ? nanoseconds{0} : duration::parse(text); }
+  static std::string range() { return above::range() + ", or 0"; }
+  static bool fits(nanoseconds value) { return value == nanoseconds{0} || above::fits(value); }
+  static nanoseconds parse(std::string_view text) { return text == "0" ? nanoseconds{0} : above::parse(text); }
   static std::string print(nanoseconds value) { return value == nanoseconds{0} ? "0" : format_duration(value); }
 };
 
@@ -119,14 +133,21 @@ private:
 template <auto Member>
 struct nccl_number {
   static constexpr std::string_view form = "COUNT";
+  static std::string range() { return std::to_string(field().least) + " to " + std::to_string(field().most); }
+  static bool fits(const std::optional<int>& value) {
+    return !value || (*value >= field().least && *value <= field().most);
+  }
   static std::optional<int> parse(std::string_view text) {
     if (text.empty()) return std::nullopt;
     nccl_options one;
-    one.*Member = number<int, 0>::parse(text);
+    one.*Member = number<int, 0, std::numeric_limits<int>::max()>::parse(text);
     check(one);
     return one.*Member;
   }
   static std::string print(const std::optional<int>& value) { return value ? std::to_string(*value) : ""; }
+
+private:
+  static const nccl_field& field() { return *std::ranges::find(nccl_fields(), Member, &nccl_field::member); }
 };
 
 /// NCCL's policies of using thread blocks, which it numbers.
@@ -237,13 +258,16 @@ struct feature_list {
 };
 
 struct count_list {
+  using count = number<std::size_t, 1, 65'536>;
   static constexpr std::string_view form = "COUNT,COUNT...";
+  static std::string range() { return count::range(); }
+  static bool fits(const std::vector<std::size_t>& all) { return std::ranges::all_of(all, count::fits); }
   static std::vector<std::size_t> parse(std::string_view text) {
     std::vector<std::size_t> all;
     while (!text.empty()) {
       const std::string_view one = text.substr(0, text.find(','));
       text.remove_prefix(std::min(text.size(), one.size() + 1));
-      all.push_back(number<std::size_t, 1>::parse(one));
+      all.push_back(count::parse(one));
     }
     return all;
   }

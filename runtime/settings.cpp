@@ -1,10 +1,14 @@
+#include <troupe/runtime/nearest_name.hpp>
 #include <troupe/runtime/setting_forms.hpp>
 #include <troupe/runtime/settings.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
-#include <numeric>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -13,6 +17,14 @@ namespace troupe {
 namespace {
 
 using namespace setting_forms;
+
+// Limits of the ranges. Far beyond what makes sense, and not so far that a typing error fills the machine.
+constexpr std::uint64_t most_ranks = 1'024; ///< In one process: each has threads and marks of its own.
+constexpr std::uint64_t most_threads = 1'024;
+constexpr std::uint64_t most_requests = 1'000'000'000;
+constexpr std::size_t tebibyte = std::size_t{1} << 40U;
+constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, hour = 3'600'000'000'000;
+constexpr std::int64_t year = 365 * 24 * hour;
 
 /// The setting that is found by following the members \p Path from a configuration, and is written as a \p Form. Its
 /// variable and its option are its name in other letters: a.b_c and a.bC are
@@ -34,14 +46,24 @@ setting at(std::string_view group, std::string_view name, std::string_view descr
     option += is_small || is_capital ? small : '-';
     was_small = is_small;
   }
+  const auto range = [] {
+    if constexpr (requires { Form::range(); }) return Form::range();
+    return std::string{};
+  };
   return {.name = name,
           .variable = std::move(variable),
           .option = std::move(option),
           .group = group,
           .description = description,
           .form = Form::form,
+          .range = range(),
           .set = [](configuration& settings, std::string_view text) { (settings.*....*Path) = Form::parse(text); },
-          .text = [](const configuration& settings) { return Form::print((settings.*....*Path)); }};
+          .text = [](const configuration& settings) { return Form::print((settings.*....*Path)); },
+          .fits =
+              []([[maybe_unused]] const configuration& settings) {
+                if constexpr (requires { Form::range(); }) return Form::fits((settings.*....*Path));
+                return true;
+              }};
 }
 
 /// For shorter ones that people know already.
@@ -85,7 +107,8 @@ std::vector<setting> make_table() {
                              processes = "Worlds over processes";
   return {
       at<named<parse_backend_choice>, &c::backend>(usual, "backend", "what moves the data: auto, mock, nccl or gloo"),
-      at<number<int, 0>, &c::ranks>(usual, "ranks", "of a world in this process alone; 0 is one for each device"),
+      at<number<int, 0, most_ranks>, &c::ranks>(usual, "ranks",
+                                                "of a world in this process alone; 0 is one for each device"),
       at<named<parse_latency_profile>, &c::profile>(
           usual, "profile", "how long threads spin before parking: latency, balanced or frugal"),
       at<named<parse_completion_strategy>, &c::strategy>(usual, "strategy",
@@ -97,26 +120,29 @@ std::vector<setting> make_table() {
       called("TROUPE_NCCL_LIBRARY", "--nccl",
              at<path, &c::nccl_library>(usual, "nccl_library",
                                         "the NCCL library; empty is the one that the linker finds")),
-      at<byte_size<0>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes", "reserved on each device at the start"),
-      at<number<std::size_t, 0>, &c::scheduler_threads>(usual, "scheduler_threads",
-                                                        "of the actor system; 0 is an eighth of the cores, 2 to 4"),
+      at<byte_size<0, tebibyte>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes",
+                                                         "reserved on each device at the start"),
+      at<number<std::size_t, 0, most_threads>, &c::scheduler_threads>(
+          usual, "scheduler_threads", "of the actor system; 0 is an eighth of the cores, 2 to 4"),
       at<named<parse_fusion>, &c::fusion, &f::mode>(
-          usual, "fusion", "what is launched together: off, reproducible (what was asked together) or free"),
-      at<number<std::size_t, 1>, &c::fusion, &f::max_operations>(usual, "fusion_max_operations",
-                                                                 "of one launch at most"),
-      at<byte_size<1>, &c::fusion, &f::max_bytes>(usual, "fusion_max_bytes", "of one launch of several in all"),
-      at<byte_size<1>, &c::fusion, &f::max_operation_bytes>(usual, "fusion_max_operation_bytes",
-                                                            "a larger operation is launched by itself"),
-      at<byte_size<1>, &c::host_staging, &h::chunk_bytes>(
+          usual, "fusion",
+          "which requests are launched together: off (none), plans (those of a captured plan) or free (all)"),
+      at<number<std::size_t, 1, 65'536>, &c::fusion, &f::max_operations>(usual, "fusion_max_operations",
+                                                                         "of one launch at most"),
+      at<byte_size<1, tebibyte>, &c::fusion, &f::max_bytes>(usual, "fusion_max_bytes",
+                                                            "of one launch of several in all"),
+      at<byte_size<1, tebibyte>, &c::fusion, &f::max_operation_bytes>(usual, "fusion_max_operation_bytes",
+                                                                      "a larger operation is launched by itself"),
+      at<byte_size<1, tebibyte>, &c::host_staging, &h::chunk_bytes>(
           usual, "host_staging.chunk_bytes", "of host memory in one launch; the same in all processes of a world"),
-      at<number<std::size_t, 1>, &c::host_staging, &h::slots>(
+      at<number<std::size_t, 1, 1'024>, &c::host_staging, &h::slots>(
           usual, "host_staging.slots", "chunks of host memory on a device at once, of inputs and of results"),
       at<named<parse_hierarchy_mode>, &c::hierarchy, &t::mode>(
           usual, "hierarchy.mode",
           "of worlds over several nodes, whether to compose operations: auto, always or never"),
-      at<byte_size<0>, &c::hierarchy, &t::min_bytes>(usual, "hierarchy.min_bytes",
-                                                     "of an operation's longest buffer, to compose it under auto"),
-      at<byte_size<1>, &c::hierarchy, &t::scratch_bytes>(
+      at<byte_size<0, tebibyte>, &c::hierarchy, &t::min_bytes>(
+          usual, "hierarchy.min_bytes", "of an operation's longest buffer, to compose it under auto"),
+      at<byte_size<1, tebibyte>, &c::hierarchy, &t::scratch_bytes>(
           usual, "hierarchy.scratch_bytes",
           "of each device, for what one step leaves to the next; the same in all "
           "processes of a world"),
@@ -168,8 +194,8 @@ std::vector<setting> make_table() {
       at<named<parse_gloo_memory>, &c::gloo, &gloo_options::memory>(
           "Gloo", "gloo.memory",
           "host: pretended devices'; or device: GPUs', and where there are none pretended, by way of pinned memory"),
-      at<number<int, 1>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
-      at<byte_size<1>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
+      at<number<int, 1, most_ranks>, &c::mock_devices>(mock, "mock.devices", "pretend devices"),
+      at<byte_size<1, tebibyte>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each pretend device"),
       at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "that each pretend device pretends to be near to, as 0-3;4-7"),
       at<feature_list, &c::mock_without>(mock, "mock.without", "features that it pretends to lack, as fp8_reductions"),
       at<named<parse_mock_results>, &c::mock_results>(
@@ -179,23 +205,30 @@ std::vector<setting> make_table() {
           "ranks on each node, in their order, as 2,3; empty: as the controller knows, else all on one"),
       at<named<parse_across_choice>, &c::hierarchy_across>(
           usual, "hierarchy.across", "between nodes, what moves the data of composed operations: same, or gloo"),
-      at<duration, &c::deadlines, &d::form>(time, "deadlines.form", "to form a world, other processes included"),
-      at<duration, &c::deadlines, &d::operation>(time, "deadlines.operation", "to answer a request that names none"),
-      at<duration, &c::deadlines, &d::drain>(time, "deadlines.drain", "to finish what is in flight when a world stops"),
-      at<duration, &c::deadlines, &d::release>(time, "deadlines.release", "to release a stopped world's communicators"),
-      at<duration, &c::deadlines, &d::abort>(time, "deadlines.abort", "to abort a failed world's communicators"),
+      at<duration<millisecond, year>, &c::deadlines, &d::form>(time, "deadlines.form",
+                                                               "to form a world, other processes included"),
+      at<duration<millisecond, year>, &c::deadlines, &d::operation>(time, "deadlines.operation",
+                                                                    "to answer a request that names none"),
+      at<duration<millisecond, year>, &c::deadlines, &d::drain>(time, "deadlines.drain",
+                                                                "to finish what is in flight when a world stops"),
+      at<duration<millisecond, year>, &c::deadlines, &d::release>(time, "deadlines.release",
+                                                                  "to release a stopped world's communicators"),
+      at<duration<millisecond, year>, &c::deadlines, &d::abort>(time, "deadlines.abort",
+                                                                "to abort a failed world's communicators"),
       at<named<parse_recovery_policy>, &c::recovery, &r::policy>(
           recovery, "recovery.policy",
           "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)"),
-      at<number<std::size_t, 1>, &c::recovery, &r::rebuilds>(
+      at<number<std::size_t, 1, 1'000'000>, &c::recovery, &r::rebuilds>(
           recovery, "recovery.rebuilds", "of a world within recovery.window; at the next fault it fails closed"),
-      at<duration, &c::recovery, &r::window>(recovery, "recovery.window", "in which rebuilds are counted"),
-      at<duration, &c::recovery, &r::backoff>(
+      at<duration_or_zero<millisecond, 10 * year>, &c::recovery, &r::window>(
+          recovery, "recovery.window",
+          "in which rebuilds are counted; 0: as long as deadlines and limits need, ten minutes at least"),
+      at<duration_or_zero<microsecond, year>, &c::recovery, &r::backoff>(
           recovery, "recovery.backoff",
           "before the second rebuild in the window, at most; doubled before each later one"),
       at<path, &c::report_folder>(recovery, "report.folder",
                                   "for a file of each report of a fault; empty: such reports go into the log"),
-      at<number<std::size_t, 0>, &c::recorder_requests>(
+      at<number<std::size_t, 0, 1'048'576>, &c::recorder_requests>(
           recovery, "recorder.requests", "of each rank that the flight recorder keeps, the latest; 0: it only counts"),
       at<record_signal, &c::recorder_signal>(
           recovery, "recorder.signal",
@@ -215,40 +248,34 @@ std::vector<setting> make_table() {
                                          "the CA's certificate, for mutual TLS with the controller"),
       at<file_path, &c::control, &k::certificate>(processes, "control.certificate", "this process's own certificate"),
       at<file_path, &c::control, &k::key>(processes, "control.key", "its private key"),
-      at<duration, &c::control, &k::patience>(processes, "control.patience",
-                                              "until a process without a controller gives up"),
-      at<number<std::size_t, 1>, &c::sequencing, &s::lead>(
+      at<duration<millisecond, year>, &c::control, &k::patience>(processes, "control.patience",
+                                                                 "until a process without a controller gives up"),
+      at<number<std::size_t, 1, most_requests>, &c::sequencing, &s::lead>(
           time, "limits.lead", "requests of one rank that wait for its peers; more are refused as busy"),
-      at<number<std::size_t, 0>, &c::pending, &p::operations>(
+      at<number<std::size_t, 0, most_requests>, &c::pending, &p::operations>(
           time, "limits.pending_operations",
           "requests of a world beyond the first of each lane that are not answered; more are busy; 0 is no bound"),
-      at<byte_size<0>, &c::pending, &p::bytes>(time, "limits.pending_bytes", "that these name in all; 0 is no bound"),
-      at<duration_or_never, &c::sequencing, &s::straggling>(
+      at<byte_size<0, tebibyte>, &c::pending, &p::bytes>(time, "limits.pending_bytes",
+                                                         "that these name in all; 0 is no bound"),
+      at<duration_or_zero<millisecond, year>, &c::sequencing, &s::straggling>(
           time, "limits.straggling", "until a request that waits for peers is told of; 0 is never"),
-      at<duration, &c::limits, &l::launch>(time, "limits.launch", "a launch call that takes longer is stuck"),
-      at<duration, &c::limits, &l::hang>(time, "limits.hang", "an operation that runs longer on a device is hung"),
-      at<duration, &c::limits, &l::check_interval>(time, "limits.check_interval", "between looks at all of these"),
-      at<duration, &c::limits, &l::quiet>(time, "limits.quiet",
-                                          "without completions until a stream is asked for errors"),
+      at<duration<millisecond, year>, &c::limits, &l::launch>(time, "limits.launch",
+                                                              "a launch call that takes longer is stuck"),
+      at<duration<millisecond, year>, &c::limits, &l::hang>(time, "limits.hang",
+                                                            "an operation that runs longer on a device is hung"),
+      at<duration<10 * microsecond, hour>, &c::limits, &l::check_interval>(time, "limits.check_interval",
+                                                                           "between looks at all of these"),
+      at<duration<10 * microsecond, hour>, &c::limits, &l::quiet>(
+          time, "limits.quiet", "without completions until a stream is asked for errors"),
   };
 }
 
-/// Letters to insert, drop or change to come from one to the other; 0 where the one is a part of the other.
-std::size_t distance(std::string_view from, std::string_view to) {
-  if (!from.empty() && to.find(from) != std::string_view::npos) return 0;
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
+/// Variables of users that are no settings.
+constexpr std::array other_variables{"TROUPE_CONFIG", "TROUPE_JOIN_TOKEN", "TROUPE_WORLD_SIZE"};
+/// Those that `troupe launch` and the tests of troupe set: never a misspelt one of the others.
+constexpr std::array inner_variables{"TROUPE_PROCESS",      "TROUPE_HOST",        "TROUPE_PLACE",
+                                     "TROUPE_DEVICE",       "TROUPE_SPARE",       "TROUPE_ATTEMPT",
+                                     "TROUPE_BENCH_REPORT", "TROUPE_REQUIRE_GPU", "TROUPE_PREFIX"};
 
 } // namespace
 
@@ -261,10 +288,45 @@ const setting& find_setting(std::string_view name) {
   const auto all = all_settings();
   const auto found = std::ranges::find(all, name, &setting::name);
   if (found != all.end()) return *found;
-  const auto nearest =
-      std::ranges::min_element(all, {}, [name](const setting& one) { return distance(name, one.name); });
+  std::vector<std::string> names;
+  for (const setting& one : all) names.emplace_back(one.name);
   throw exception{errc::invalid_argument, "there is no setting '" + std::string{name} + "'; the nearest is '" +
-                                              std::string{nearest->name} + "' (troupe config lists all)"};
+                                              nearest_name(name, names) + "' (troupe config lists all)"};
+}
+
+void check_variable_names(const std::vector<std::string>& names) {
+  std::vector<std::string> known(other_variables.begin(), other_variables.end());
+  std::map<std::string, std::string> meant; // what a variable would be called if names were regular: TROUPE_LOG_LEVEL
+  for (const setting& one : all_settings()) {
+    known.push_back(one.variable);
+    std::string regular = "TROUPE_";
+    for (const char letter : one.name)
+      regular += letter == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    meant.emplace(std::move(regular), one.variable);
+    meant.emplace("TROUPE_" + one.variable, one.variable);
+  }
+  for (const std::string& name : names) {
+    if (std::ranges::count(known, name) + std::ranges::count(inner_variables, name) > 0) continue;
+    const auto other = meant.find(name);
+    const std::string& nearest =
+        other != meant.end()
+            ? other->second
+            : *std::ranges::min_element(known, {}, [&](const std::string& one) { return edit_distance(name, one); });
+    constexpr std::size_t long_name = sizeof "TROUPE_12345678";
+    const std::size_t most = name.size() + 1 < long_name ? 1 : 2; // another name of two edits may be a user's own
+    if (other != meant.end() || edit_distance(name, nearest) <= most)
+      throw exception{errc::invalid_argument, "the environment has " + name +
+                                                  ", which troupe does not read; the nearest is '" + nearest +
+                                                  "': set that, or unset " + name};
+  }
+}
+
+void check_process_variables() {
+  std::vector<std::string> names;
+  for (char** one = ::environ; one != nullptr && *one != nullptr; ++one)
+    if (const std::string_view entry{*one}; entry.starts_with("TROUPE_"))
+      names.emplace_back(entry.substr(0, entry.find('=')));
+  check_variable_names(names);
 }
 
 } // namespace troupe

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -19,10 +20,13 @@ struct setting {
   std::string_view group;       ///< The heading under which --help lists it.
   std::string_view description; ///< Half a line; with the choices or the meaning of 0.
   std::string_view form;        ///< What is written: NAME, NUMBER (bare in a file), SIZE, DURATION or PATH.
+  std::string range;            ///< Of a number, e.g. "1 to 256", or "1ms to 60s, or 0"; empty: it is none.
   /// Changes the configuration. Errors: invalid_argument with the text and what it may be.
   void (*set)(configuration& settings, std::string_view text);
   /// The value as set() reads it back.
   std::string (*text)(const configuration& settings);
+  /// Whether the value is in the range.
+  bool (*fits)(const configuration& settings);
 };
 
 /// The table, in the order in which it is shown. It lives as long as the program. Threads: any.
@@ -30,5 +34,12 @@ struct setting {
 
 /// The setting called \p name. Errors: invalid_argument, naming the nearest one that exists.
 [[nodiscard]] const setting& find_setting(std::string_view name);
+
+/// Refuses a variable among \p names, all of which begin with TROUPE_, that is nearly the name of one that troupe
+/// reads: one edit away, or two in a long name. Others may be a user's own. Errors: invalid_argument, naming the
+/// nearest.
+void check_variable_names(const std::vector<std::string>& names);
+/// The same of those in this process's environment. Threads: any, as long as none changes the environment at that time.
+void check_process_variables();
 
 } // namespace troupe

@@ -1,14 +1,11 @@
+#include <troupe/runtime/bounded_file.hpp>
 #include <troupe/runtime/settings.hpp>
 #include <troupe/runtime/settings_file.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -17,16 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string read_text(const std::filesystem::path& path) {
-  std::error_code unknown;
-  const bool folder = std::filesystem::is_directory(path, unknown); // which opens, and fails when it is read
-  std::ifstream file{path, std::ios::binary};
-  if (folder || !file)
-    throw exception{errc::invalid_argument, "the settings file " + path.string() + " cannot be read (" +
-                                                std::generic_category().message(folder ? EISDIR : errno) +
-                                                "): name a file with --config or TROUPE_CONFIG, or none"};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
+constexpr std::size_t most_bytes = std::size_t{1} << 20U; ///< Of a settings file.
 
 /// Takes the parser's events, for these know where in the text they are, which the parsed document does not.
 class entry_reader final : public nlohmann::json_sax<json> {
@@ -114,7 +102,8 @@ std::string in_utf8(const setting& which, std::string text) {
 } // namespace
 
 std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {
-  return parse_settings_file(path, read_text(path));
+  return parse_settings_file(path, read_bounded_file("the settings file", path, most_bytes,
+                                                     "name a file with --config or TROUPE_CONFIG, or none"));
 }
 
 std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path, std::string text) {

@@ -20,8 +20,8 @@ struct settings_file_entry {
   std::size_t line; ///< From 1.
 };
 
-/// Errors: invalid_argument with the path and the line, for what cannot be read, is no JSON, holds something other than
-/// numbers and strings, or says a name twice.
+/// Errors: invalid_argument with the path and the line, for what cannot be read, is no regular file of 1 MiB at most,
+/// is no JSON, holds something other than numbers and strings, or says a name twice.
 [[nodiscard]] std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path);
 
 /// The same of \p text, which errors say was read from \p path.

@@ -1,21 +1,112 @@
+#include <troupe/device/unreturned.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <utility>
 
 namespace troupe {
 
-void world_registry::add(std::shared_ptr<world::core> one) {
+namespace {
+
+/// Worlds that end beside those that serve: each takes threads and completion slots until it has.
+constexpr std::ptrdiff_t most_ending = 8;
+
+/// How many strong handles there are to \p one. Others may come and go meanwhile.
+template <class Handle>
+[[nodiscard]] std::size_t holders_of(const Handle& one) {
+  const auto counted = caf::actor_cast<caf::strong_actor_ptr>(one);
+  return counted ? counted->strong_refs.load() - 1 : 0;
+}
+
+bool has_stopped(const world_event& event) {
+  return event.phase == world_phase::stopped;
+}
+
+/// What all phases of an end may take, those of worlds that were split off first.
+nanoseconds longest_end(const world_deadlines& limits) {
+  return 2 * (limits.form + 2 * limits.drain + limits.release + limits.abort);
+}
+
+} // namespace
+
+bool world::core::is_alone() const {
+  // Its parent holds a world that was split off; the world holds its ranks' actors, as the directory does.
+  if (holders_of(actor) > (is_split_off ? 2U : 1U)) return false;
+  for (std::size_t place = 0; place < ranks->size(); ++place)
+    if (holders_of(ranks->at(place)) > 2) return false;
+  return true;
+}
+
+void world_registry::add(core_ptr one) {
+  std::vector<core_ptr> over; // ends behind the lock: its listeners may hold handles
   const std::lock_guard lock{guard_};
-  std::erase_if(worlds_, [](const auto& other) { return other->board->latest().phase == world_phase::stopped; });
+  over = sweep();
   worlds_.push_back(std::move(one));
 }
 
-std::vector<std::shared_ptr<world::core>> world_registry::all() const {
+world_registry::core_ptr world_registry::counted(core_ptr one, core_ptr parent) {
+  auto* const shown = one.get();
+  return {shown, [from = weak_from_this(), one = std::move(one), parent = std::move(parent)](world::core*) mutable {
+            if (const auto all = from.lock()) all->let_go(one);
+            one = nullptr;
+            parent = nullptr; // which may end now, too
+          }};
+}
+
+void world_registry::let_go(const core_ptr& one) noexcept {
+  if (process_ != ::getpid()) return;
+  return_or_report("a world without handles", [&] {
+    std::vector<core_ptr> over;
+    const std::lock_guard lock{guard_};
+    if (closed_) return;
+    dropped_.push_back(one);
+    over = sweep();
+  });
+}
+
+std::vector<world_registry::core_ptr> world_registry::sweep() {
+  const auto first_over = std::stable_partition(worlds_.begin(), worlds_.end(),
+                                                [](const core_ptr& one) { return !has_stopped(one->board->latest()); });
+  std::vector<core_ptr> over{std::make_move_iterator(first_over), std::make_move_iterator(worlds_.end())};
+  worlds_.erase(first_over, worlds_.end());
+  std::erase_if(dropped_, [](const core_ptr& one) { return has_stopped(one->board->latest()); });
+  for (const core_ptr& one : dropped_) {
+    if (one->is_told_to_stop || (one->is_handed_out && !one->is_alone())) continue;
+    one->is_told_to_stop = true;
+    compat::post(one->actor, stop_world{});
+  }
+  return over;
+}
+
+void world_registry::await_ends() const {
+  for (;;) {
+    core_ptr first;
+    {
+      const std::lock_guard lock{guard_};
+      const auto is_ending = [](const core_ptr& one) {
+        return one->is_told_to_stop && !has_stopped(one->board->latest());
+      };
+      if (std::ranges::count_if(dropped_, is_ending) <= most_ending) return;
+      first = *std::ranges::find_if(dropped_, is_ending);
+    }
+    if (!first->board->wait(has_stopped, longest_end(first->deadlines))) return;
+  }
+}
+
+std::vector<world_registry::core_ptr> world_registry::all() const {
   const std::lock_guard lock{guard_};
   return worlds_;
+}
+
+void world_registry::close() {
+  const std::lock_guard lock{guard_};
+  closed_ = true;
+  dropped_.clear();
 }
 
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
@@ -96,18 +187,12 @@ std::future<completion> world::ask(world_request asked) {
 }
 
 std::future<completion> world::ask(rank whom, operation what, nanoseconds deadline, call_site from) {
-  const world_event now = status();
-  return post(core_->place_of(whom, now),
-              rank_request{.what = std::move(what), .epoch = now.epoch, .deadline = deadline, .site = from});
+  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .site = from});
 }
 
 std::future<completion> world::ask(rank whom, rank_request asked) {
-  return post(core_->place_of(whom), std::move(asked));
-}
-
-std::future<completion> world::post(std::size_t place, rank_request asked) {
   auto [reply, future] = make_future_answer();
-  compat::post(core_->ranks->at(place), posted_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
+  ask_into(*this, whom, std::move(asked), std::move(reply));
   return std::move(future);
 }
 
@@ -118,9 +203,7 @@ std::future<completion> world::ask(retry_safe_mark, std::vector<operation> parts
 }
 
 std::future<completion> world::ask(retry_safe_mark, rank whom, operation what, nanoseconds deadline, call_site from) {
-  return ask(
-      whom,
-      rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .retry_safe = true, .site = from});
+  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .retry_safe = true, .site = from});
 }
 
 retry_counts world::retries() const {
@@ -145,13 +228,12 @@ overlapped world::ask_overlapped(world_request asked) {
 }
 
 overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline, call_site from) {
-  return ask_overlapped(whom,
-                        rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .site = from});
+  return ask_overlapped(whom, rank_request{.what = std::move(what), .deadline = deadline, .site = from});
 }
 
 overlapped world::ask_overlapped(rank whom, rank_request asked) {
   auto [reply, futures] = make_overlapped(1);
-  compat::post(collective(whom), posted_request{std::move(asked), std::move(reply)});
+  ask_into(*this, whom, std::move(asked), std::move(*reply));
   return std::move(futures);
 }
 
@@ -182,14 +264,17 @@ std::future<completion> world::barrier(call_site from) {
 }
 
 std::future<completion> world::copy(rank whom, buffer from, buffer to, call_site site) {
-  return ask(whom, troupe::copy{std::move(from), std::move(to)}, world_default_deadline, site);
+  // No peer takes part, so that nothing can be paired wrongly after a rebuild.
+  return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch(), .site = site});
 }
 
 world_handle world::actor() const {
+  core_->is_handed_out = true;
   return core_->actor;
 }
 
 const collective_handle& world::collective(rank whom) const {
+  core_->is_handed_out = true;
   return core_->ranks->at(core_->place_of(whom));
 }
 
@@ -218,7 +303,13 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->staging = core_->staging;
     shared->registry = core_->registry;
     shared->able = core_->able;
-    if (const auto registry = core_->registry.lock()) registry->add(shared);
+    shared->is_split_off = true;
+    if (const auto registry = core_->registry.lock()) {
+      registry->add(shared);
+      // Where others live in other processes, each would end its part when it likes.
+      if (shared->local_ranks.size() == found.back().group.members.size())
+        shared = registry->counted(std::move(shared), core_);
+    }
     found.back().handle.emplace(world{std::move(shared)});
   }
   return found;
@@ -226,10 +317,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
 
 void world::stop() {
   compat::post(core_->actor, stop_world{});
-  const auto& limits = core_->deadlines;
-  // Worlds that were split off end first.
-  const nanoseconds longest = 2 * (limits.form + 2 * limits.drain + limits.release + limits.abort);
-  if (!core_->board->wait([](const world_event& event) { return event.phase == world_phase::stopped; }, longest))
+  if (!core_->board->wait(has_stopped, longest_end(core_->deadlines)))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
 }
 

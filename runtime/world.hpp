@@ -39,7 +39,10 @@ struct overlapped {
 /// A counted handle to a world. Asking never blocks; the future that it returns is answered once, when the GPU is
 /// done, and throws troupe::exception on an error (ONE-1).
 ///
-/// Lifetime: the world ends when stop() is called or its runtime ends.
+/// Lifetime: the world ends when stop() is called, when its runtime ends, or, where all its ranks live in this process,
+/// with its last handle: requests that are in flight have deadlines.drain to end, as in stop(). Handles of worlds that
+/// were split off it and rank lanes count as its own. Where actor() or collective() has been called the world stays for
+/// those who hold its actors, and ends when a later world is formed or dropped after they have let go of them.
 /// Threads: safe from any.
 class world {
 public:
@@ -98,7 +101,11 @@ public:
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
-  /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order.
+  /// Asks one rank (SPMD): every rank must be asked for the same collectives in the same order. A request that names no
+  /// epoch is for the one that the world was ready in first, here. After a rebuild it is refused with stale_epoch,
+  /// since ranks may differ in which requests they saw succeed: bring them to one state, then name the epoch that they
+  /// go on in (rank_request::epoch, rank_lane::acknowledge()). Errors: invalid_argument, thrown (none of
+  /// local_ranks()).
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
@@ -137,7 +144,7 @@ public:
                                                    call_site from = call_site::current());
   /// Answered when every rank's stream has reached it.
   [[nodiscard]] std::future<completion> barrier(call_site from = call_site::current());
-  /// Copies on \p whom's stream: see troupe::copy.
+  /// Copies on \p whom's stream, in the present epoch: see troupe::copy.
   [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to, call_site site = call_site::current());
 
   /// Splits off a world for each group of ranks, each named once in it, in the order of its ranks there; a rank may be
@@ -174,8 +181,8 @@ public:
 
 private:
   friend class rank_lane;
+  friend void ask_into(const world& where, rank whom, rank_request asked, answer&& to, std::uint64_t client);
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
-  [[nodiscard]] std::future<completion> post(std::size_t place, rank_request asked);
   [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);
 
   std::shared_ptr<core> core_;

@@ -10,6 +10,9 @@
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <future>
@@ -21,15 +24,31 @@
 
 namespace troupe {
 
-/// The worlds of one runtime, which stops them and then takes their actors' handles away.
-class world_registry {
+/// The worlds of one runtime, which stops them and then takes their actors' handles away. Threads: any.
+class world_registry : public std::enable_shared_from_this<world_registry> {
 public:
-  void add(std::shared_ptr<world::core> one);
-  [[nodiscard]] std::vector<std::shared_ptr<world::core>> all() const;
+  using core_ptr = std::shared_ptr<world::core>;
+
+  void add(core_ptr one);
+  /// What users hold of \p one: with the last copy the world is told to stop, unless its actors are held elsewhere.
+  /// \p parent is held until then. Once for each world.
+  [[nodiscard]] core_ptr counted(core_ptr one, core_ptr parent = {});
+  /// Returns when few of the worlds that were told to stop so have still to end. Errors: none; each has deadlines.
+  void await_ends() const;
+  [[nodiscard]] std::vector<core_ptr> all() const;
+  /// The actor system ends: nothing is told to worlds any more.
+  void close();
 
 private:
+  void let_go(const core_ptr& one) noexcept;
+  /// Tells worlds without handles to stop, and returns those that have.
+  [[nodiscard]] std::vector<core_ptr> sweep();
+
+  const int process_ = ::getpid(); ///< A forked one has no threads that could end anything.
   mutable std::mutex guard_;
-  std::vector<std::shared_ptr<world::core>> worlds_; ///< Held: a world ends by stop(), not by losing its handles.
+  std::vector<core_ptr> worlds_;
+  std::vector<core_ptr> dropped_; ///< Of worlds_, without handles.
+  bool closed_ = false;
 };
 
 /// The obligation to reply, and the future that it arrives in.
@@ -53,6 +72,12 @@ class world::core {
 public:
   std::shared_ptr<world_board> board;
   world_handle actor;
+  /// Somebody may hold its actors who is no handle.
+  std::atomic<bool> is_handed_out{false};
+  bool is_split_off = false;
+  std::atomic<bool> is_told_to_stop{false};
+  /// Whether its actors are held here and by each other alone.
+  [[nodiscard]] bool is_alone() const;
   /// The place of \p whom in what follows, which \p now calls so. Errors: invalid_argument.
   [[nodiscard]] std::size_t place_of(rank whom, const world_event& now) const;
   [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, board->latest()); }

@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// What may be in a group: everything but copies, barriers and groups.
+/// What may be in a group: any operation except replays and other groups.
 template <class Operation>
-concept groupable = std::constructible_from<operation, Operation> && !std::same_as<Operation, copy> &&
-                    !std::same_as<Operation, barrier> && !std::same_as<Operation, group>;
+concept groupable = std::constructible_from<operation, Operation> && !std::same_as<Operation, replay> &&
+                    !std::same_as<Operation, group>;
 
 /// Parts are given in any mix; each rank's keep their order. Nothing is checked before ask(): then all or nothing.
 ///

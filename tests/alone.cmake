@@ -69,6 +69,7 @@ set_source_files_properties(
   runtime/processes_test.cpp
   runtime/program/conform_image_test.cpp
   runtime/program/metric_scrape_test.cpp
+  runtime/program/option_ranges_test.cpp
   runtime/program/prometheus_text_test.cpp
   runtime/program/top_view_test.cpp
   runtime/recovery_faults_test.cpp

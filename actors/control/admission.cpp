@@ -66,6 +66,10 @@ std::string describe(const process_identity& who) {
   return "process " + who.name + " (pid " + std::to_string(who.pid) + " on " + who.host + ")";
 }
 
+bool is_same_process(const process_identity& one, const process_identity& other) {
+  return one.host == other.host && one.pid == other.pid && one.name == other.name;
+}
+
 std::string describe(const control_event& event) {
   std::string text = "world " + std::string{to_string(event.phase)} + " in epoch " + to_string(event.epoch) + " with " +
                      std::to_string(event.ranks) + " of " + std::to_string(event.world_size) + " ranks";
@@ -122,12 +126,12 @@ error controller_state::objection_to_place(const join_request& asked) const {
     return no(describe(asked.who) + " asks for rank " + std::to_string(*asked.place) + " in a world of " +
               std::to_string(terms_.world_size) + ": start it with one of 0 to " +
               std::to_string(terms_.world_size - 1));
-  if (asked.spare || (asked.place && asked.attempt > 0 && holder_of(*asked.place) != nullptr)) return {};
+  if (asked.spare || (asked.place && asked.attempt > 0 && holder_of(*asked.place, &asked.who) != nullptr)) return {};
   if (asked.place) {
-    if (const member* holder = holder_of(*asked.place))
+    if (const member* holder = holder_of(*asked.place, &asked.who))
       return no("rank " + std::to_string(*asked.place) + " is claimed by " + describe(asked.who) + ", and " +
                 describe(holder->who) + " has it: give each process a rank of its own");
-  } else if (free_places().empty()) {
+  } else if (free_places(&asked.who).empty()) {
     return no("the world has all its " + std::to_string(terms_.world_size) + " processes: " + describe(asked.who) +
               " can only join it as a spare (control.spare)");
   }

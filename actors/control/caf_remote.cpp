@@ -1,15 +1,32 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/device/error.hpp>
 
+#include <caf/io/basp_broker.hpp>
 #include <caf/io/middleman.hpp>
+#include <caf/scoped_actor.hpp>
 
+#include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace troupe::compat {
 
 namespace {
 
-constexpr const char* loopback = "127.0.0.1";
+/// BASP knows published actors by their ports. There are none here, so all are offered as if at this one: what is
+/// written to a connection says which actor it is.
+constexpr std::uint16_t no_port = 1;
+
+#if TROUPE_CAF_0_17
+caf::actor basp_broker(caf::actor_system& system) {
+  return system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+}
+#else
+caf::actor basp_broker(caf::actor_system& system) {
+  return system.middleman().named_broker<caf::io::basp_broker>("BASP");
+}
+#endif
 
 } // namespace
 
@@ -23,21 +40,38 @@ void load_remote(caf::actor_system_config& settings) {
   settings.load<caf::io::middleman>();
 }
 
-std::uint16_t publish_on_loopback(caf::actor_system& system, const caf::actor& whom, std::uint16_t port) {
-  const auto got = system.middleman().publish(whom, port, loopback, true);
-  if (!got)
-    throw exception{errc::invalid_argument, "port " + std::to_string(port) + " of " + loopback + " cannot be opened (" +
-                                                to_string(got.error()) +
-                                                "): somebody else may use it; name another, or 0 for any"};
-  return *got;
+// These are the messages that CAF's middleman sends to the same broker once it has opened a socket of its own.
+void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection) {
+  auto line = system.middleman().backend().new_scribe(connection.release());
+  auto offered = caf::actor_cast<caf::strong_actor_ptr>(whom);
+#if TROUPE_CAF_0_17
+  caf::anon_send(basp_broker(system), caf::publish_atom_v, std::move(line), no_port, std::move(offered),
+                 std::set<std::string>{});
+#else
+  caf::anon_mail(caf::publish_atom_v, std::move(line), no_port, std::move(offered), std::set<std::string>{})
+      .send(basp_broker(system));
+#endif
 }
 
-caf::actor find_on_loopback(caf::actor_system& system, std::uint16_t port) {
-  auto found = system.middleman().remote_actor(loopback, port);
+caf::actor find_through(caf::actor_system& system, guard_socket connection) {
+  auto line = system.middleman().backend().new_scribe(connection.release());
+  const caf::scoped_actor self{system, true};
+#if TROUPE_CAF_0_17
+  auto asked = self->request(basp_broker(system), caf::infinite, caf::connect_atom_v, std::move(line), no_port);
+#else
+  auto asked = self->mail(caf::connect_atom_v, std::move(line), no_port).request(basp_broker(system), caf::infinite);
+#endif
+  caf::actor found;
+  std::string fault = "it offers no actor";
+  std::move(asked).receive(
+      [&](const caf::node_id&, const caf::strong_actor_ptr& offered, const std::set<std::string>&) {
+        if (offered) found = caf::actor_cast<caf::actor>(offered);
+      },
+      [&](const caf::error& why) { fault = to_string(why); });
   if (!found)
-    throw exception{errc::missing, std::string{"nobody answers at "} + loopback + ":" + std::to_string(port) + " (" +
-                                       to_string(found.error()) + "): start the controller first, or correct the port"};
-  return std::move(*found);
+    throw exception{errc::missing,
+                    "the controller does not answer (" + fault + "): start it first, or correct its address"};
+  return found;
 }
 
 } // namespace troupe::compat

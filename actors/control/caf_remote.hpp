@@ -1,12 +1,13 @@
-/// What actor systems need in order to talk to each other, for both lines of CAF. Loopback alone: what is to cross
-/// hosts goes through a guard (docs/security.md).
+/// What actor systems need in order to talk to each other, for both lines of CAF. CAF neither listens nor connects: it
+/// is given connected sockets, whose other ends are a guard's. CAF's own ports would believe whoever connects, and
+/// every local user can connect to a port of loopback (docs/security.md, SEC-2).
 #pragma once
 
 #include <troupe/actors/caf_compat.hpp>
+#include <troupe/actors/guard/guard_socket.hpp>
 
 #include <caf/actor.hpp>
 
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -17,11 +18,11 @@ void register_remote_types();
 /// For an actor system that shall do so.
 void load_remote(caf::actor_system_config& settings);
 
-/// Offers \p whom to other systems at a port of 127.0.0.1; 0: any. Returns the port. Errors: invalid_argument (it is in
-/// use).
-[[nodiscard]] std::uint16_t publish_on_loopback(caf::actor_system& system, const caf::actor& whom, std::uint16_t port);
-/// Who is offered at that port. Blocks while it connects. Errors: missing (nobody is).
-[[nodiscard]] caf::actor find_on_loopback(caf::actor_system& system, std::uint16_t port);
+/// Offers \p whom to the system at the other end of \p connection. Threads: any.
+void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection);
+/// The actor that the system at the other end of \p connection offers. Blocks until that has answered or the connection
+/// has ended. Errors: missing (the connection ended, or no actor is offered).
+[[nodiscard]] caf::actor find_through(caf::actor_system& system, guard_socket connection);
 
 /// From an actor to one of another system, whose interface is not known here; in the sender's order.
 template <class Self>

@@ -23,9 +23,12 @@ struct process_end {
 /// Let all finish what they do, and end.
 struct stop_control {};
 
+/// Its owner goes: end now. CAF's exit messages are not heeded, since other systems can send them.
+struct quit_control {};
+
 /// To a controller.
 struct controller_note {
-  std::variant<time_passes, process_end, stop_control> what;
+  std::variant<time_passes, process_end, stop_control, quit_control> what;
 };
 
 /// A connection to the controller is there.

@@ -4,6 +4,8 @@
 #include <troupe/actors/control/controller_actor.hpp>
 #include <troupe/device/overloaded.hpp>
 
+#include <caf/system_messages.hpp>
+
 #include <chrono>
 #include <random>
 #include <utility>
@@ -34,6 +36,12 @@ controller_actor::controller_actor(caf::actor_config& settings, controller_terms
     order_{limits},
     hooks_{std::move(hooks)} {}
 
+compat::enqueue_result controller_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
+  // SEC-2: a system that may speak to this actor may not end it, by exit_reason::kill neither.
+  if (compat::take_message<caf::exit_msg>(*what)) return compat::enqueue_result(true);
+  return controller_inner_handle::base::enqueue(std::move(what), host);
+}
+
 controller_actor::behavior_type controller_actor::make_behavior() {
   tick_later();
   return {
@@ -50,6 +58,10 @@ controller_actor::behavior_type controller_actor::make_behavior() {
                 },
                 [&](const process_end& one) { carry_out(state_.on_process_ended(one.name, one.pid, one.how, now)); },
                 [&](stop_control) { carry_out(state_.on_stop(now)); },
+                [&](quit_control) {
+                  is_told_to_quit_ = true;
+                  quit();
+                },
             },
             note.what);
       },
@@ -59,6 +71,14 @@ controller_actor::behavior_type controller_actor::make_behavior() {
 void controller_actor::on_exit() {
   links_.clear();
   latest_.clear();
+  if (is_told_to_quit_) return;
+  const error why{.code = errc::world_failed,
+                  .text = "the controller's actor has ended by a fault of its own: start the job again"};
+  control_event last = state_.event();
+  last.phase = control_phase::failed;
+  last.reason = why;
+  if (hooks_.heard) hooks_.heard(last);
+  if (hooks_.ended) hooks_.ended(why);
 }
 
 void controller_actor::tick_later() {
@@ -102,11 +122,14 @@ void controller_actor::admit(const join_request& asked) {
   if (!current_sender()) return; // whoever it is cannot be answered
   const link_id link = draw_session();
   const auto process = caf::actor_cast<caf::actor>(current_sender());
-  links_[link] = process;
+  const control_effects effects = state_.on_join(link, asked, steady_now(), wall_clock());
+  links_[link] = process; // until it has been answered, at least
+  carry_out(effects);
+  if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
+  if (hooks_.joined) hooks_.joined(asked.who);
   const auto [known, is_new] = latest_.try_emplace(process.address(), link);
   if (is_new) watches_.add(this, process, [this, which = known->first](const caf::error&) { lose(which); });
   const link_id before = std::exchange(known->second, link);
-  carry_out(state_.on_join(link, asked, steady_now(), wall_clock()));
   if (before == link) return;
   links_.erase(before); // it speaks by this one from now on
   carry_out(state_.on_link_down(before, steady_now()));
@@ -132,6 +155,9 @@ void controller_actor::carry_out(const control_effects& effects) {
                    [this](const control_effect::close_link& one) { links_.erase(one.which); },
                    [this](const control_effect::kill_process& one) {
                      if (hooks_.kill) hooks_.kill(one.who);
+                   },
+                   [this](const control_effect::want_process& one) {
+                     if (hooks_.wanted) hooks_.wanted(one.place);
                    },
                    [this](const control_effect::announce& one) {
                      if (hooks_.heard) hooks_.heard(one.event);

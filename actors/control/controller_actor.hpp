@@ -24,6 +24,10 @@ struct controller_hooks {
   std::function<void(const error&)> refused;
   /// A process is to be made sure of being dead.
   std::function<void(const process_identity&)> kill;
+  /// A process has joined.
+  std::function<void(const process_identity&)> joined;
+  /// The world rebuilds, and no process is there for this place.
+  std::function<void(int place)> wanted;
   /// Nothing is left to control; errc::none: all processes have done their work.
   std::function<void(const error& why)> ended;
 };
@@ -31,12 +35,15 @@ struct controller_hooks {
 /// Frames come from processes (control_codec.hpp), by whatever thread of theirs: the session in each says whose it is.
 using controller_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(controller_note)>;
 
-/// A controller_state, told what comes over connections and from the clock, and doing what it decides.
+/// A controller_state, told what comes over connections and from the clock, and doing what it decides. It ends when it
+/// is told quit_control, and by nothing that another system can send. Where a handler's exception ends it, its hooks
+/// hear that the world has failed.
 class controller_actor final : public controller_inner_handle::base {
 public:
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
                    controller_hooks hooks);
 
+  compat::enqueue_result enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) override;
   behavior_type make_behavior() override;
   void on_exit() override;
 
@@ -55,6 +62,7 @@ private:
   order_keeper order_;
   controller_hooks hooks_;
   int ordered_ = 0; ///< Ranks whose requests it orders.
+  bool is_told_to_quit_ = false;
   std::map<link_id, caf::actor> links_;
   std::map<caf::actor_addr, link_id> latest_; ///< Of each process that is watched: once, however often it joins.
   compat::watches watches_;

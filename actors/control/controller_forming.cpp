@@ -11,7 +11,7 @@ void controller_state::go_on(time_point now, control_effects& out) {
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
       phase_ == control_phase::quiescing || phase_ == control_phase::finishing)
     return;
-  if (phase_ != control_phase::gathering) fill_places();
+  if (phase_ != control_phase::gathering) fill_places(now);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
     const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
@@ -25,18 +25,26 @@ void controller_state::go_on(time_point now, control_effects& out) {
   if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
 }
 
-void controller_state::fill_places() {
+void controller_state::want_processes(time_point now, control_effects& out) {
+  if (phase_ != control_phase::rebuilding || now < not_before_) return;
+  for (const int place : free_places())
+    if (wanted_.insert(place).second) out.emplace_back(control_effect::want_process{place});
+}
+
+void controller_state::fill_places(time_point now) {
   for (const int place : free_places()) {
     const auto stands_by = [&](bool here) {
       return std::ranges::find_if(members_, [&](const auto& one) {
-        return one.second.spare && (!here || one.second.place == place) && user_of_gpu(one.second.who) == nullptr;
+        return one.second.spare && (!here || one.second.place == place) && user_of_gpu(one.second.who) == nullptr &&
+               !is_cut_off(one.second, now);
       });
     };
     auto found = stands_by(true);
     if (found == members_.end()) found = stands_by(false);
-    if (found == members_.end()) return;
+    if (found == members_.end()) continue;
     found->second.spare = false;
     found->second.place = place;
+    found->second.joined_in = epoch_;
   }
 }
 
@@ -44,6 +52,8 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   epoch_ = epoch_.next();
   phase_ = control_phase::forming;
   named_ = false;
+  unreached_.clear();
+  wanted_.clear();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
   for (auto& [link, one] : members_)

@@ -48,12 +48,15 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   const bool was_serving = which->second.self && phase_ == control_phase::serving;
   const bool was_needed =
       which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
+  some_done_ = some_done_ || which->second.worked;
   if (was_needed)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
   out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}}); // it has been heard, and may go
   members_.erase(which);
-  if (was_serving) phase_ = control_phase::finishing;
+  const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
+                            std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
+  if (was_serving || nobody_works) phase_ = control_phase::finishing;
   const bool is_ending =
       phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
   // Who stands by is not waited for.
@@ -62,7 +65,7 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
     for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{told_to_end()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
     out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
-  if (was_serving) announce(out);
+  if (was_serving || nobody_works) announce(out);
 }
 
 void controller_state::lose(members::iterator which, error why, bool kill, time_point now, control_effects& out) {
@@ -78,6 +81,10 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
   }
   if (phase_ == control_phase::finishing) {
     if (!gone.self) return;
+    // Those who still work need another in its place, if only to finish.
+    const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
+    if (somebody && terms_.policy != loss_policy::fail)
+      return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
     send_to_ranks(failure_order{epoch_, why}, out);
     return give_up(std::move(why), out);
   }
@@ -87,16 +94,20 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
 }
 
 void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
-                                  time_point now, control_effects& out) {
+                                  time_point now, control_effects& out, bool counts) {
   why.epoch = epoch_;
   why.effect = effect::unknown_outcome;
   reason_ = why;
   if (!detected_) detected_ = now;
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_order{epoch_, why}, out);
-  for (auto& [link, one] : members_) one.self.reset();
+  for (auto& [link, one] : members_) {
+    // A process that was new to an epoch which never served is as new to the next.
+    if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
+    one.self.reset();
+  }
   while (!faults_.empty() && faults_.front() + terms_.window < now) faults_.pop_front();
-  faults_.push_back(now);
+  if (counts) faults_.push_back(now);
   if (lost && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
   if (faults_.size() > terms_.rebuilds) {
     why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +

@@ -8,16 +8,21 @@
 namespace troupe {
 
 controller_state::controller_state(controller_terms terms, time_point now)
-  : terms_{std::move(terms)}, due_{later(now, terms_.gather)} {}
+  : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticked_{now} {}
 
 control_event controller_state::event() const {
   std::size_t spares = 0;
-  for (const auto& [link, one] : members_) spares += one.spare && !one.self ? 1 : 0;
+  std::vector<std::string> holders;
+  for (const auto& [link, one] : members_) {
+    spares += one.spare && !one.self ? 1 : 0;
+    if (one.self) holders.push_back(one.who.name);
+  }
   return {.phase = phase_,
           .epoch = epoch_,
           .ranks = ranks_,
           .world_size = terms_.world_size,
           .spares = spares,
+          .holders = std::move(holders),
           .reason = reason_};
 }
 
@@ -30,20 +35,26 @@ void controller_state::announce(control_effects& out, std::optional<process_iden
 control_effects controller_state::on_join(link_id from, const join_request& asked, time_point now,
                                           std::int64_t wall_clock_ns) {
   control_effects out;
+  const auto refuse = [&](error why) {
+    out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
+    out.emplace_back(control_effect::close_link{from});
+  };
+  if (error why = objection_to(asked, wall_clock_ns)) {
+    refuse(std::move(why));
+    return out;
+  }
   // The same process by a new connection: what the old one was is over, though nobody has noticed yet.
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
-    const process_identity& known = one->second.who;
-    if (known.host == asked.who.host && known.pid == asked.who.pid && known.name == asked.who.name)
+    if (is_same_process(one->second.who, asked.who))
       lose(one,
            {.code = errc::communicator_failed,
             .effect = effect::unknown_outcome,
             .text = describe(asked.who) + " has joined anew"},
            false, now, out);
   }
-  if (error why = objection_to(asked, wall_clock_ns)) {
-    out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
-    out.emplace_back(control_effect::close_link{from});
+  if (error why = objection_to(asked, wall_clock_ns)) { // that loss may have ended the world
+    refuse(std::move(why));
     return out;
   }
   if (members_.empty() && !served_) {
@@ -68,23 +79,23 @@ void controller_state::give_place(member& newcomer, const join_request& asked) {
   if (!asked.spare && !asked.place) newcomer.place = free_places().front(); // there is one: objection_to_place()
 }
 
-std::vector<int> controller_state::free_places() const {
+std::vector<int> controller_state::free_places(const process_identity* asker) const {
   std::vector<int> free;
   for (int place = 0; place < terms_.world_size; ++place)
-    if (holder_of(place) == nullptr) free.push_back(place);
+    if (holder_of(place, asker) == nullptr) free.push_back(place);
   return free;
 }
 
 const controller_state::member* controller_state::user_of_gpu(const process_identity& who) const {
   if (who.gpu.empty()) return nullptr;
   for (const auto& [link, one] : members_)
-    if (!one.spare && one.who.host == who.host && one.who.gpu == who.gpu) return &one;
+    if (!one.spare && one.who.host == who.host && one.who.gpu == who.gpu && !is_same_process(one.who, who)) return &one;
   return nullptr;
 }
 
-const controller_state::member* controller_state::holder_of(int place) const {
+const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
   for (const auto& [link, one] : members_)
-    if (!one.spare && one.place == place) return &one;
+    if (!one.spare && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker))) return &one;
   return nullptr;
 }
 
@@ -115,8 +126,12 @@ control_effects controller_state::on_message(link_id from, const process_message
                    if (!is_due(report.of, control_phase::forming) || !named_) return;
                    one.reported = true;
                    if (!all_reported()) return;
+                   if (!unreached_.empty()) return judge_links(now, out);
                    phase_ = control_phase::serving;
                    served_ = true;
+                   forget_links_of_ranks();
+                   some_done_ = false;
+                   for (auto& [link, each] : members_) each.worked = each.self.has_value();
                    control_event ready = event();
                    if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
                    out.emplace_back(control_effect::announce{std::move(ready)});
@@ -128,8 +143,11 @@ control_effects controller_state::on_message(link_id from, const process_message
                    if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
                    if (why.code == errc::process_poisoned)
                      return lose(found, std::move(why), false, now, out); // it goes by itself
-                   if (phase_ == control_phase::finishing) return give_up(std::move(why), out);
-                   if (report.of == epoch_ && in_epoch() && one.self)
+                   const bool is_finishing = phase_ == control_phase::finishing;
+                   if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+                   if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
+                     return on_forming_failed(one, report, now, out);
+                   if (report.of == epoch_ && (in_epoch() || is_finishing) && one.self)
                      fail_epoch(std::move(why), {}, terms_.settle, now, out);
                  },
                  [&](const drained_report& report) {
@@ -152,9 +170,12 @@ control_effects controller_state::on_message(link_id from, const process_message
 
 control_effects controller_state::on_tick(time_point now) {
   control_effects out;
+  forgive_sleep(now);
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
-    if (now - one->second.heard <= terms_.suspicion) continue;
+    const bool was_silent = std::exchange(one->second.silent, now - one->second.heard > terms_.suspicion);
+    // At two ticks in a row: what had arrived before the first one has been heard by the second.
+    if (!one->second.silent || !was_silent) continue;
     lose(one,
          {.code = errc::communicator_failed,
           .effect = effect::unknown_outcome,
@@ -173,6 +194,7 @@ control_effects controller_state::on_tick(time_point now) {
     case control_phase::gathering:
     case control_phase::rebuilding:
       go_on(now, out);
+      want_processes(now, out);
       if (is_late && !members_.empty() && (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
         give_up({.code = errc::deadline_exceeded,
                  .text = "the world needs " + std::to_string(terms_.world_size) + " processes, and " + missing_text() +
@@ -181,19 +203,29 @@ control_effects controller_state::on_tick(time_point now) {
       break;
     case control_phase::forming:
     case control_phase::quiescing:
-      if (is_late)
+      if (!unreached_.empty() && now >= judged_at_)
+        judge_links(now, out);
+      else if (is_late)
         fail_epoch({.code = errc::deadline_exceeded,
                     .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
                                                                          : "the ranks have not come to rest"} +
                             " in time"},
                    {}, nanoseconds{0}, now, out);
       break;
-    case control_phase::serving:
+    case control_phase::serving: go_on(now, out); break; // a link may be due to be tried again
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
   }
   return out;
+}
+
+void controller_state::forgive_sleep(time_point now) {
+  const nanoseconds asleep = now - std::exchange(ticked_, now) - terms_.heartbeat;
+  if (asleep <= nanoseconds{0}) return;
+  for (auto& [link, one] : members_) one.heard = std::min(now, later(one.heard, asleep));
+  due_ = later(due_, asleep);
+  judged_at_ = later(judged_at_, asleep);
 }
 
 std::string controller_state::missing_text() const {

@@ -10,8 +10,10 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,16 +34,23 @@ struct controller_terms {
   int world_size = 1; ///< Processes, one rank each.
   loss_policy policy = loss_policy::respawn;
   int smallest = 1;    ///< The fewest ranks to go on with, under loss_policy::shrink.
-  std::string token{}; ///< That whoever joins must know; empty: none is asked for.
+  std::string token{}; ///< That whoever joins must know; empty (in simulations alone): none is asked for.
   nanoseconds heartbeat{std::chrono::milliseconds{250}};
-  nanoseconds suspicion{std::chrono::seconds{1}}; ///< Of silence.
-  nanoseconds gather{std::chrono::seconds{60}};   ///< Until all processes have come, at first and after a loss.
+  /// Silence after which a process counts as lost. Only time in which the controller itself was awake counts. A process
+  /// that ends is noticed at once, by its connection or its launcher (docs/design/0050-silence.md).
+  nanoseconds suspicion{std::chrono::seconds{10}};
+  nanoseconds gather{std::chrono::seconds{60}}; ///< Until all processes have come, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};
   nanoseconds drain{std::chrono::seconds{30}};
   /// After a rank's own fault, until the next epoch begins: so that the death of a process which its peers see first as
   /// an error of the communicator is known by then.
   nanoseconds settle{std::chrono::milliseconds{50}};
-  nanoseconds clock_skew{std::chrono::seconds{60}}; ///< Between a process's host and the controller's, at most.
+  /// From the first report of a peer that could not be reached until the forming is judged: the peer's own report comes
+  /// meanwhile (docs/design/0051-broken-links.md).
+  nanoseconds judge{std::chrono::seconds{1}};
+  nanoseconds link_retry{std::chrono::seconds{10}};      ///< Until a broken link is tried again; doubled each time,
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< up to this.
+  nanoseconds clock_skew{std::chrono::seconds{60}};      ///< Between a process's host and the controller's, at most.
   /// Losses and faults within `window`; the world ends at the one after them.
   std::size_t rebuilds = 10;
   nanoseconds window{std::chrono::minutes{10}};
@@ -70,11 +79,15 @@ struct control_event {
   int ranks = 0;                                ///< In the epoch.
   int world_size = 0;                           ///< That it should have.
   std::size_t spares = 0;                       ///< Standing by.
+  std::vector<std::string> holders{};           ///< Names of the processes that are ranks of the epoch.
   error reason{};                               ///< Of rebuilding and failed, and of serving what came before it.
   std::optional<process_identity> lost{};       ///< The process whose loss this is about.
   std::optional<nanoseconds> since_detection{}; ///< Of serving after a fault: since that was known.
 };
 [[nodiscard]] std::string describe(const control_event& event);
+
+/// Whether both are one process, by whatever connections it speaks.
+[[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
 
 namespace control_effect {
 /// Sends \p what to a process.
@@ -89,6 +102,10 @@ struct close_link {
 /// It is not to be trusted to be dead.
 struct kill_process {
   process_identity who;
+};
+/// The world rebuilds, and no process is there for this place.
+struct want_process {
+  int place;
 };
 /// Tells those who listen.
 struct announce {
@@ -111,9 +128,10 @@ struct end {
 
 using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
-                             control_effect::announce, control_effect::open_order, control_effect::close_order,
-                             control_effect::end>>;
+                             control_effect::want_process, control_effect::announce, control_effect::open_order,
+                             control_effect::close_order, control_effect::end>>;
 
+/// SEC-2: a message of a process that has not been admitted changes nothing here; it is at most answered.
 /// Threads: its shell's, one call at a time. Time only comes with the calls.
 class controller_state {
 public:
@@ -131,6 +149,8 @@ public:
   [[nodiscard]] control_effects on_stop(time_point now);
 
   [[nodiscard]] control_event event() const;
+  /// Whether the process that speaks by \p from has been admitted, and is not lost since.
+  [[nodiscard]] bool has_member(link_id from) const { return members_.contains(from); }
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   /// Who speaks by \p from, in the epoch \p of; none where that is no rank of it.
   [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
@@ -145,39 +165,67 @@ private:
     std::optional<rank> self{}; ///< In the present epoch.
     epoch joined_in{};          ///< The epoch before its first.
     bool reported = false;      ///< What the phase waits for.
+    bool worked = false;        ///< It was a rank of the latest epoch that has served.
     time_point heard{};
+    bool silent = false; ///< For too long, at the last tick.
   };
   using members = std::map<link_id, member>;
+  /// Two hosts, or two processes of one host, in alphabetical order.
+  using link_name = std::pair<std::string, std::string>;
+  /// A link that is known to be broken.
+  struct link_retry {
+    time_point at{};
+    nanoseconds wait{};
+  };
 
   [[nodiscard]] static error told_to_end();
   [[nodiscard]] static error ended_session(const error& why);
+  /// As if earlier connections of the same process were over.
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
   [[nodiscard]] error objection_to_facts(const join_request& asked) const;
   [[nodiscard]] error objection_to_place(const join_request& asked) const;
-  [[nodiscard]] const member* holder_of(int place) const;
-  /// The rank's process that uses the GPU of \p who; null where there is none.
+  /// Null where the place is free, or where \p asker itself has it.
+  [[nodiscard]] const member* holder_of(int place, const process_identity* asker = nullptr) const;
+  /// The rank's process, another than \p who, that uses the GPU of \p who; null where there is none.
   [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
   void give_place(member& newcomer, const join_request& asked);
 
-  /// It has done its work.
+  /// It has done its work. Where nobody is left who has not, while the world rebuilds, it has ended well.
   void let_go(members::iterator which, time_point now, control_effects& out);
   void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
+  /// \p counts: towards the rebuilds within the window.
   void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
-                  control_effects& out);
+                  control_effects& out, bool counts = true);
+  /// Says, once for each rebuild, which places have no process.
+  void want_processes(time_point now, control_effects& out);
   /// Whatever can be done next, is.
   void go_on(time_point now, control_effects& out);
-  void fill_places();
+  void fill_places(time_point now);
   void begin_epoch(time_point now, control_effects& out);
   void form(const unique_id& id, time_point now, control_effects& out);
   void quiesce(time_point now, control_effects& out);
   void give_up(error why, control_effects& out);
+  /// Takes the time in which this process did not run out of everything that is waited for.
+  void forgive_sleep(time_point now);
+
+  // controller_links.cpp: which link is broken, and without whom the world goes on.
+  /// \p one has not formed the epoch, because of \p report.
+  void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
+  /// All reports have come that will.
+  void judge_links(time_point now, control_effects& out);
+  [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
+  /// Whether the world can form without \p side now; makes these processes stand by if so.
+  [[nodiscard]] bool set_aside(const std::vector<link_id>& side, time_point now);
+  [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
+  void forget_links_of_ranks();
+  [[nodiscard]] static link_name name_link(const process_identity& one, const process_identity& other);
   void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
   void send_to_ranks(const controller_message& what, control_effects& out) const;
   [[nodiscard]] bool in_epoch() const noexcept {
     return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing;
   }
   [[nodiscard]] bool all_reported() const;
-  [[nodiscard]] std::vector<int> free_places() const;
+  [[nodiscard]] std::vector<int> free_places(const process_identity* asker = nullptr) const;
   [[nodiscard]] std::string missing_text() const;
 
   controller_terms terms_;
@@ -187,14 +235,23 @@ private:
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;
-  bool named_ = false;  ///< The epoch's id has come.
-  bool served_ = false; ///< Once.
+  bool named_ = false;     ///< The epoch's id has come.
+  bool served_ = false;    ///< Once.
+  bool some_done_ = false; ///< Since the latest epoch served, a rank of it has left with its work done.
+  std::set<int> wanted_;   ///< Places of which want_process has been said in this rebuild.
   error reason_{};
   time_point due_;          ///< Of what the phase waits for.
   time_point not_before_{}; ///< The next epoch.
   time_point spoke_{};      ///< To all, that it is alive.
   std::optional<time_point> detected_{};
   std::deque<time_point> faults_; ///< Within the window.
+  time_point ticked_;
+
+  std::set<std::pair<rank, rank>> unreached_; ///< In the epoch that forms: who could not reach whom.
+  time_point judged_at_{};                    ///< Where there are some.
+  std::set<link_name> suspected_{};           ///< In the forming before this one.
+  std::map<link_name, link_retry> broken_{};
+  int vain_formings_ = 0; ///< In a row, because of a link that the world cannot do without.
 };
 
 } // namespace troupe

@@ -1,7 +1,10 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/process_actor.hpp>
+#include <troupe/device/condition.hpp>
 #include <troupe/device/overloaded.hpp>
+#include <troupe/device/thread_binding.hpp>
+#include <troupe/device/worker.hpp>
 
 #include <chrono>
 #include <utility>
@@ -12,6 +15,7 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds look_every{20};
+constexpr std::chrono::milliseconds beat_every{50};
 constexpr std::chrono::seconds connects_within{10};
 
 } // namespace
@@ -26,6 +30,34 @@ void process_outlet::send(std::string bytes) const {
   if (to_) compat::post(to_, std::move(bytes));
 }
 
+class process_actor::pulse {
+public:
+  explicit pulse(std::shared_ptr<process_link> link) : link_{std::move(link)}, thread_{[this] { beat(); }} {}
+  pulse(const pulse&) = delete;
+  pulse& operator=(const pulse&) = delete;
+  ~pulse() {
+    {
+      const std::lock_guard lock{guard_};
+      stopped_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+private:
+  void beat() {
+    name_this_thread("troupe/pulse");
+    std::unique_lock lock{guard_};
+    while (!changed_.wait_for(lock, beat_every, [this] { return stopped_; })) link_->beat();
+  }
+
+  const std::shared_ptr<process_link> link_;
+  std::mutex guard_;
+  condition changed_;
+  bool stopped_ = false;
+  worker thread_; ///< Last: it uses the others.
+};
+
 process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link,
                              std::shared_ptr<process_outlet> outlet, controller_search search,
                              std::shared_ptr<helper_crew> helpers)
@@ -33,7 +65,8 @@ process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<proces
     link_{std::move(link)},
     outlet_{std::move(outlet)},
     search_{std::move(search)},
-    helpers_{std::move(helpers)} {}
+    helpers_{std::move(helpers)},
+    pulse_{std::make_shared<pulse>(link_)} {}
 
 process_actor::behavior_type process_actor::make_behavior() {
   tick();
@@ -55,6 +88,7 @@ process_actor::behavior_type process_actor::make_behavior() {
 }
 
 void process_actor::on_exit() {
+  pulse_.reset();
   outlet_->set({});
   search_ = nullptr;
 }

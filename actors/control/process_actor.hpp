@@ -40,6 +40,10 @@ public:
   void on_exit() override;
 
 private:
+  /// Says that the process lives, from a thread of its own: clients' actors may hold all workers of the system. Without
+  /// a worker the actor neither hears nor ticks, and then it does not judge the controller either.
+  class pulse;
+
   void tick();
   void look_for_controller();
   void connect(const caf::actor& controller);
@@ -49,6 +53,7 @@ private:
   std::shared_ptr<process_outlet> outlet_;
   controller_search search_;
   std::shared_ptr<helper_crew> helpers_;
+  std::shared_ptr<pulse> pulse_; ///< Until on_exit().
   bool searching_ = false;
   std::uint64_t connection_ = 0; ///< Counts them: an older one's end means nothing.
   compat::watches watches_;

@@ -2,6 +2,7 @@
 #include <troupe/actors/control/process_link.hpp>
 #include <troupe/device/overloaded.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -36,7 +37,8 @@ process_link::process_link(join_request who, link_services services, orphan_poli
     services_{std::move(services)},
     policy_{policy},
     orphaned_for_{orphaned_for},
-    orphaned_{services_.time->now()} {}
+    ticked_{services_.time->now()},
+    orphaned_{ticked_} {}
 
 std::string process_link::introduction() {
   const std::lock_guard lock{guard_};
@@ -68,7 +70,10 @@ void process_link::receive(std::string_view bytes) {
     return;
   }
   if (!frame) return end(why);
-  if (state_ == state::joined && frame->session != session_) return; // of an earlier stay
+  const bool is_answer =
+      std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
+  // What is said to an earlier stay: that it has ended, for one.
+  if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
   heard_ = services_.time->now();
   std::visit(overloaded{
                  [&](const join_welcome& welcome) { hear(welcome); },
@@ -129,7 +134,8 @@ void process_link::disconnected(const error& why) {
     lost.effect = effect::unknown_outcome;
     if (was_joined_) services_.deliver({failure_order{epoch_, std::move(lost)}});
   }
-  if ((was_joined_ && policy_ == orphan_policy::leave) || now - orphaned_ >= orphaned_for_) end(why);
+  const bool is_refused = why.code == errc::invalid_argument;
+  if ((was_joined_ && policy_ == orphan_policy::leave) || is_refused || now - orphaned_ >= orphaned_for_) end(why);
 }
 
 bool process_link::tick() {
@@ -140,6 +146,8 @@ bool process_link::tick() {
     order->expire(now);
     lock.lock();
   }
+  forgive_sleep(now);
+  const bool was_silent = std::exchange(is_silent_, state_ == state::joined && now - heard_ > suspicion_);
   switch (state_) {
     case state::leaving:
     case state::left: return false;
@@ -147,13 +155,30 @@ bool process_link::tick() {
     case state::joining:
     case state::joined: break;
   }
-  if (now - heard_ > suspicion_ && state_ == state::joined) {
+  if (state_ == state::joining && now - orphaned_ >= orphaned_for_)
+    end({.code = errc::deadline_exceeded,
+         .text = "the controller has taken the connection and has not answered for " +
+                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
+                 " s: see whether it runs, or give it more time (control.patience)"});
+  // At two ticks in a row: what had arrived before the first one has been heard by the second.
+  if (is_silent_ && was_silent) {
     lock.unlock();
     disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});
     return false;
   }
-  if (now - spoke_ >= heartbeat_ && state_ == state::joined) send(heartbeat{});
   return false;
+}
+
+void process_link::beat() {
+  const std::lock_guard lock{guard_};
+  if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
+}
+
+void process_link::forgive_sleep(time_point now) {
+  const nanoseconds asleep = now - std::exchange(ticked_, now) - heartbeat_;
+  if (asleep <= nanoseconds{0}) return;
+  heard_ = std::min(now, later(heard_, asleep));
+  orphaned_ = std::min(now, later(orphaned_, asleep));
 }
 
 void process_link::send(process_message what) {

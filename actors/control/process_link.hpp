@@ -52,8 +52,12 @@ public:
   void receive(std::string_view bytes);
   /// The connection has ended, or could not be made.
   void disconnected(const error& why);
-  /// Time passes: to be called more often than heartbeats are due. Returns whether a connection is wanted.
+  /// Time passes: to be called more often than heartbeats are due. Time in which it was not called counts for nothing:
+  /// the process was stopped, or had no processor, and what came meanwhile is still to be read. Returns whether a
+  /// connection is wanted.
   [[nodiscard]] bool tick();
+  /// Says that the process lives, where that is due. Does not judge the controller.
+  void beat();
 
   /// Nothing more is said after a leave_notice.
   void tell(process_message what) override;
@@ -65,6 +69,7 @@ public:
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
+  void forgive_sleep(time_point now);
   void hear(const join_welcome& welcome);
   /// What the controller has decided of this rank's requests.
   void follow(const order_batch& decided);
@@ -82,8 +87,10 @@ private:
   bool was_joined_ = false;
   std::atomic<session_id> session_{0};
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
-  nanoseconds suspicion_{std::chrono::seconds{1}};
+  nanoseconds suspicion_{std::chrono::seconds{10}};
   time_point heard_{};
+  bool is_silent_ = false; ///< The controller, for too long, at the last tick.
+  time_point ticked_;
   time_point spoke_{};
   time_point orphaned_{};                      ///< Since when it is without a controller.
   std::shared_ptr<distributed_order> order_{}; ///< Of the present epoch, where the controller keeps one.

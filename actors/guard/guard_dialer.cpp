@@ -18,16 +18,15 @@ struct guard_dialer::parts {
   void note(const guard_event& event, const guard_event_sink& owner) {
     if (event.kind != guard_event_kind::warning && event.kind != guard_event_kind::ended) {
       const std::scoped_lock lock{guard};
-      last_error = event.kind == guard_event_kind::admitted ? std::string{} : event.text;
+      last_failure = {event.kind, event.kind == guard_event_kind::admitted ? std::string{} : event.text};
     }
     if (owner) owner(event);
   }
 
   guard_terms terms;
   guard_destination to;
-  std::uint16_t port = 0;
   std::mutex guard;
-  std::string last_error;
+  guard_fault last_failure;
   std::optional<guard_loop> loop;
 };
 
@@ -44,9 +43,7 @@ guard_dialer::guard_dialer(guard_dialer_options options) {
   };
   arm(terms, guard_side::dialer, options.credentials);
 
-  guard_socket listening = listen_at(guard_address::loopback(0));
-  parts_->port = guard_address::of_socket(listening.descriptor()).port();
-  parts_->loop.emplace(terms, std::move(listening),
+  parts_->loop.emplace(terms, guard_socket{},
                        [&terms, &to = parts_->to](guard_socket socket, const guard_address&, time_point now) {
                          return std::make_unique<outgoing_connection>(terms, std::move(socket), to, now);
                        });
@@ -54,13 +51,15 @@ guard_dialer::guard_dialer(guard_dialer_options options) {
 
 guard_dialer::~guard_dialer() = default;
 
-std::uint16_t guard_dialer::port() const noexcept {
-  return parts_->port;
+guard_socket guard_dialer::connect() {
+  auto [ours, theirs] = connected_sockets();
+  parts_->loop->adopt(std::move(ours));
+  return std::move(theirs);
 }
 
-std::string guard_dialer::last_error() const {
+guard_fault guard_dialer::last_failure() const {
   const std::scoped_lock lock{parts_->guard};
-  return parts_->last_error;
+  return parts_->last_failure;
 }
 
 void guard_dialer::stop() noexcept {

@@ -1,8 +1,9 @@
-/// A process's side of a guard: a loopback port that leads to the controller's guard.
+/// A process's side of a guard: connections of this process to the controller's guard.
 #pragma once
 
 #include <troupe/actors/guard/guard_credentials.hpp>
 #include <troupe/actors/guard/guard_event.hpp>
+#include <troupe/actors/guard/guard_socket.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -20,10 +21,10 @@ struct guard_dialer_options {
   guard_event_sink on_event{};
 };
 
-/// Listens at 127.0.0.1 and dials the controller's guard for every connection that it accepts there. CAF's remote_actor
-/// connects to \p port(); where that fails, \p last_error() says why.
+/// Makes connections through the controller's guard. Nothing listens in this process, so no other one can use its
+/// certificate and token. A connection that could not be made ends, and \p last_failure() says why.
 ///
-/// Lifetime: the destructor stops it. Threads: one of its own; port and last_error any, stop one at a time.
+/// Lifetime: the destructor stops it. Threads: one of its own; connect and last_failure any, stop one at a time.
 /// Errors: invalid_argument for plain beyond loopback (SEC-1), for a host that there is none of and for credentials
 /// that cannot work; missing for files that cannot be read. That nobody answers is no error of the constructor.
 class guard_dialer {
@@ -33,13 +34,14 @@ public:
   guard_dialer& operator=(const guard_dialer&) = delete;
   ~guard_dialer();
 
-  /// The loopback port.
-  [[nodiscard]] std::uint16_t port() const noexcept;
+  /// One end of a new connection, at once: what is written there waits until the controller's guard has admitted it.
+  /// Errors: internal (no descriptors left).
+  [[nodiscard]] guard_socket connect();
 
   /// Why the latest connection failed, as a sentence for people: "the controller at 10.0.0.1:7000 refused the join
-  /// token". Empty where none has failed since the latest one that was admitted. It is set before the failed connection
-  /// is closed.
-  [[nodiscard]] std::string last_error() const;
+  /// token". Its text is empty where none has failed since the latest one that was admitted. It is set before the
+  /// failed connection is closed.
+  [[nodiscard]] guard_fault last_failure() const;
 
   /// Closes every connection and returns when its thread has ended. Not from on_event. A second call does nothing.
   void stop() noexcept;

@@ -14,6 +14,7 @@ std::string_view to_string(guard_event_kind kind) noexcept {
     case guard_event_kind::too_slow: return "too_slow";
     case guard_event_kind::too_many: return "too_many";
     case guard_event_kind::unreachable: return "unreachable";
+    case guard_event_kind::left_out: return "left_out";
     case guard_event_kind::warning: return "warning";
   }
   return "unknown";

@@ -21,6 +21,7 @@ enum class guard_event_kind : std::uint8_t {
   too_slow,        ///< A phase's deadline passed.
   too_many,        ///< The bound on connections was reached.
   unreachable,     ///< What the connection was to be passed on to could not be reached.
+  left_out,        ///< Of no connection: how many were not admitted without an event of their own.
   warning,         ///< Of no connection: something about the credentials should be mended.
 };
 
@@ -29,7 +30,7 @@ enum class guard_event_kind : std::uint8_t {
 /// One thing that happened.
 struct guard_event {
   guard_event_kind kind = guard_event_kind::warning;
-  std::string peer; ///< Address and port of the public side, as "10.0.0.1:7000"; empty for warnings.
+  std::string peer; ///< Address and port of the public side, as "10.0.0.1:7000"; empty for warnings and left_out.
   std::string text; ///< For people.
 };
 

@@ -23,6 +23,8 @@ struct guard_limits {
   std::size_t buffer_bytes = 64u << 10;       ///< Held for each direction of a connection; at least 1 KiB.
   int connections = 256;                      ///< Admitted at a time.
   int pending = 64;                           ///< Not yet admitted at a time: another one takes the oldest one's place.
+  int reports = 20;                           ///< About connections that were not admitted, in each report_window.
+  std::chrono::milliseconds report_window{60'000};
 };
 
 } // namespace troupe

@@ -21,22 +21,22 @@ struct guard_listener::parts {
 
 guard_listener::guard_listener(guard_listener_options options) {
   require_sensible(options.limits);
-  if (options.guarded_port == 0)
-    throw exception{errc::invalid_argument, "a guard needs the port that it guards: publish first, on 127.0.0.1"};
+  if (!options.connect_inside)
+    throw exception{errc::invalid_argument, "a guard needs a way to what it guards: set connect_inside"};
   const std::vector<guard_address> addresses = resolve_guard_address(options.address, options.port);
   require_protected(options.mode, options.address, addresses);
   parts_ = std::make_unique<parts>(options);
   guard_terms& terms = parts_->terms;
   terms.on_event = std::move(options.on_event);
+  terms.connect_inside = std::move(options.connect_inside);
   arm(terms, guard_side::listener, options.credentials);
 
   guard_socket listening = listen_at(addresses.front());
   parts_->where = guard_address::of_socket(listening.descriptor());
   parts_->where_text = parts_->where.text();
   parts_->loop.emplace(terms, std::move(listening),
-                       [&terms, guarded = guard_address::loopback(options.guarded_port)](
-                           guard_socket socket, const guard_address& peer, time_point now) {
-                         return std::make_unique<incoming_connection>(terms, std::move(socket), peer, guarded, now);
+                       [&terms](guard_socket socket, const guard_address& peer, time_point now) {
+                         return std::make_unique<incoming_connection>(terms, std::move(socket), peer, now);
                        });
 }
 

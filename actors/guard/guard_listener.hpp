@@ -3,8 +3,10 @@
 
 #include <troupe/actors/guard/guard_credentials.hpp>
 #include <troupe/actors/guard/guard_event.hpp>
+#include <troupe/actors/guard/guard_socket.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,16 +17,18 @@ struct guard_listener_options {
   guard_mode mode = guard_mode::plain;
   std::string address = "127.0.0.1"; ///< Of this machine: a name or an IP address.
   std::uint16_t port = 0;            ///< 0: any that is free.
-  std::uint16_t guarded_port = 0;    ///< CAF's port, on 127.0.0.1.
+  /// Makes a connection to what is guarded: a stream socket that is connected or connecting; empty, with errno set,
+  /// where there is none. Called by the guard's thread, for connections that have proved that they know the token.
+  std::function<guard_socket()> connect_inside{};
   guard_credentials credentials{};
   guard_limits limits{};
   guard_event_sink on_event{};
 };
 
-/// Lets those in who show a certificate of our CA (mutual_tls) and know the join token, and passes their bytes on to a
-/// loopback port, BASP frame by frame within limits.frame_bytes.
+/// Lets those in who show a certificate of our CA (mutual_tls) and know the join token, and passes their bytes on, BASP
+/// frame by frame within limits.frame_bytes.
 ///
-/// Order: once made, it listens; what it guards may be published later, until then dialers are told so.
+/// Order: once made, it listens; what it guards may come later, until then dialers are told so.
 /// Lifetime: the destructor stops it. Threads: one of its own; members any, one at a time.
 /// Errors: invalid_argument for plain beyond loopback (SEC-1), for an address or port that cannot be had and for
 /// credentials that cannot work; missing for files that cannot be read.

@@ -71,9 +71,31 @@ guard_loop::~guard_loop() {
 void guard_loop::stop() noexcept {
   if (!thread_.joinable()) return;
   stopping_.store(true);
+  wake();
+  thread_.join();
+}
+
+void guard_loop::wake() noexcept {
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_.descriptor(), &one, sizeof one));
-  thread_.join();
+}
+
+void guard_loop::adopt(guard_socket socket) {
+  const std::scoped_lock lock{adopted_guard_};
+  if (stopping_.load()) return;
+  adopted_.push_back(std::move(socket));
+  wake();
+}
+
+void guard_loop::take_adopted(time_point now) {
+  std::uint64_t count = 0;
+  static_cast<void>(!::read(wake_.descriptor(), &count, sizeof count));
+  std::vector<guard_socket> all;
+  {
+    const std::scoped_lock lock{adopted_guard_};
+    all.swap(adopted_);
+  }
+  for (guard_socket& one : all) take_in(std::move(one), {}, now);
 }
 
 void guard_loop::run() {
@@ -82,6 +104,8 @@ void guard_loop::run() {
   for (const auto& one : connections_) one->cut(guard_event_kind::ended, "was closed: this guard has been stopped");
   connections_.clear();
   listening_ = {};
+  const std::scoped_lock lock{adopted_guard_};
+  adopted_.clear();
 }
 
 /// Puts together what poll shall look at; returns where the listening socket is in it, or a number beyond.
@@ -89,8 +113,9 @@ std::size_t guard_loop::gather(time_point now) {
   looks_.clear();
   spans_.clear();
   looks_.push_back({wake_.descriptor(), POLLIN, 0});
-  const std::size_t listening = now >= accept_after_ ? looks_.size() : std::numeric_limits<std::size_t>::max();
-  if (now >= accept_after_) looks_.push_back({listening_.descriptor(), POLLIN, 0});
+  const bool accepts = listening_ && now >= accept_after_;
+  const std::size_t listening = accepts ? looks_.size() : std::numeric_limits<std::size_t>::max();
+  if (accepts) looks_.push_back({listening_.descriptor(), POLLIN, 0});
   for (const auto& one : connections_) {
     const std::size_t first = looks_.size();
     one->gather(looks_);
@@ -129,6 +154,7 @@ void guard_loop::wait_and_advance() {
       advance(one, now);
   }
   std::erase_if(connections_, [](const auto& one) { return one->is_over(); });
+  if (looks_.front().revents != 0 && !stopping_.load()) take_adopted(now);
   if (listening < looks_.size() && looks_[listening].revents != 0) accept_all(now);
 }
 
@@ -150,7 +176,8 @@ void guard_loop::accept_all(time_point now) {
       take_in(std::move(socket), guard_address{raw, length}, now);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       accept_after_ = later(now, pause_without_descriptors);
-      terms_.report(guard_event_kind::too_many, {}, "cannot accept a connection: " + std::string{std::strerror(errno)});
+      terms_.report_stranger(guard_event_kind::too_many, {},
+                             "cannot accept a connection: " + std::string{std::strerror(errno)});
       return;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
@@ -164,7 +191,7 @@ void guard_loop::take_in(guard_socket socket, const guard_address& peer, time_po
     connections_.push_back(make_(std::move(socket), peer, now));
     advance(*connections_.back(), now);
   } catch (const std::exception& why) {
-    terms_.report(guard_event_kind::broken, peer.text(), why.what());
+    terms_.report_stranger(guard_event_kind::broken, peer.text(), why.what());
   }
 }
 

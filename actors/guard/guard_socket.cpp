@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -47,6 +48,18 @@ guard_socket listen_at(const guard_address& where) {
   if (::bind(made.descriptor(), where.raw(), where.length()) != 0) refuse_to_listen(where, "bind");
   if (::listen(made.descriptor(), listen_backlog) != 0) refuse_to_listen(where, "listen");
   return made;
+}
+
+std::pair<guard_socket, guard_socket> connected_sockets() {
+  std::array<int, 2> ends{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    throw exception{error{.code = errc::internal,
+                          .text = "a connection within this process could not be made: raise its limit of open files "
+                                  "(ulimit -n)",
+                          .call = "socketpair",
+                          .native_code = errno,
+                          .native_text = std::strerror(errno)}};
+  return {guard_socket{ends[0]}, guard_socket{ends[1]}};
 }
 
 guard_socket begin_connect(const guard_address& where) noexcept {

@@ -21,6 +21,8 @@ public:
   ~guard_socket();
 
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  /// Gives the descriptor to the caller, who closes it.
+  [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
   [[nodiscard]] explicit operator bool() const noexcept { return descriptor_ >= 0; }
 
 private:
@@ -29,6 +31,10 @@ private:
 
 /// Listens. Errors: invalid_argument where the port is taken or this machine has no such address.
 [[nodiscard]] guard_socket listen_at(const guard_address& where);
+
+/// Two sockets that are connected to each other, and that no other process can reach. Errors: internal (the process has
+/// no descriptors left).
+[[nodiscard]] std::pair<guard_socket, guard_socket> connected_sockets();
 
 /// Begins to connect; the socket is writable when that has ended. Empty where it failed at once, with errno set.
 [[nodiscard]] guard_socket begin_connect(const guard_address& where) noexcept;

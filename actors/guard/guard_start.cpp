@@ -28,6 +28,8 @@ void require_sensible(const guard_limits& limits) {
   positive("frame_bytes", limits.frame_bytes);
   positive("connections", limits.connections);
   positive("pending", limits.pending);
+  positive("reports", limits.reports);
+  positive("report_window", limits.report_window);
 }
 
 void arm(guard_terms& terms, guard_side side, const guard_credentials& credentials) {

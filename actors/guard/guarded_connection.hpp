@@ -3,12 +3,15 @@
 
 #include <troupe/actors/guard/guard_event.hpp>
 #include <troupe/actors/guard/guard_limits.hpp>
+#include <troupe/actors/guard/guard_socket.hpp>
 #include <troupe/actors/guard/join_secret.hpp>
 #include <troupe/actors/guard/openssl_owner.hpp>
 #include <troupe/device/time.hpp>
 
 #include <poll.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +47,10 @@ struct guard_terms {
     : mode{wanted}, limits{bounds}, secret{token}, expected_peer{std::move(peer_name)} {}
 
   void report(guard_event_kind kind, std::string peer, std::string text) const noexcept;
+  /// The same about a connection that has not been admitted: at most limits.reports within limits.report_window, so
+  /// that strangers cannot fill the owner's log. Those that are left out are counted, and the next window begins with
+  /// the count.
+  void report_stranger(guard_event_kind kind, std::string peer, std::string text) noexcept;
 
   guard_mode mode;
   guard_limits limits;
@@ -51,7 +58,13 @@ struct guard_terms {
   std::string expected_peer;
   openssl_owner<ssl_ctx_st> tls; ///< Null in plain mode.
   guard_event_sink on_event;
-  int admitted = 0; ///< How many connections are, now.
+  std::function<guard_socket()> connect_inside; ///< A listener's.
+  int admitted = 0;                             ///< How many connections are, now.
+
+private:
+  time_point window_end_{};    ///< Of the present report window.
+  int reported_ = 0;           ///< About strangers, in this window.
+  std::uint64_t left_out_ = 0; ///< In this window.
 };
 
 } // namespace troupe

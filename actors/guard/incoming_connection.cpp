@@ -21,10 +21,9 @@ guard_channel public_side(guard_terms& terms, guard_socket socket) {
 } // namespace
 
 incoming_connection::incoming_connection(guard_terms& terms, guard_socket socket, const guard_address& peer,
-                                         const guard_address& guarded, time_point now)
+                                         time_point now)
   : terms_{terms},
     peer_{peer.text()},
-    guarded_{guarded},
     outside_{public_side(terms, std::move(socket))},
     deadline_{later(now, terms.limits.admission)} {
   watch_peer(outside_.descriptor(), terms.limits.stall);
@@ -122,12 +121,10 @@ bool incoming_connection::judge_claim(time_point now) {
            now);
     return true;
   }
-  guard_socket socket = begin_connect(guarded_);
+  guard_socket socket = terms_.connect_inside();
   if (!socket) {
     refuse(guard_verdict::unreachable,
-           {guard_event_kind::unreachable,
-            "could not be passed on to " + guarded_.text() + ": " + connect_failure_text(errno)},
-           now);
+           {guard_event_kind::unreachable, "could not be passed on: " + connect_failure_text(errno)}, now);
     return true;
   }
   inside_ = guard_channel{std::move(socket)};
@@ -141,9 +138,7 @@ bool incoming_connection::reached(time_point now) {
   if (::poll(&look, 1, 0) == 0) return false;
   if (const int code = connect_result(inside_.descriptor()); code != 0) {
     refuse(guard_verdict::unreachable,
-           {guard_event_kind::unreachable,
-            "could not be passed on to " + guarded_.text() + ": " + connect_failure_text(code)},
-           now);
+           {guard_event_kind::unreachable, "could not be passed on: " + connect_failure_text(code)}, now);
     return true;
   }
   watch_peer(inside_.descriptor(), terms_.limits.stall);
@@ -179,7 +174,11 @@ void incoming_connection::read_off() {
 }
 
 void incoming_connection::report_fault(const guard_fault& why) {
-  if (!std::exchange(is_reported_, true)) terms_.report(why.kind, peer_, why.text);
+  if (std::exchange(is_reported_, true)) return;
+  if (is_admitted())
+    terms_.report(why.kind, peer_, why.text);
+  else
+    terms_.report_stranger(why.kind, peer_, why.text);
 }
 
 void incoming_connection::refuse(guard_verdict verdict, guard_fault why, time_point now) {

@@ -17,8 +17,7 @@ namespace troupe {
 class incoming_connection final : public guarded_connection {
 public:
   /// \p terms outlive it. Errors: out_of_memory, internal.
-  incoming_connection(guard_terms& terms, guard_socket socket, const guard_address& peer, const guard_address& guarded,
-                      time_point now);
+  incoming_connection(guard_terms& terms, guard_socket socket, const guard_address& peer, time_point now);
   ~incoming_connection() override;
 
   void advance(time_point now) override;
@@ -45,7 +44,6 @@ private:
 
   guard_terms& terms_;
   std::string peer_;
-  guard_address guarded_;
   guard_channel outside_;
   guard_channel inside_;
   phase phase_ = phase::handshake;

@@ -10,7 +10,7 @@ bool has_gloo() noexcept {
 std::shared_ptr<backend> make_gloo_backend(gloo_options) {
   throw exception{errc::missing,
                   "this troupe was built without Gloo: install it (on Debian and Ubuntu: apt-get install "
-                  "libgloo-dev) and build with -DTROUPE_GLOO=ON, or use --backend mock"};
+                  "libgloo-dev) and build with -DTROUPE_GLOO=ON, or set the backend to mock"};
 }
 
 } // namespace troupe

@@ -196,37 +196,19 @@ public:
     gloo::alltoall(asked);
   }
 
-  /// Not by gloo::alltoallv(), which wants parts that lie side by side, and of which two that do not fit together would
-  /// end the process.
+  /// gloo::alltoallv() is not used: it needs adjacent parts, and ends the process where two counts do not match.
   void operator()(const all_to_all_v&) const {
-    struct part {
-      std::unique_ptr<gloo::transport::UnboundBuffer> memory;
-      bool sends;
-    };
-    std::vector<part> parts;
-    parts.reserve(2 * size_);
-    const signature& what = mine_.what;
-    for (std::size_t step = 1; step < size_; ++step) {
-      const std::size_t to = (self_ + step) % size_, from = (self_ + size_ - step) % size_;
-      if (const std::size_t count = what.send_counts[to]; count > 0) {
-        parts.push_back(
-            {among_->createUnboundBuffer(bytes_at(mine_.send + mine_.send_at[to] * width_), count * width_), true});
-        parts.back().memory->send(static_cast<int>(to), part_slot(what, count, tag_));
-      }
-      if (const std::size_t count = what.recv_counts[from]; count > 0) {
-        parts.push_back(
-            {among_->createUnboundBuffer(mine_.recv + mine_.recv_at[from] * width_, count * width_), false});
-        parts.back().memory->recv(static_cast<int>(from), part_slot(what, count, tag_));
-      }
-    }
-    move(mine_.recv + mine_.recv_at[self_] * width_, mine_.send + mine_.send_at[self_] * width_,
-         what.recv_counts[self_] * width_);
-    for (const part& one : parts) {
-      if (one.sends)
-        one.memory->waitSend();
-      else
-        one.memory->waitRecv();
-    }
+    exchange(mine_.what.send_counts, mine_.send_at, mine_.what.recv_counts, mine_.recv_at);
+  }
+
+  void operator()(const gather_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.recv_counts;
+    exchange(only_root(counts[self_]), none(), is_root() ? counts : none(), mine_.recv_at);
+  }
+
+  void operator()(const scatter_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.send_counts;
+    exchange(is_root() ? counts : none(), mine_.send_at, only_root(counts[self_]), none());
   }
 
   void operator()(const gather&) const {
@@ -267,6 +249,42 @@ private:
     Options made{among_};
     made.setTag(tag_);
     return made;
+  }
+
+  /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives likewise.
+  void exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& send_at,
+                const std::vector<std::size_t>& received, const std::vector<std::size_t>& recv_at) const {
+    struct part {
+      std::unique_ptr<gloo::transport::UnboundBuffer> memory;
+      bool sends;
+    };
+    std::vector<part> parts;
+    parts.reserve(2 * size_);
+    for (std::size_t step = 1; step < size_; ++step) {
+      const std::size_t to = (self_ + step) % size_, from = (self_ + size_ - step) % size_;
+      if (const std::size_t count = sent[to]; count > 0) {
+        parts.push_back(
+            {among_->createUnboundBuffer(bytes_at(mine_.send + send_at[to] * width_), count * width_), true});
+        parts.back().memory->send(static_cast<int>(to), part_slot(mine_.what, count, tag_));
+      }
+      if (const std::size_t count = received[from]; count > 0) {
+        parts.push_back({among_->createUnboundBuffer(mine_.recv + recv_at[from] * width_, count * width_), false});
+        parts.back().memory->recv(static_cast<int>(from), part_slot(mine_.what, count, tag_));
+      }
+    }
+    move(mine_.recv + recv_at[self_] * width_, mine_.send + send_at[self_] * width_, received[self_] * width_);
+    for (const part& one : parts) {
+      if (one.sends)
+        one.memory->waitSend();
+      else
+        one.memory->waitRecv();
+    }
+  }
+  [[nodiscard]] std::vector<std::size_t> none() const { return std::vector<std::size_t>(size_); }
+  [[nodiscard]] std::vector<std::size_t> only_root(std::size_t count) const {
+    std::vector<std::size_t> counts = none();
+    counts[static_cast<std::size_t>(root())] = count;
+    return counts;
   }
 
   [[nodiscard]] int root() const noexcept { return mine_.what.root.value(); }

@@ -47,7 +47,7 @@ gloo_communicator::gloo_communicator(std::shared_ptr<gloo_network> network, cons
                                      int world_size, std::shared_ptr<device> where, mock_driver& driver)
   : gloo_communicator{std::make_shared<workings>(std::move(network), self, world_size, driver.waker()),
                       std::move(where), driver} {
-  meeting_ = {.door = door, .comers = static_cast<std::uint32_t>(world_size)};
+  meeting_ = {.door = door, .comers = static_cast<std::uint32_t>(world_size), .is_whole = true};
 }
 
 gloo_communicator::~gloo_communicator() {
@@ -171,7 +171,7 @@ gloo_meeting gloo_communicator::arrange(const parting& one, int color) {
   });
   return {.door = to_door(id),
           .comers = static_cast<std::uint32_t>(with.world_size),
-          .prefix = std::to_string(color) + "/"};
+          .prefix = std::to_string(color) + "/"}; // parts number their ranks otherwise
 }
 
 void gloo_communicator::require_formed() const {

@@ -13,6 +13,10 @@ namespace {
 /// How long Gloo waits for a peer before it gives up by itself. Pipelines' deadlines and abort() come long before.
 constexpr std::chrono::milliseconds patience_of_gloo = std::chrono::minutes{30};
 
+/// How long a peer that has come to the forming may take to be connected with. Longer than a cut of a second, after
+/// which TCP tries again at most a second later (docs/design/0051-broken-links.md).
+constexpr std::chrono::milliseconds patience_for_peers{2500};
+
 } // namespace
 
 gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
@@ -27,8 +31,29 @@ std::shared_ptr<gloo_store> gloo_formation::come(const gloo_meeting& at) {
 }
 
 void gloo_formation::form(const gloo_meeting& at) {
+  if (!at.is_whole) return connect(at, nullptr);
+  const auto reach = std::make_shared<gloo_reach>(patience_for_peers, [this] { cut(); });
+  try {
+    connect(at, reach);
+  } catch (...) {
+    const auto peer = reach->unreached();
+    if (!peer) throw;
+    throw exception{error{.code = errc::communicator_failed,
+                          .text = "rank " + to_string(self_) + " has waited for " +
+                                  std::to_string(patience_for_peers.count()) + " ms to be connected with rank " +
+                                  to_string(*peer) + ": see to the network between them",
+                          .rank = peer}};
+  }
+}
+
+void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_reach>& reach) {
   const auto store = come(at);
-  const auto mesh = std::make_shared<gloo_mesh_device>(network_->transport());
+  if (reach && self_ != rank{0}) {
+    reach->connecting(rank{0});
+    store->connect();
+  }
+  store->tell(reach);
+  const auto mesh = std::make_shared<gloo_mesh_device>(network_->transport(), reach);
   {
     const std::lock_guard lock{guard_};
     mesh_ = mesh;

@@ -20,6 +20,7 @@ struct gloo_meeting {
   gloo_door door;
   std::uint32_t comers = 1; ///< The ranks that come to this door, to this formation or another of a split.
   std::string prefix{};     ///< Of this formation's keys.
+  bool is_whole = false;    ///< Of all ranks of the world, by their numbers there, at a store of rank 0's.
 };
 
 /// Threads: form(), context() and leave() one at a time; cut() from any.
@@ -30,7 +31,8 @@ public:
   gloo_formation& operator=(const gloo_formation&) = delete;
 
   /// Blocks until all ranks are connected. Once.
-  /// Errors: communicator_failed (cut(), the store or a peer has gone), deadline_exceeded, Gloo's own.
+  /// Errors: communicator_failed (cut(), the store or a peer has gone; with the peer's rank where it is a whole one and
+  /// a peer that has come cannot be reached for some seconds), deadline_exceeded, Gloo's own.
   void form(const gloo_meeting& at);
   /// Comes to \p at only to say that it needs no formation.
   void pass(const gloo_meeting& at);
@@ -45,6 +47,7 @@ public:
 
 private:
   [[nodiscard]] std::shared_ptr<gloo_store> come(const gloo_meeting& at);
+  void connect(const gloo_meeting& at, const std::shared_ptr<gloo_reach>& reach);
 
   const std::shared_ptr<gloo_network> network_;
   const rank self_;

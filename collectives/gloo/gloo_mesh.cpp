@@ -70,8 +70,13 @@ private:
   const std::unique_ptr<UnboundBuffer> inner_;
 };
 
-gloo_mesh::gloo_mesh(std::shared_ptr<gloo::transport::Context> inner)
-  : Context{inner->rank, inner->size}, inner_{std::move(inner)} {}
+gloo_mesh::gloo_mesh(std::shared_ptr<gloo::transport::Context> inner, std::weak_ptr<gloo_reach> reach)
+  : Context{inner->rank, inner->size}, inner_{std::move(inner)}, reach_{std::move(reach)} {}
+
+std::unique_ptr<gloo::transport::Pair>& gloo_mesh::getPair(int peer) {
+  if (const auto reach = reach_.lock()) reach->connecting(troupe::rank{peer});
+  return inner_->getPair(peer);
+}
 
 std::unique_ptr<gloo::transport::Pair>& gloo_mesh::createPair(int peer) {
   const std::lock_guard lock{pairs_guard_};
@@ -106,7 +111,7 @@ void gloo_mesh::cut() noexcept {
 std::shared_ptr<gloo::transport::Context> gloo_mesh_device::createContext(int self, int world_size) {
   const std::lock_guard lock{guard_};
   if (is_cut_) report_cut();
-  made_ = std::make_shared<gloo_mesh>(inner_->createContext(self, world_size));
+  made_ = std::make_shared<gloo_mesh>(inner_->createContext(self, world_size), reach_);
   return made_;
 }
 

@@ -1,6 +1,8 @@
 /// A communicator's connections, which another thread can cut: Gloo's own cannot be.
 #pragma once
 
+#include <troupe/collectives/gloo/gloo_reach.hpp>
+
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 
@@ -8,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 namespace troupe {
 
@@ -17,9 +20,10 @@ namespace troupe {
 /// asks for is wrapped, and cut() ends the waiting. Threads: as Gloo's; cut() from any.
 class gloo_mesh final : public gloo::transport::Context {
 public:
-  explicit gloo_mesh(std::shared_ptr<gloo::transport::Context> inner);
+  gloo_mesh(std::shared_ptr<gloo::transport::Context> inner, std::weak_ptr<gloo_reach> reach);
 
-  std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override { return inner_->getPair(peer); }
+  /// Gloo asks for it to connect with that peer.
+  std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override;
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override;
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* memory, size_t size_bytes) override;
 
@@ -35,6 +39,7 @@ private:
   };
 
   const std::shared_ptr<gloo::transport::Context> inner_;
+  const std::weak_ptr<gloo_reach> reach_; ///< While it forms.
   const std::shared_ptr<tracker> all_ = std::make_shared<tracker>();
   std::mutex pairs_guard_;
 };
@@ -42,7 +47,9 @@ private:
 /// Makes meshes over another device.
 class gloo_mesh_device final : public gloo::transport::Device {
 public:
-  explicit gloo_mesh_device(std::shared_ptr<gloo::transport::Device> inner) : inner_{std::move(inner)} {}
+  /// \p reach hears whom a mesh connects with.
+  gloo_mesh_device(std::shared_ptr<gloo::transport::Device> inner, std::weak_ptr<gloo_reach> reach)
+    : inner_{std::move(inner)}, reach_{std::move(reach)} {}
 
   [[nodiscard]] std::string str() const override { return inner_->str(); }
   [[nodiscard]] const std::string& getPCIBusID() const override { return inner_->getPCIBusID(); }
@@ -55,6 +62,7 @@ public:
 
 private:
   const std::shared_ptr<gloo::transport::Device> inner_;
+  const std::weak_ptr<gloo_reach> reach_;
   std::mutex guard_;
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh> made_;

@@ -75,6 +75,10 @@ void gloo_store::receive_all(void* to, std::size_t size_bytes, time_point until)
   }
 }
 
+void gloo_store::connect() {
+  connect(store_clock::now() + gloo_wire::time_for_forming);
+}
+
 void gloo_store::connect(time_point until) {
   if (socket_) return;
   socket_ = open_file{::socket(door_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
@@ -95,6 +99,7 @@ void gloo_store::connect(time_point until) {
 
 void gloo_store::ask(gloo_wire::request what, const std::string& key, const std::vector<char>& value,
                      time_point until) {
+  if (const auto reach = reach_.lock()) reach->connected();
   if (key.size() > gloo_wire::most_key_bytes || value.size() > gloo_wire::most_value_bytes)
     throw exception{errc::invalid_argument,
                     "a key of " + std::to_string(key.size()) + " bytes and a value of " + std::to_string(value.size()) +

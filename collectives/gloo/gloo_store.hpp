@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/gloo/gloo_bell.hpp>
 #include <troupe/collectives/gloo/gloo_door.hpp>
+#include <troupe/collectives/gloo/gloo_reach.hpp>
 #include <troupe/collectives/gloo/gloo_wire.hpp>
 #include <troupe/collectives/gloo/open_file.hpp>
 
@@ -13,7 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -25,6 +28,10 @@ class gloo_store final : public gloo::rendezvous::Store {
 public:
   /// \p comers: the ranks that say formed(), in all. \p prefix comes before all keys.
   gloo_store(const gloo_door& door, std::uint32_t comers, std::string prefix);
+  /// \p reach is told when the store is used: Gloo does not connect with a peer then. Before the first use.
+  void tell(std::weak_ptr<gloo_reach> reach) { reach_ = std::move(reach); }
+  /// Connects now, and not at the first use.
+  void connect();
 
   void set(const std::string& key, const std::vector<char>& data) override;
   /// Blocks until somebody has set it.
@@ -55,6 +62,7 @@ private:
   std::atomic<bool> interrupted_{false};
   open_file socket_;
   std::map<std::string, std::vector<char>> known_;
+  std::weak_ptr<gloo_reach> reach_;
 };
 
 } // namespace troupe

@@ -123,7 +123,13 @@ void hierarchical_communicator::form(part& which, part made) {
     if (!ended) which = made;
   }
   if (ended) made->abort(); // it came before there was a part to abort: then init() says so
-  made->init();
+  try {
+    made->init();
+  } catch (const exception& failed) {
+    error why = failed.why();
+    why.rank = self(); // the part numbers its ranks otherwise
+    throw exception{std::move(why)};
+  }
 }
 
 std::optional<hierarchy_plan> hierarchical_communicator::plan_of(const operation& what) const {

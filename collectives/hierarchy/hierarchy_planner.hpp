@@ -40,6 +40,8 @@ public:
   [[nodiscard]] outcome operator()(const scatter& what) const;
   [[nodiscard]] outcome operator()(const barrier&) const;
   [[nodiscard]] outcome operator()(const all_to_all_v&) const { return {}; }
+  [[nodiscard]] outcome operator()(const gather_v&) const { return {}; }
+  [[nodiscard]] outcome operator()(const scatter_v&) const { return {}; }
   [[nodiscard]] outcome operator()(const send&) const { return {}; }
   [[nodiscard]] outcome operator()(const recv&) const { return {}; }
   [[nodiscard]] outcome operator()(const copy&) const { return {}; }

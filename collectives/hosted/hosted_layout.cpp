@@ -73,6 +73,8 @@ operation hosted_layout::moved(const operation& what, const buffer& host) const 
         if constexpr (requires { one.send; }) one.send = moved(one.send.memory, host);
         if constexpr (requires { one.recv; }) one.recv = moved(one.recv.memory, host);
         if constexpr (requires { one.memory; }) one.memory = moved(one.memory.memory, host);
+        if constexpr (requires { one.staged; })
+          one.staged = true; // also on ranks whose part is empty: they have no memory
         if constexpr (requires { one.factor; })
           if (one.factor.memory) one.factor.memory = moved(one.factor.memory, host);
         if constexpr (std::is_same_v<T, group>)

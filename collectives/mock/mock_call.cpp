@@ -96,6 +96,15 @@ public:
       reduce_into(from, ranks_.front()->what.send_counts[to], [&](std::size_t rank) { return rank == to; });
     }
   }
+  void operator()(const gather_v&) const {
+    const mock_call& to = *ranks_[root()];
+    for (std::size_t from = 0; from < size(); ++from)
+      move(from, 0, root(), to.recv_at[from], to.what.recv_counts[from]);
+  }
+  void operator()(const scatter_v&) const {
+    const mock_call& from = *ranks_[root()];
+    for (std::size_t to = 0; to < size(); ++to) move(root(), from.send_at[to], to, 0, from.what.send_counts[to]);
+  }
   void operator()(const all_to_all_v&) const {
     for (std::size_t to = 0; to < size(); ++to)
       for (std::size_t from = 0; from < size(); ++from)

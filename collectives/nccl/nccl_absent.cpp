@@ -9,7 +9,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw exception{errc::missing, "this troupe was built without NCCL: build it with -DTROUPE_CUDA=ON, the CUDA toolkit "
-                                 "12.4 or newer and nccl.h, or use --backend mock"};
+                                 "12.4 or newer and nccl.h, or set the backend to mock"};
 }
 
 } // namespace

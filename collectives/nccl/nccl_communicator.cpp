@@ -3,6 +3,7 @@
 #include <troupe/collectives/nccl/nccl_visit.hpp>
 #include <troupe/device/unreturned.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -18,6 +19,11 @@ cudaStream_t as_cuda(stream_ref stream) noexcept {
 
 bool is_captured(stream_ref stream) {
   return stream.where().api().status_of_capture(stream.where().id(), stream.native()) != capture_status::none;
+}
+
+bool uses_barrier_word(const operation& what) {
+  if (const auto* several = std::get_if<group>(&what)) return std::ranges::any_of(several->parts, uses_barrier_word);
+  return std::holds_alternative<barrier>(what);
 }
 
 } // namespace
@@ -208,7 +214,7 @@ void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
   const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
   // In capture nothing runs, and the event would be the capture's; graphs are gone before the communicator is.
-  if (std::holds_alternative<barrier>(what) && !is_captured(stream)) barrier_word_->used_in(stream);
+  if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
   end_launch(outcome);
 }
 

@@ -101,6 +101,24 @@ public:
     take(what.recv, 0, what.count, what.type, index(what.root));
   }
 
+  void operator()(const gather_v& what) {
+    const partition& parts = what.recv_parts;
+    open_group();
+    give(what.send, 0, parts.counts[index(to_.self)], what.type, index(what.root));
+    if (to_.self != what.root) return;
+    for (std::size_t peer = 0; peer < size(); ++peer)
+      take(what.recv, parts.displacements[peer], parts.counts[peer], what.type, peer);
+  }
+
+  void operator()(const scatter_v& what) {
+    const partition& parts = what.send_parts;
+    open_group();
+    if (to_.self == what.root)
+      for (std::size_t peer = 0; peer < size(); ++peer)
+        give(what.send, parts.displacements[peer], parts.counts[peer], what.type, peer);
+    take(what.recv, 0, parts.counts[index(to_.self)], what.type, index(what.root));
+  }
+
   void operator()(const all_gather_v& what) {
     const partition& parts = what.recv_parts;
     open_group();

@@ -18,7 +18,7 @@ constexpr const char* soname = "libnccl.so.2";
 constexpr const char* remedy =
     "install NCCL 2.27 or newer (package libnccl2, or pip's nvidia-nccl-cu12 or -cu13, whose "
     "library is in site-packages/nvidia/nccl/lib), or give its path in the configuration, "
-    "or use --backend mock";
+    "or set the backend to mock";
 
 /// Where packages and images put the library without telling the dynamic linker.
 constexpr std::array usual_folders{

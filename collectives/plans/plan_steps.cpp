@@ -9,11 +9,10 @@
 namespace troupe {
 
 capture_function capture_of(plan_steps steps, int world_size, fusion_limits limits) {
-  constexpr std::uint64_t one_message = 1; // so that they may be fused reproducibly too
   std::vector<fusion_part> parts;
   std::vector<std::size_t> ends;
   for (const auto& step : steps) {
-    for (std::size_t r = 0; r < step.size(); ++r) parts.push_back({rank{static_cast<int>(r)}, &step[r], one_message});
+    for (std::size_t r = 0; r < step.size(); ++r) parts.push_back({rank{static_cast<int>(r)}, &step[r]});
     ends.push_back(parts.size());
   }
   std::vector<std::size_t> batches;

@@ -1,4 +1,5 @@
 #include <troupe/collectives/extents.hpp>
+#include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/plans/capture_meeting.hpp>
 #include <troupe/collectives/plans/rank_capture.hpp>
 #include <troupe/collectives/rank_pipeline.hpp>
@@ -122,10 +123,15 @@ void rank_capture::enqueue(std::span<const operation> parts) {
                           .rank = self()}};
   if (const auto* move = std::get_if<copy>(&parts.front()))
     return into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+  std::vector<operation> without_copies; // of groups that hold some
+  without_copies.reserve(parts.size());
   std::vector<const operation*> all;
-  for (const operation& one : parts)
-    if (const auto* several = std::get_if<group>(&one); several == nullptr || !several->parts.empty())
-      all.push_back(&one);
+  for (const operation& part : parts) {
+    const operation* one = &part;
+    if (auto rest = launch_copies_of(part, into_)) one = &without_copies.emplace_back(std::move(*rest));
+    if (const auto* several = std::get_if<group>(one); several == nullptr || !several->parts.empty())
+      all.push_back(one);
+  }
   if (all.empty()) return;
   meeting_.offer(self(), all, [this] { return pipeline_.fault(); });
   pipeline_.launch_captured(all, into_);

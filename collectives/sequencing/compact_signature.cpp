@@ -26,6 +26,10 @@ bool is_transfer(const operation& what) noexcept {
   return what.index() == index_of<send>() || what.index() == index_of<recv>();
 }
 
+bool is_local(const operation& what) noexcept {
+  return what.index() == index_of<copy>();
+}
+
 } // namespace
 
 compact_signature compact(const operation& what) noexcept {
@@ -51,11 +55,13 @@ compact_signature compact(const operation& what) noexcept {
 
 matching matching_of(const operation& what) noexcept {
   if (const auto* several = std::get_if<group>(&what)) {
-    if (several->parts.empty()) return matching::nobody;
-    return std::ranges::all_of(several->parts, is_transfer) ? matching::routes : matching::all_ranks;
+    if (std::ranges::all_of(several->parts, is_local)) return matching::nobody;
+    return std::ranges::all_of(several->parts, [](const operation& one) { return is_local(one) || is_transfer(one); })
+               ? matching::routes
+               : matching::all_ranks;
   }
   if (is_transfer(what)) return matching::routes;
-  return what.index() == index_of<copy>() ? matching::nobody : matching::all_ranks;
+  return is_local(what) ? matching::nobody : matching::all_ranks;
 }
 
 bool is_decided_by_compact(const compact_signature& what) noexcept {
@@ -63,6 +69,8 @@ bool is_decided_by_compact(const compact_signature& what) noexcept {
     case index_of<all_gather_v>():
     case index_of<reduce_scatter_v>():
     case index_of<all_to_all_v>():
+    case index_of<gather_v>():
+    case index_of<scatter_v>():
     case index_of<group>(): return false;
     default: return true;
   }
@@ -74,6 +82,8 @@ std::string describe(const compact_signature& what) {
     case index_of<all_gather_v>():
     case index_of<reduce_scatter_v>():
     case index_of<all_to_all_v>():
+    case index_of<gather_v>():
+    case index_of<scatter_v>():
       return name + " of " + std::to_string(what.count) + ' ' + std::string{to_string(what.type)};
     case index_of<group>(): return name + " of " + std::to_string(what.count);
     case index_of<copy>(): return name + " of " + std::to_string(what.count) + " bytes";

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::pair<fusion, std::string_view>, 3> mode_names{
-    {{fusion::off, "off"}, {fusion::reproducible, "reproducible"}, {fusion::free, "free"}}};
+    {{fusion::off, "off"}, {fusion::plans, "plans"}, {fusion::free, "free"}}};
 
 /// What a part uses of one argument: elements of a v-form's parts may lie anywhere in it, and count with what lies
 /// between them.
@@ -63,7 +63,7 @@ fusion parse_fusion(std::string_view name) {
   for (const auto& [mode, known] : mode_names)
     if (known == name) return mode;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no way of fusing: choose one of off, reproducible, free"};
+                  "unknown fusion mode '" + std::string{name} + "': choose one of off, plans, free"};
 }
 
 bool may_be_fused(const operation& what) {
@@ -94,7 +94,6 @@ public:
   /// Whether what was surveyed may stand in one launch with the members.
   [[nodiscard]] bool joins() {
     if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
-    if (limits_.mode == fusion::reproducible && !same_messages()) return false;
     return std::ranges::none_of(
                ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
            std::ranges::all_of(events_, [this](const awaited_event& one) { return is_awaited(one); });
@@ -105,13 +104,10 @@ public:
     for (member& one : members_) {
       one.used.clear();
       one.awaited.clear();
-      one.message = 0;
     }
     count_ = 0;
     all_bytes_ = 0;
     for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
-    for (const fusion_part& one : parts_) members_[index(one.self)].message = one.message;
-    first_ = parts_;
     open_ = fits();
     add();
   }
@@ -128,7 +124,6 @@ private:
   struct member {
     memory_ranges used{};
     std::vector<const event*> awaited{};
-    std::uint64_t message = 0; ///< Of the first operation.
   };
 
   /// False where it cannot be in a batch with others.
@@ -166,21 +161,9 @@ private:
     return std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end();
   }
 
-  /// Whether one message held all that the batch's first operation needed and this needs; or, where each rank was asked
-  /// by a message of its own, the same messages did: these are then always released together.
-  [[nodiscard]] bool same_messages() const {
-    const std::uint64_t whole = parts_.empty() ? 0 : parts_.front().message;
-    const auto is_whole = [whole](const fusion_part& one) { return one.message == whole; };
-    if (whole != 0 && std::ranges::all_of(parts_, is_whole) && std::ranges::all_of(first_, is_whole)) return true;
-    return parts_.size() == first_.size() && std::ranges::all_of(parts_, [this](const fusion_part& one) {
-             return one.message != 0 && members_[index(one.self)].message == one.message;
-           });
-  }
-
   int world_size_;
   fusion_limits limits_;
   std::vector<member> members_; ///< By rank.
-  std::span<const fusion_part> first_;
   std::size_t count_ = 0;
   std::size_t all_bytes_ = 0;
   bool open_ = false; ///< Whether others may join.

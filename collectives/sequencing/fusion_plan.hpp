@@ -16,9 +16,9 @@ namespace troupe {
 
 /// What may be launched together. It changes how NCCL works, and so how sums of floats are rounded.
 enum class fusion : std::uint8_t {
-  off,          ///< Nothing.
-  reproducible, ///< What was asked for in one message: the same in every run of the same requests.
-  free,         ///< Whatever is there together.
+  off,   ///< Nothing.
+  plans, ///< Only the requests of a captured plan: the same in every run.
+  free,  ///< Also requests that have been released while the launchers were busy: differs from run to run.
 };
 
 [[nodiscard]] std::string_view to_string(fusion mode) noexcept;
@@ -41,7 +41,6 @@ struct fusion_limits {
 struct fusion_part {
   rank self;
   const operation* what = nullptr;
-  std::uint64_t message = 0; ///< Which message it was asked in, by a number that no other has; 0: by itself.
 };
 
 /// Divides what has been released to one world into launches.
@@ -49,8 +48,8 @@ struct fusion_part {
 /// A batch is a run of operations in the order of release: none overtakes another, so what cannot join ends the batch.
 /// It joins if, on every rank, it overlaps no member's memory with a writer among them, its ready events are waited for
 /// by the batch anyway, and the limits allow it. Whether an event has been reached is not asked: plans are made on
-/// actors' threads, which touch no device (BLK-1). In mode reproducible members were also asked in the same messages;
-/// whoever releases must then hand in all that one message completed at once.
+/// actors' threads, which touch no device (BLK-1). Every mode except off fuses: what plans leaves out, its caller does
+/// not hand in.
 ///
 /// Lifetime: keeps its memory, so that planning allocates nothing in the end. Threads: one at a time, any.
 class fusion_planner {

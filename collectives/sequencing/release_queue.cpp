@@ -8,6 +8,12 @@ namespace troupe {
 
 namespace {
 
+/// Released requests are fused in mode free alone: what is released at one time differs from run to run.
+fusion_limits of_releases(fusion_limits limits) noexcept {
+  if (limits.mode != fusion::free) limits.mode = fusion::off;
+  return limits;
+}
+
 /// Launches that a launcher has before it when it is given no more: the one that it works on, and the next.
 constexpr std::size_t enough = 2;
 
@@ -15,8 +21,8 @@ constexpr std::size_t enough = 2;
 
 release_queue::release_queue(std::vector<std::shared_ptr<rank_pipeline>> ranks, fusion_limits limits)
   : ranks_{std::move(ranks)},
-    limits_{limits},
-    planner_{static_cast<int>(ranks_.size()), limits},
+    limits_{of_releases(limits)},
+    planner_{static_cast<int>(ranks_.size()), limits_},
     together_(ranks_.size()) {}
 
 void release_queue::push(released_operation one) {
@@ -62,7 +68,7 @@ void release_queue::survey(std::size_t operations) {
   parts_.clear();
   ends_.clear();
   for (std::size_t i = 0; i < operations; ++i) {
-    for (const released_part& part : ready_[i]) parts_.push_back({part.self, &part.call->what(), part.message});
+    for (const released_part& part : ready_[i]) parts_.push_back({part.self, &part.call->what()});
     ends_.push_back(parts_.size());
   }
 }

@@ -19,7 +19,6 @@ namespace troupe {
 struct released_part {
   rank self;
   std::shared_ptr<pipeline_call> call;
-  std::uint64_t message = 0; ///< See fusion_part.
 };
 /// All its participants' parts.
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;

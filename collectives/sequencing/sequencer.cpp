@@ -238,7 +238,8 @@ void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<s
   if (const auto* several = std::get_if<group>(&what)) {
     // As given: within a tag that is the order in which parts meet, and tags are routes of their own.
     for (const operation& part : several->parts)
-      if (auto cause = join_route(at, joining, part)) told = std::move(cause);
+      if (!std::holds_alternative<copy>(part)) // local to this rank
+        if (auto cause = join_route(at, joining, part)) told = std::move(cause);
   } else {
     told = join_route(at, joining, what);
   }

@@ -1,3 +1,4 @@
+#include <troupe/collectives/launch_parts.hpp>
 #include <troupe/collectives/staging/host_staging.hpp>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ void host_staging::launch_chunk(const staging_plan& plan, std::size_t index, com
     }
     return slot.memory.slice(0, area.size_bytes);
   });
-  peers.launch(cut, main);
+  launch_with_copies(peers, cut, main);
   for (const area_in_use& one : inputs) one.slot->free.record(main);
   for (const area_in_use& one : results) {
     one.slot->filled.record(main);

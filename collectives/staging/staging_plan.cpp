@@ -30,6 +30,9 @@ constexpr bool has_part_for_each =
 
 bool uses_host(const operation& what) {
   bool found = false;
+  if (const auto* several = std::get_if<group>(&what)) // its copies are never staged: see validate()
+    return std::ranges::any_of(
+        several->parts, [](const operation& part) { return !std::holds_alternative<copy>(part) && uses_host(part); });
   visit_operands(what, [&](const operand& one, std::string_view) { found = found || one.memory.on_host(); });
   return found;
 }
@@ -42,8 +45,8 @@ std::size_t largest_of(const std::vector<std::size_t>& counts) {
 template <class T>
 std::size_t longest_part(const T& what) {
   if constexpr (requires { what.count; }) return what.count;
-  if constexpr (std::is_same_v<T, all_gather_v>) return largest_of(what.recv_parts.counts);
-  if constexpr (std::is_same_v<T, reduce_scatter_v>) return largest_of(what.send_parts.counts);
+  if constexpr (requires { what.recv_parts; }) return largest_of(what.recv_parts.counts);
+  if constexpr (requires { what.send_parts; }) return largest_of(what.send_parts.counts);
   return 0;
 }
 
@@ -144,7 +147,9 @@ private:
                      std::optional<std::size_t> count, dtype type, bool written, partition* layout) const {
     auto parts = parts_of(touched, role, count);
     if (!parts) {
-      argument = {}; // not used here
+      argument = {};         // not used here
+      if (layout != nullptr) // its counts still say what the other argument holds
+        for (std::size_t& one : layout->counts) one = range_.of({0, one}).count;
       return;
     }
     const bool is_staged = argument.memory.on_host() || (!whole_ && parts->size() > 1);

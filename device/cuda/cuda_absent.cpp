@@ -5,7 +5,7 @@ namespace troupe {
 
 std::shared_ptr<driver> make_cuda_driver() {
   throw exception{errc::missing, "this troupe was built without CUDA: build it with -DTROUPE_CUDA=ON and the CUDA "
-                                 "toolkit 12.4 or newer, or use --backend mock"};
+                                 "toolkit 12.4 or newer, or set the backend to mock"};
 }
 
 } // namespace troupe

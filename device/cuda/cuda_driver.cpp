@@ -19,7 +19,7 @@ std::string cuda_version_text(int version) {
 constexpr const char* needed_driver = CUDART_VERSION >= 13000 ? "580" : "525";
 
 std::string driver_remedy() {
-  return "install NVIDIA's driver " + std::string{needed_driver} + " or newer, or use --backend mock";
+  return "install NVIDIA's driver " + std::string{needed_driver} + " or newer, or set the backend to mock";
 }
 
 int count_devices() {
@@ -44,7 +44,7 @@ int count_devices() {
                            driver_remedy());
     case cudaErrorSystemNotReady:
       throw_cuda_error(result, "cudaGetDeviceCount",
-                       "the GPUs are not ready: start the nvidia-fabricmanager service, or use --backend mock");
+                       "the GPUs are not ready: start the nvidia-fabricmanager service, or set the backend to mock");
     case cudaErrorSystemDriverMismatch:
       throw_cuda_error(result, "cudaGetDeviceCount",
                        "libcuda and the kernel's NVIDIA module are of different versions: reboot, or " +
@@ -55,7 +55,7 @@ int count_devices() {
   forget_cuda_error(result);
   if (count == 0)
     throw exception{errc::missing, "a CUDA driver, but no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES, "
-                                   "or use --backend mock"};
+                                   "or set the backend to mock"};
   return count;
 }
 

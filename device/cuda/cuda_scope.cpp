@@ -23,7 +23,7 @@ void find_entry(Function& function, const char* symbol) {
   cuda_call(result, "cudaGetDriverEntryPoint");
   if (status != cudaDriverEntryPointSuccess || found == nullptr)
     throw exception{errc::too_old, "the CUDA driver has no " + std::string{symbol} +
-                                       ": install NVIDIA's driver 525 or newer, or use --backend mock"};
+                                       ": install NVIDIA's driver 525 or newer, or set the backend to mock"};
   function = reinterpret_cast<Function>(found);
 }
 

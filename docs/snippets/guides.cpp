@@ -44,9 +44,12 @@ void layers() {
 }
 
 // [gradients]
-/// One rank's backward pass: a bucket is asked for as soon as it is full, and none is waited for before the end.
-void reduce_buckets(troupe::world& world, troupe::rank self, std::span<const troupe::buffer> buckets) {
+/// One rank's backward pass, in the epoch that its weights were loaded in: a bucket is asked for as soon as it is full,
+/// and none is waited for before the end.
+void reduce_buckets(troupe::world& world, troupe::rank self, troupe::epoch in,
+                    std::span<const troupe::buffer> buckets) {
   troupe::rank_lane lane{world, self, troupe::lane::named("gradients")};
+  lane.acknowledge(in); // in any other it is refused: other ranks may be at another step by then
   std::vector<std::future<troupe::completion>> replies;
   for (const troupe::buffer& bucket : buckets) // in the same order on every rank
     replies.push_back(lane.ask(troupe::all_reduce{.send = bucket,
@@ -63,9 +66,10 @@ void gradients() {
   troupe::world& world = on_mock.world();
   const auto first = on_mock.make_ranked(count);
   const auto second = on_mock.make_ranked(count);
+  const troupe::epoch in = world.epoch();
   {
-    std::jthread other{[&] { reduce_buckets(world, troupe::rank{1}, std::vector{first[1], second[1]}); }};
-    reduce_buckets(world, troupe::rank{0}, std::vector{first[0], second[0]});
+    std::jthread other{[&] { reduce_buckets(world, troupe::rank{1}, in, std::vector{first[1], second[1]}); }};
+    reduce_buckets(world, troupe::rank{0}, in, std::vector{first[0], second[0]});
   }
   expect(all_are(first, 1.5F) && all_are(second, 1.5F), "buckets are averaged");
 }

@@ -8,6 +8,8 @@
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -101,6 +103,36 @@ void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buf
 }
 // [lane]
 
+// [acknowledge]
+/// One rank's client goes on in another epoch: all go on from the last step that each rank has done.
+std::uint64_t go_on(troupe::rank_lane& mine, troupe::epoch now, const troupe::buffer& step) {
+  mine.acknowledge(now);
+  mine.ask(troupe::all_reduce{step, step, 1, troupe::dtype::u64, troupe::reduction::min}).get();
+  return step.host_span<std::uint64_t>()[0];
+}
+// [acknowledge]
+
+void acknowledged_epochs() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  on_mock.script().on(troupe::rank{1}).operation(0).fail();
+  world.barrier().wait();
+  expect(on_mock.wait_until_ready(troupe::epoch{2}, std::chrono::seconds{60}), "the world comes back");
+  std::array<std::uint64_t, 2> agreed{};
+  const auto client = [&](int number) {
+    const auto index = static_cast<std::size_t>(number);
+    const troupe::buffer step = world.allocate_pinned(sizeof(std::uint64_t));
+    step.host_span<std::uint64_t>()[0] = 6 - index; // rank 1 saw the last step fail
+    troupe::rank_lane mine{world, troupe::rank{number}, troupe::lane::named("steps")};
+    agreed[index] = go_on(mine, troupe::epoch{2}, step);
+  };
+  {
+    std::jthread other{[&] { client(1); }};
+    client(0);
+  }
+  expect(agreed == std::array<std::uint64_t, 2>{5, 5}, "both go on from the step that both have done");
+}
+
 void lanes() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
@@ -186,6 +218,7 @@ void run_pages() {
   suspension();
   staged();
   lanes();
+  acknowledged_epochs();
   credit();
   topology();
   sub_worlds();

@@ -20,6 +20,12 @@ using number = std::uint64_t;
 
 constexpr int out_of_its_world = 75; // EX_TEMPFAIL: another start may help, and troupe launch makes one
 
+volatile std::sig_atomic_t told_by = 0; // the signal that tells this process to end
+
+void take_signal(int which) {
+  told_by = which;
+}
+
 std::string variable(const char* name) {
   const char* const text = std::getenv(name);
   return text != nullptr ? text : "";
@@ -31,15 +37,18 @@ public:
   training(troupe::world where, std::size_t count, number steps, number die_at)
     : world_{std::move(where)}, steps_{steps}, die_at_{die_at}, weights_(count) {}
 
-  /// False where the world has ended without us.
+  /// False where the world has ended without us, or a signal tells us to end.
   bool run() {
-    for (;;) {
+    while (told_by == 0) {
       const troupe::world_event now = world_.status();
       if (now.phase > troupe::world_phase::rebuilding) return false;
       if (now.phase == troupe::world_phase::ready && serve(now)) return true;
       std::this_thread::sleep_for(1ms); // the world forms anew, with another process in the lost one's place
     }
+    return false;
   }
+
+  [[nodiscard]] number step() const { return step_; }
 
   [[nodiscard]] bool is_right(number ranks) const {
     for (std::size_t i = 0; i < weights_.size(); ++i) { // the sum over all steps s of the ranks' (r + 1) (s + i)
@@ -70,6 +79,7 @@ private:
     say(now, self, "begins at");
 
     while (step_ < steps_) {
+      if (told_by != 0) return false;
       if (step_ == die_at_) static_cast<void>(std::raise(SIGKILL));
       values[0] = 0;
       for (std::size_t i = 0; i < weights_.size(); ++i)
@@ -104,6 +114,7 @@ private:
 
 int main(int count, char** words) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0); // the launcher reads lines
+  for (const int one : {SIGTERM, SIGINT}) std::signal(one, take_signal);
   const command_line line{count, words, {"--steps", "--elements", "--die-at"}};
   const auto steps = line.number<number>("--steps", 1000);
   // To be seen at all: the first process of place 1 dies without a word.
@@ -115,8 +126,13 @@ int main(int count, char** words) try {
   troupe::world world = runtime.form_world();
   training work{world, line.number<std::size_t>("--elements", 1024), steps, die_at};
   if (!work.run()) {
-    std::fprintf(stderr, "%s\n", to_string(world.status().reason).c_str());
-    return out_of_its_world;
+    const troupe::error reason = world.status().reason;
+    const std::string why = told_by != 0 ? "told to end by signal " + std::to_string(int{told_by})
+                            : reason     ? to_string(reason)
+                                         : "the world was stopped";
+    std::fprintf(stderr, "process %s: ends at step %llu of %llu: %s\n", variable("TROUPE_PROCESS").c_str(),
+                 static_cast<unsigned long long>(work.step()), static_cast<unsigned long long>(steps), why.c_str());
+    return told_by != 0 ? 128 + told_by : out_of_its_world;
   }
   const bool right = work.is_right(static_cast<number>(world.size()));
   std::printf("process %s: %llu steps, every weight is %s\n", variable("TROUPE_PROCESS").c_str(),

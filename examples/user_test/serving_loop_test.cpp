@@ -51,7 +51,7 @@ TEST_CASE("a request that a hung rank took is asked again in the next epoch, and
 }
 
 TEST_CASE("a world that fails for good is told of") {
-  virtual_world world{4}; // fail_fast
+  virtual_world world{4, {.recovery = {.policy = troupe::recovery_policy::fail_fast}}};
   world.script().on(troupe::rank{0}).operation(0).fail();
   serving_loop server{world, width};
   server.submit(1.F);

@@ -153,7 +153,11 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
   const std::size_t count = any->count;
   const dtype type = any->type;
   const rank root = given.rank_called("root");
-  const bool staged = given.staged();
+  // The part of a rank may be empty where others stage theirs.
+  const auto is_empty_on_host = [](const given_operand* one) {
+    return one != nullptr && one->is_host_array && one->count == 0;
+  };
+  const bool staged = given.staged() || is_empty_on_host(first) || is_empty_on_host(second);
 
   if (kind == "all_reduce")
     made.what = all_reduce{send, recv, count, type, given.op(), given.element(), staged};
@@ -175,6 +179,10 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
     made.what = all_gather_v{send, recv, given.parts("recv_parts"), type, staged};
   else if (kind == "reduce_scatter_v")
     made.what = reduce_scatter_v{send, recv, given.parts("send_parts"), type, given.op(), given.element(), staged};
+  else if (kind == "gather_v")
+    made.what = gather_v{send, recv, given.parts("recv_parts"), type, root, staged};
+  else if (kind == "scatter_v")
+    made.what = scatter_v{send, recv, given.parts("send_parts"), type, root, staged};
   else if (kind == "all_to_all_v")
     made.what = all_to_all_v{send, recv, given.parts("send_parts"), given.parts("recv_parts"), type};
   else if (kind == "send")

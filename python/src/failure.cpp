@@ -29,8 +29,6 @@ py::object missing_ranks(const error& failure) {
 } // namespace
 
 py::object to_python(const error& failure) {
-  std::string text = to_string(failure);
-  if (failure.absence) text += "; " + describe(*failure.absence);
   py::dict fields;
   fields["code"] = std::string{to_string(failure.code)};
   fields["effect"] = failure.effect == effect::rejected ? "rejected" : "unknown_outcome";
@@ -44,7 +42,7 @@ py::object to_python(const error& failure) {
   fields["part"] = number_or_none(failure.part);
   fields["missing_ranks"] = missing_ranks(failure);
   fields["undefined"] = failure.undefined ? py::object{py::str(describe(*failure.undefined))} : py::object{py::str()};
-  return py::module_::import("troupe._errors").attr("make_error")(text, fields);
+  return py::module_::import("troupe._errors").attr("make_error")(to_string(failure), fields);
 }
 
 void raise(const error& failure) {

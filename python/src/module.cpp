@@ -1,5 +1,6 @@
 /// The extension module troupe._troupe. What users see is in the package around it.
 #include "asked_operation.hpp"
+#include "controller_binding.hpp"
 #include "deferred_release.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
@@ -16,6 +17,7 @@ PYBIND11_MODULE(_troupe, module) {
   python::bind_replies(module);
   python::bind_worlds(module);
   python::bind_runtimes(module);
+  python::bind_controllers(module);
   python::bind_testing(module);
   module.def("stop_releasing", &python::stop_releasing);
 }

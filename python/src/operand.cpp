@@ -60,13 +60,13 @@ owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, 
 tensor tensor_of(const world& where, const py::object& capsule, std::optional<stream_ref> produced_on, dlpack_use use) {
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") == 0)
     return from_dlpack(where, take_capsule<DLManagedTensor>(capsule, "dltensor", "used_dltensor"), produced_on);
-  auto* const shown =
-      static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+  auto* const shown = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
   if (shown->version.major != 1) return from_dlpack(where, shown); // which refuses it; it is the capsule's still
   auto given = take_capsule<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
   if (use != dlpack_use::source && (given->flags & dlpack_is_copied) != 0)
-    throw invalid("the tensor's library has lent a copy of it, in which nobody would see what is written: give a tensor "
-                  "as out that it lends without a copy");
+    throw invalid(
+        "the tensor's library has lent a copy of it, in which nobody would see what is written: give a tensor "
+        "as out that it lends without a copy");
   return from_dlpack(where, std::move(given), produced_on, use);
 }
 
@@ -210,13 +210,14 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
                     .shape = made.shape,
                     .count = made.count(),
                     .ready = made.ready,
-                    .source = std::move(*source)};
+                    .source = std::move(*source),
+                    .is_host_array = !on_cuda};
   reinterpret(one, as);
   return one;
 }
 
-given_operand import_host_operand(const std::shared_ptr<device>& where, const py::object& what,
-                                  std::optional<dtype> as, dlpack_use use) {
+given_operand import_host_operand(const std::shared_ptr<device>& where, const py::object& what, std::optional<dtype> as,
+                                  dlpack_use use) {
   given_operand one;
   one.is_virtual = true;
   if (py::isinstance<shaped_buffer>(what)) {

@@ -60,9 +60,10 @@ struct given_operand {
   dtype type = dtype::f32;
   std::vector<std::size_t> shape;
   std::size_t count = 0;
-  shared_event ready{};    ///< From the import; the first request waits for it.
-  stream_source source{};  ///< What later requests wait for, and the first where there is no event.
-  bool is_virtual = false; ///< Of a virtual world.
+  shared_event ready{};       ///< From the import; the first request waits for it.
+  stream_source source{};     ///< What later requests wait for, and the first where there is no event.
+  bool is_virtual = false;    ///< Of a virtual world.
+  bool is_host_array = false; ///< Imported from host memory, which an empty array does not name.
 };
 
 /// One stream of each device, that producers are told of as the consumer's. With the GIL.

@@ -1,6 +1,9 @@
 #include "request.hpp"
 
+#include <troupe/runtime/interop/ask_into.hpp>
+
 #include <algorithm>
+#include <variant>
 
 namespace troupe::python {
 
@@ -20,11 +23,11 @@ std::shared_ptr<reply> prepared_request::ask() {
   const auto part = [&](const asked_operation& one) { return has_streams_ ? one.ready_now(first) : one.what; };
   auto answered = reply::make(outputs_);
   if (to_.whom) {
-    const collective_handle& actor = world_.collective(*to_.whom);
-    rank_request asked{.what = part(parts_.front()), .epoch = world_.epoch(), .deadline = deadline_, .lane = to_.in};
+    rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
+    const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
+    asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
     asked.retry_safe = is_retry_safe_;
-    compat::post(actor, posted_request{std::move(asked), std::make_shared<answer>(answered->make_answer()),
-                                       to_.client ? to_.client->client() : 0});
+    ask_into(world_, *to_.whom, std::move(asked), answered->make_answer(), to_.client ? to_.client->client() : 0);
     return answered;
   }
   // The world is asked for its actor each time: the handles of one that has ended are gone, and must not be kept here.

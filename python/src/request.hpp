@@ -19,6 +19,7 @@ struct request_address {
   std::optional<rank> whom{};
   std::shared_ptr<rank_lane> client{}; ///< Of the lane; null: nobody in particular, in the default lane.
   lane in{};
+  std::shared_ptr<const epoch> acknowledged{}; ///< Of that rank and lane; where one rank is asked.
 };
 
 /// Threads: those that hold the GIL.
@@ -27,7 +28,8 @@ public:
   prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to, nanoseconds deadline,
                    bool is_retry_safe, held_object outputs);
 
-  /// Sends it, for the world's present epoch. Never blocks.
+  /// Sends it: to all ranks for the world's present epoch, to one for the epoch that was acknowledged there. A copy
+  /// outside of lanes is for the present one, since no peer takes part. Never blocks.
   [[nodiscard]] std::shared_ptr<reply> ask();
   [[nodiscard]] const std::vector<asked_operation>& parts() const noexcept { return parts_; }
 

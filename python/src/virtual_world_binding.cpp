@@ -9,9 +9,12 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe::python {
@@ -79,6 +82,10 @@ public:
     return *held_;
   }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
+  /// Of requests to \p whom in that lane, or in none; 0: nothing yet.
+  [[nodiscard]] epoch& acknowledged(int whom, const py::object& name) {
+    return acknowledged_[{whom, py::cast<std::optional<std::string>>(name)}];
+  }
   void close() {
     held_.reset();
     postponed_.reset();
@@ -88,14 +95,16 @@ private:
   std::shared_ptr<fault_script> script_;
   std::optional<postponed_releases> postponed_;
   std::unique_ptr<virtual_world> held_;
+  std::map<std::pair<int, std::optional<std::string>>, epoch> acknowledged_;
 };
 
 nanoseconds span_of(const py::object& seconds) {
   return duration_of(seconds, {});
 }
 
-virtual_reply ask(virtual_world& in, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
                   const py::object& lane_name, const py::object& deadline, bool is_retry_safe) {
+  virtual_world& in = of.get();
   const nanoseconds within = duration_of(deadline, world_default_deadline);
   if (!whom) {
     world_request asked{.parts = {}, .epoch = in.epoch(), .deadline = within};
@@ -103,7 +112,9 @@ virtual_reply ask(virtual_world& in, const std::vector<asked_operation>& parts, 
     asked.retry_safe = is_retry_safe;
     return in.ask(std::move(asked));
   }
-  rank_request asked{.what = parts.at(0).what, .epoch = in.epoch(), .deadline = within};
+  rank_request asked{.what = parts.at(0).what, .deadline = within};
+  const bool is_alone = lane_name.is_none() && std::holds_alternative<copy>(asked.what); // as prepared_request
+  asked.epoch = is_alone ? in.epoch() : of.acknowledged(*whom, lane_name);
   if (!lane_name.is_none()) asked.lane = lane::named(py::cast<std::string>(lane_name));
   asked.retry_safe = is_retry_safe;
   return in.ask(rank{*whom}, std::move(asked));
@@ -179,11 +190,13 @@ void bind_virtual_worlds(py::module_& module) {
           [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
              const py::object& lane_name, const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
             release_due();
-            virtual_world& in = self.cast<shown_virtual_world&>().get();
+            auto& in = self.cast<shown_virtual_world&>();
             return shown_virtual_reply{ask(in, parts, whom, lane_name, deadline, is_retry_safe), self, outputs};
           },
           py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("retry_safe"),
           py::arg("out"))
+      .def("acknowledge", [](shown_virtual_world& self, int whom, const py::object& name,
+                             std::uint64_t now) { self.acknowledged(whom, name) = epoch{now}; })
       .def("now", [](shown_virtual_world& self) { return seconds_of(self.get().now()); })
       .def("advance", [](shown_virtual_world& self, const py::object& span) { self.get().advance(span_of(span)); })
       .def("run_until", [](shown_virtual_world& self, const std::function<bool()>& enough,

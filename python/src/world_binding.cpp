@@ -16,16 +16,27 @@ namespace troupe::python {
 namespace py = pybind11;
 
 request_address shown_world::address_of(rank whom, const py::object& name) {
-  if (name.is_none()) return {.whom = whom};
+  if (name.is_none()) return {.whom = whom, .acknowledged = acknowledged(whom, name)};
   const auto text = py::cast<std::string>(name);
   const lane in = lane::named(text);
   auto& client = lanes_[{whom, text}];
   if (!client) client = std::make_shared<rank_lane>(of_, whom, in);
-  return {.whom = whom, .client = client, .in = in};
+  return {.whom = whom, .client = client, .in = in, .acknowledged = acknowledged(whom, name)};
+}
+
+const std::shared_ptr<epoch>& shown_world::acknowledged(rank whom, const py::object& name) {
+  auto& one = acknowledged_[{whom, py::cast<std::optional<std::string>>(name)}];
+  if (!one) one = std::make_shared<epoch>();
+  return one;
+}
+
+void shown_world::acknowledge(rank whom, const py::object& name, epoch now) {
+  *acknowledged(whom, name) = now;
 }
 
 void shown_world::leave(rank whom, const std::string& name) {
   lanes_.erase({whom, name});
+  acknowledged_.erase({whom, name});
 }
 
 namespace {
@@ -144,6 +155,8 @@ void bind_worlds(py::module_& module) {
           "resume", [](shown_world& self) { self.of().resume(); }, py::call_guard<py::gil_scoped_release>())
       .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"),
            py::arg("retry_safe"), py::arg("out"))
+      .def("acknowledge", [](shown_world& self, int whom, const py::object& name,
+                             std::uint64_t now) { self.acknowledge(rank{whom}, name, epoch{now}); })
       .def("leave", [](shown_world& self, int whom, const std::string& name) { self.leave(rank{whom}, name); })
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none())

@@ -1,4 +1,7 @@
-"""Runs pytest on the files named, or says what is missing: exit status 77, which CTest shows as skipped."""
+"""Runs pytest on the files named. Exit status 77, which CTest shows as skipped, where no case could run.
+
+Skipped cases among others that ran are told in a line "skipped cases: N", which tools/summarise-tests counts.
+"""
 import sys
 
 try:
@@ -7,4 +10,30 @@ try:
 except ImportError as why:
     print(f"skipped: {why}: install python3-numpy and python3-pytest")
     sys.exit(77)
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+
+
+class Counts:
+    """What became of the cases, and why some were skipped."""
+
+    def __init__(self):
+        self.ran, self.skipped = 0, {}
+
+    def pytest_runtest_logreport(self, report):
+        if report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        elif report.when == "call":
+            self.ran += 1
+
+    def pytest_collectreport(self, report):
+        if report.skipped:  # a whole file
+            self.skipped[str(report.longrepr)] = 1
+
+
+counts = Counts()
+status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[counts])
+if counts.skipped:
+    print(f"skipped cases: {sum(counts.skipped.values())}")
+    for why, number in counts.skipped.items():
+        print(f"    {number} times: {why[:200]}")
+sys.exit(77 if status in (0, 5) and counts.ran == 0 else status)

@@ -142,6 +142,22 @@ def test_parts_of_any_size(world):
     np.testing.assert_array_equal(np.concatenate(outs), reduced(ranked(5), "sum"))
 
 
+def test_gather_and_scatter_in_parts_of_any_size(world):
+    counts = [2, 0, 3]
+    values = [np.full(counts[rank], rank + 1, "float32") for rank in range(RANKS)]
+    gathered = np.zeros(5, "float32")
+    world.gather_v(values, 1, gathered, counts).result()
+    np.testing.assert_array_equal(gathered, [1, 1, 3, 3, 3])
+    spread = np.zeros(7, "float32")
+    world.gather_v(values, 0, spread, (counts, [5, 0, 1])).result()
+    np.testing.assert_array_equal(spread, [0, 3, 3, 3, 0, 1, 1])
+    outs = [np.zeros(counts[rank], "float32") for rank in range(RANKS)]
+    world.scatter_v(np.arange(5, dtype="float32"), 2, outs, counts).result()
+    np.testing.assert_array_equal(np.concatenate(outs), [0, 1, 2, 3, 4])
+    with pytest.raises(troupe.InvalidArgument):
+        world.gather_v(values, 1, np.zeros(4, "float32"), counts).result()
+
+
 def test_all_to_all_v_by_ranks(world):
     counts = [[1, 2, 0], [0, 1, 3], [2, 0, 1]]  # of each sender, to each receiver
     outs, replies = [], []
@@ -150,8 +166,7 @@ def test_all_to_all_v_by_ranks(world):
         mine = [counts[sender][r] for sender in range(RANKS)]
         outs.append(np.zeros(sum(mine), "int32"))
         sent = np.arange(sum(counts[r]), dtype="int32") + 100 * r
-        replies.append(rank._collective("all_to_all_v", sent, outs[r],
-                                        {"send_parts": (counts[r], None), "recv_parts": (mine, None)}))
+        replies.append(rank.all_to_all_v(sent, outs[r], send_counts=counts[r], recv_counts=mine))
     for reply in replies:
         reply.result()
     np.testing.assert_array_equal(outs[0], [0, 200, 201])

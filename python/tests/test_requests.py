@@ -116,6 +116,26 @@ def test_pinned_memory_is_an_operand_of_every_rank(world):
     np.testing.assert_array_equal(np.asarray(values[0]), np.full(4, 6))
 
 
+def test_prepared_requests_of_single_ranks_acknowledge_the_epoch_after_a_rebuild():
+    with troupe.testing.MockWorld(2) as mock:
+        world = mock.world
+        ranks = [world.rank(r).lane("steps") for r in range(2)]
+        prepared = [rank.prepare("barrier") for rank in ranks]
+        for reply in [one.ask() for one in prepared]:
+            assert reply.result(30).epoch == 1
+        mock.script.on(1).operation(1).fail()
+        assert isinstance(world.barrier().exception(30), troupe.CommunicatorFailed)
+        assert mock.wait_until_ready(2)
+        for one in prepared:
+            assert isinstance(one.ask().exception(30), troupe.StaleEpoch)
+        for rank in ranks:
+            rank.acknowledge(2)
+        for reply in [one.ask() for one in prepared]:
+            assert reply.result(30).epoch == 2
+        ranks[0].leave()  # who takes the lane next has acknowledged nothing
+        assert isinstance(ranks[0].barrier().exception(30), troupe.StaleEpoch)
+
+
 def test_requests_marked_retry_safe_survive_a_fault():
     with troupe.testing.MockWorld(2, recovery_policy="keep_size") as mock:
         mock.script.on(1).operation(0).fail()
@@ -134,3 +154,29 @@ def test_a_suspended_world_lets_requests_wait():
         mock.world.resume()
         waits.result(30)
         mock.world.resume()
+
+
+def test_parameters_that_an_operation_lacks_or_does_not_have_are_named(world):
+    values = [np.ones(3, "float32") for _ in range(3)]
+    for call, text in (
+            (lambda: world.prepare("all_redoce", values), "unknown operation 'all_redoce': the operations are all_reduce"),
+            (lambda: world.prepare("broadcast", values), "broadcast needs root="),
+            (lambda: world.prepare("all_gather", values, op="max"), "all_gather takes no op: it takes no parameters"),
+            (lambda: world.rank(0).prepare("send", values[0], peer=1, root=2), "send takes no root: it takes peer, tag"),
+            (lambda: world.group().on(0, "recv", values[0], tag=1), "recv needs peer="),
+            (lambda: world.group().all_reduce(values, deadline=1.0), "give them to world.group()")):
+        with pytest.raises(troupe.InvalidArgument) as caught:
+            call()
+        assert text in str(caught.value)
+    for call in (lambda: world.all_reduce(values, opp="max"), lambda: world.group(dedline=1.0)):
+        with pytest.raises(TypeError, match="opp|dedline"):
+            call()
+
+
+def test_a_prepared_broadcast_takes_its_root_and_counts_go_by_their_public_names(world):
+    values = [np.full(2, rank, "float32") for rank in range(3)]
+    world.prepare("broadcast", values, root=2).ask().result()
+    assert [list(one) for one in values] == [[2, 2]] * 3
+    outs = [np.zeros(6, "float32") for _ in range(3)]
+    world.prepare("all_gather_v", values, outs, counts=[2, 2, 2]).ask().result()
+    assert list(outs[1]) == [2] * 6

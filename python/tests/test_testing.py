@@ -121,7 +121,7 @@ def test_deadlines_pass_in_virtual_time():
 
 
 def test_a_rank_that_ends_and_a_jump_of_time():
-    with VirtualWorld(2) as world:
+    with VirtualWorld(2, recovery_policy="fail_fast") as world:
         reply = world.rank(0).barrier(deadline=0.2)
         world.jump(5)
         world.advance(0.001)
@@ -129,6 +129,35 @@ def test_a_rank_that_ends_and_a_jump_of_time():
         world.end_rank(1)
         world.advance(0.1)
         assert world.status.phase == "failed"
+
+
+def test_single_ranks_acknowledge_the_epoch_after_a_rebuild():
+    with VirtualWorld(2) as world:
+        world.script.on(0).operation(0).delay(0.02)
+        steps = [world.rank(r).lane("steps") for r in range(2)]
+        seen = steps[0].barrier()
+        unknown = steps[1].barrier(deadline=0.005)
+        seen.result()
+        assert unknown.exception().effect == "unknown_outcome"
+        world.end_rank(1)
+        assert world.run_until_ready(2, 10)
+        # One goes on with the next, the other repeats the first: neither is launched.
+        for client in (*steps, world.rank(0), world.rank(1)):
+            with pytest.raises(troupe.StaleEpoch) as caught:
+                client.barrier().result()
+            assert caught.value.was_rejected and "acknowledge" in str(caught.value)
+        assert all(one.epoch == 1 for one in world.launches(0))
+        for client in steps:
+            client.acknowledge(2)
+        for reply in [client.barrier() for client in steps]:
+            assert reply.result().epoch == 2
+        with pytest.raises(troupe.StaleEpoch):
+            world.rank(0).barrier().result()  # outside of lanes nobody has
+        world.rank(0).copy(np.ones(2), np.zeros(2)).result()  # which no peer takes part in
+        world.acknowledge(2)
+        for reply in [world.rank(r).barrier() for r in range(2)]:
+            assert reply.result().epoch == 2
+        assert world.all_reduce(ones(2)).result().epoch == 2
 
 
 def test_groups_and_buffers_in_virtual_time():

@@ -6,16 +6,18 @@
 """
 from . import _asyncio, _troupe
 from ._asyncio import set_await_spin
+from ._controller import Controller
 from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
                       Error, Internal, InvalidArgument, Mismatch, Missing, OutOfMemory, ProcessPoisoned, RankLost,
                       Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
+from ._program import program_path
 from ._runtime import Runtime
 from ._troupe import Buffer, Completion, Plan, Reply, Request, set_result_spin
 from ._world import Group, Rank, World, WorldEvent, empty, empty_all, empty_pinned
 
 __version__ = _troupe.version
-__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "DeadlineExceeded",
-           "DeviceFailed", "DeviceOccupied", "Error", "Group", "Internal", "InvalidArgument", "Mismatch", "Missing",
+__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
+           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Error", "Group", "Internal", "InvalidArgument", "Mismatch", "Missing",
            "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "Reply", "Request", "Runtime",
            "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "World", "WorldEvent", "WorldFailed",
-           "WrongDevice", "empty", "empty_all", "empty_pinned", "set_await_spin", "set_result_spin"]
+           "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from typing import Any, Dict, Generator, Tuple
+from typing import Any, Dict, Generator, Optional, Tuple
 
 from . import _troupe
 
@@ -50,14 +50,14 @@ class _Mailbox:
 
 
 _mailboxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]" = weakref.WeakKeyDictionary()
-_latest: Tuple[Any, Any] = (None, None)  # the loop asked for last, weakly, and its mailbox: most programs have one
+#: The loop asked for last, and its mailbox: most programs have one.
+_latest: "Optional[Tuple[weakref.ref[asyncio.AbstractEventLoop], _Mailbox]]" = None
 
 
 def _mailbox_of(loop: asyncio.AbstractEventLoop) -> _Mailbox:
     global _latest
-    known, box = _latest
-    if known is not None and known() is loop:
-        return box
+    if _latest is not None and _latest[0]() is loop:
+        return _latest[1]
     box = _mailboxes.get(loop)
     if box is None:
         box = _mailboxes[loop] = _Mailbox(loop)
@@ -80,5 +80,5 @@ def _await_virtual(self: Any) -> Generator[Any, None, Any]:
     yield
 
 
-_troupe.Reply.__await__ = _await_reply
-_troupe.VirtualReply.__await__ = _await_virtual
+_troupe.Reply.__await__ = _await_reply  # type: ignore[assignment]
+_troupe.VirtualReply.__await__ = _await_virtual  # type: ignore[assignment]

@@ -1,19 +1,40 @@
 """The operations, as worlds, single ranks, groups and virtual worlds have them."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Generic, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _troupe
 from ._dtypes import element_bytes
 from ._errors import make_error
+from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
 
-Seconds = Any  # a number of seconds, a datetime.timedelta, or None for the world's own
-Counts = Any  # one count for each rank, or (counts, displacements)
+T = TypeVar("T", contravariant=True)  # operands: of one rank, or of all
+R = TypeVar("R", covariant=True)  # what asking returns
 
-_REDUCING = {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"}
 _IN_PLACE = {"all_reduce", "reduce", "broadcast"}
-_OF_ROOT_ALONE_OUT = {"reduce", "gather"}
-_OF_ROOT_ALONE_IN = {"broadcast", "scatter"}
+_OF_ROOT_ALONE_OUT = {"reduce", "gather", "gather_v"}
+_OF_ROOT_ALONE_IN = {"broadcast", "scatter", "scatter_v"}
+
+#: The parameters of each operation: those that it must have, and those that it may have.
+_PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
+    name: (frozenset(required), frozenset(optional)) for name, required, optional in (
+        ("all_reduce", (), ("op", "factor")),
+        ("reduce", ("root",), ("op", "factor")),
+        ("broadcast", ("root",), ()),
+        ("all_gather", (), ()),
+        ("reduce_scatter", (), ("op", "factor")),
+        ("all_to_all", (), ()),
+        ("gather", ("root",), ()),
+        ("scatter", ("root",), ()),
+        ("all_gather_v", ("counts",), ()),
+        ("reduce_scatter_v", ("counts",), ("op", "factor")),
+        ("gather_v", ("root", "counts"), ()),
+        ("scatter_v", ("root", "counts"), ()),
+        ("all_to_all_v", ("send_counts", "recv_counts"), ()),
+        ("barrier", (), ()),
+        ("send", ("peer",), ("tag",)),
+        ("recv", ("peer",), ("tag",)),
+        ("copy", (), ()))}
 
 
 def refuse(text: str) -> Exception:
@@ -29,16 +50,24 @@ class Part(NamedTuple):
 
 class Options(NamedTuple):
     """What a request is asked with, beside the operation."""
-    deadline: Seconds = None
+    deadline: Optional[Seconds] = None
     lane: Optional[str] = None
     retry_safe: bool = False
-    dtype: Any = None
-    stream: Any = "producer"
+    dtype: DType = None
+    stream: Stream = "producer"
 
 
-def split_options(given: Dict[str, Any]) -> Tuple[Options, Dict[str, Any]]:
-    mine = {name: given.pop(name) for name in Options._fields if name in given}
-    return Options(**mine), given
+def parameters_of(kind: str, **given: Any) -> Dict[str, Any]:
+    r"""Those of \p given that are set. Raises InvalidArgument where the operation lacks one or does not have it."""
+    if kind not in _PARAMETERS:
+        raise refuse(f"unknown operation '{kind}': the operations are {', '.join(_PARAMETERS)}")
+    required, optional = _PARAMETERS[kind]
+    made = {name: value for name, value in given.items() if value is not None}
+    for name in sorted(required - made.keys()):
+        raise refuse(f"{kind} needs {name}=")
+    for name in sorted(made.keys() - required - optional):
+        raise refuse(f"{kind} takes no {name}: it takes {', '.join(sorted(required | optional)) or 'no parameters'}")
+    return made
 
 
 def _made_shape(kind: str, shape: Tuple[int, ...], size: int) -> Tuple[int, ...]:
@@ -55,12 +84,17 @@ def _made_shape(kind: str, shape: Tuple[int, ...], size: int) -> Tuple[int, ...]
     return (count // size,)
 
 
-def _counts(given: Counts) -> Any:
-    if given is None:
-        return None
+def _counts(given: Any) -> Any:
     if len(given) == 2 and not isinstance(given[0], int):
         return (list(given[0]), list(given[1]))
     return (list(given), None)
+
+
+def _native_parameters(kind: str, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Under the extension module's names."""
+    names = {"send_counts": "send_parts", "recv_counts": "recv_parts",
+             "counts": "recv_parts" if kind in ("all_gather_v", "gather_v") else "send_parts"}
+    return {names.get(name, name): _counts(value) if name in names else value for name, value in given.items()}
 
 
 class PartMaker:
@@ -75,7 +109,7 @@ class PartMaker:
         return None if what is None else self.native.operand(rank, what, options.dtype, options.stream, is_source)
 
     def part(self, kind: str, rank: int, tensor: Any, out: Any, options: Options, given: Dict[str, Any]) -> Part:
-        parameters = dict(given)
+        parameters = _native_parameters(kind, given)
         if kind == "barrier":
             return Part(_troupe.operation(kind, None, None, self.size, parameters), None)
         is_root = parameters.get("root") == rank
@@ -113,12 +147,11 @@ class PartMaker:
         """One part for each of \\p ranks."""
         many = len(ranks)
         factors = given.get("factor")
-        per_rank_factors = isinstance(factors, (list, tuple))
-        sent = self._each(kind, "tensors", tensors, ranks, given.get("root") if kind == "scatter" else None)
+        sent = self._each(kind, "tensors", tensors, ranks, given.get("root") if kind.startswith("scatter") else None)
         outs = self._each(kind, "out", out, ranks, given.get("root") if kind in _OF_ROOT_ALONE_OUT else None)
         made = []
         for place in range(many):
-            mine = dict(given, factor=factors[place]) if per_rank_factors else given
+            mine = dict(given, factor=factors[place]) if isinstance(factors, (list, tuple)) else given
             made.append(self.part(kind, ranks[place], sent[place], outs[place], options, mine))
         return made
 
@@ -138,65 +171,169 @@ class PartMaker:
                      f"{type(given).__name__}")
 
 
-class Collectives:
+class Collectives(Generic[T, R]):
     """Operations of a world (one tensor for each of its local ranks) or of one rank (its own tensor).
 
     A tensor is anything with __dlpack__ (NumPy, PyTorch, CuPy, JAX), row-major without gaps, or a troupe.Buffer. It is
-    held until the outcome, and written in place; `out` says where to instead. Where an operation needs more room than
-    its tensor has and no `out` is given, it is made of troupe's memory and found in `reply.out`.
+    held until the outcome, and written in place; `out` says where to instead. In shapes, `size` is the number of ranks.
 
-    Each method also takes: deadline (seconds), lane (of one rank: a name), retry_safe, dtype (where the tensor's own
-    cannot say it, such as fp8 in uint8), and stream: "producer" (the operation waits, on the GPU, for what the tensor's
-    library has in its current stream), None (the tensor is ready), or a CUDA stream to wait for.
+    Every method also takes:
+        deadline: seconds until the request is answered with DeadlineExceeded; None is the world's default.
+        lane: the name of the lane of a request to one rank.
+        retry_safe: the request may be run again after a fault (docs/recovery.md).
+        dtype: the element type where the tensor cannot express it, e.g. "float8_e4m3fn" in an uint8 tensor.
+        stream: "producer" (the operation waits, on the GPU, for the current stream of the tensor's library), None (the
+            tensor is ready), or a CUDA stream to wait for.
+
+    Errors, besides those that each method names: InvalidArgument is raised by the call where an operand is not a tensor,
+    has gaps, or does not fit. All others come with the reply: WrongDevice, StaleBuffer, Busy, Rebuilding, WorldFailed and
+    Stopping (rejected: the operation did not run); DeadlineExceeded (rejected where a rank is missing, else of unknown
+    outcome); CommunicatorFailed and DeviceFailed (unknown outcome: what it writes is undefined).
     """
 
-    def _collective(self, kind: str, tensors: Any, out: Any, given: Dict[str, Any]) -> Any:
+    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> R:
         raise NotImplementedError
 
-    def all_reduce(self, tensors: Any, op: str = "sum", out: Any = None, *, factor: Any = None, **options: Any) -> Any:
-        """Every rank gets the reduction of all tensors: sum, prod, min, max, avg or pre_mul_sum (each times factor)."""
-        return self._collective("all_reduce", tensors, out, dict(options, op=op, factor=factor))
+    def all_reduce(self, tensors: T, op: Reduction = "sum", out: Optional[T] = None, *, factor: Optional[Factor] = None,
+                   deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
+                   dtype: DType = None, stream: Stream = "producer") -> R:
+        """Reduces all tensors element by element; every rank gets the result.
 
-    def reduce(self, tensors: Any, root: int, op: str = "sum", out: Any = None, *, factor: Any = None,
-               **options: Any) -> Any:
-        """Rank root gets the reduction of all tensors, in its own tensor or in out."""
-        return self._collective("reduce", tensors, out, dict(options, op=op, root=root, factor=factor))
+        Shapes: tensors and out have the same number of elements at every rank. Without out the result replaces the
+        tensor. factor is for op="pre_mul_sum": each rank's elements are multiplied by its factor first.
+        Errors: Mismatch where ranks differ in count, dtype or op; Unsupported where the backend lacks op for the dtype.
+        """
+        return self._collective("all_reduce", tensors, out, {"op": op, "factor": factor},
+                                Options(deadline, lane, retry_safe, dtype, stream))
 
-    def broadcast(self, tensors: Any, root: int, out: Any = None, **options: Any) -> Any:
-        """Every rank gets the tensor of rank root."""
-        return self._collective("broadcast", tensors, out, dict(options, root=root))
+    def reduce(self, tensors: T, root: int, op: Reduction = "sum", out: Optional[T] = None, *,
+               factor: Optional[Factor] = None, deadline: Optional[Seconds] = None, lane: Optional[str] = None,
+               retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
+        """Reduces all tensors element by element; rank root gets the result, in its tensor or in out.
 
-    def all_gather(self, tensors: Any, out: Any = None, **options: Any) -> Any:
-        """Every rank gets all tensors, in rank order: out holds as many elements as all of them."""
-        return self._collective("all_gather", tensors, out, options)
+        Shapes: tensors and out have the same number of elements. out is the root's alone.
+        Errors: as all_reduce; InvalidArgument where root is not a rank.
+        """
+        return self._collective("reduce", tensors, out, {"root": root, "op": op, "factor": factor},
+                                Options(deadline, lane, retry_safe, dtype, stream))
 
-    def reduce_scatter(self, tensors: Any, op: str = "sum", out: Any = None, *, factor: Any = None,
-                       **options: Any) -> Any:
-        """Rank r gets part r of the reduction of all tensors."""
-        return self._collective("reduce_scatter", tensors, out, dict(options, op=op, factor=factor))
+    def broadcast(self, tensors: T, root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
+                  lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                  stream: Stream = "producer") -> R:
+        """Copies the tensor of rank root to every rank: into its tensor, or into out.
 
-    def all_to_all(self, tensors: Any, out: Any = None, **options: Any) -> Any:
-        """Rank q gets part q of every rank's tensor, in rank order."""
-        return self._collective("all_to_all", tensors, out, options)
+        Shapes: the same number of elements at every rank.
+        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank.
+        """
+        return self._collective("broadcast", tensors, out, {"root": root},
+                                Options(deadline, lane, retry_safe, dtype, stream))
 
-    def gather(self, tensors: Any, root: int, out: Any = None, **options: Any) -> Any:
-        """Rank root gets all tensors, in rank order; out is root's."""
-        return self._collective("gather", tensors, out, dict(options, root=root))
+    def all_gather(self, tensors: T, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
+                   lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                   stream: Stream = "producer") -> R:
+        """Concatenates all tensors in rank order; every rank gets the result.
 
-    def scatter(self, tensors: Any, root: int, out: Any = None, **options: Any) -> Any:
-        """Rank r gets part r of root's tensor; tensors is root's. The others give out."""
-        return self._collective("scatter", tensors, out, dict(options, root=root))
+        Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
+        made; read it from reply.out.
+        Errors: Mismatch where ranks differ in count or dtype; InvalidArgument where out has another size.
+        """
+        return self._collective("all_gather", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
 
-    def all_gather_v(self, tensors: Any, out: Any, counts: Counts, **options: Any) -> Any:
-        """As all_gather, in parts of any size: counts[r] elements of rank r, or (counts, displacements) in out."""
-        return self._collective("all_gather_v", tensors, out, dict(options, recv_parts=_counts(counts)))
+    def reduce_scatter(self, tensors: T, op: Reduction = "sum", out: Optional[T] = None, *,
+                       factor: Optional[Factor] = None, deadline: Optional[Seconds] = None, lane: Optional[str] = None,
+                       retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
+        """Reduces all tensors element by element; rank r gets part r of the result.
 
-    def reduce_scatter_v(self, tensors: Any, out: Any, counts: Counts, op: str = "sum", *, factor: Any = None,
-                         **options: Any) -> Any:
-        """As reduce_scatter, in parts of any size: rank r gets counts[r] elements."""
-        return self._collective("reduce_scatter_v", tensors, out,
-                                dict(options, op=op, factor=factor, send_parts=_counts(counts)))
+        Shapes: each tensor has size * n elements, out has n. Without out a Buffer is made; read it from reply.out.
+        Errors: as all_reduce; InvalidArgument where the elements do not divide by the world's size.
+        """
+        return self._collective("reduce_scatter", tensors, out, {"op": op, "factor": factor},
+                                Options(deadline, lane, retry_safe, dtype, stream))
 
-    def barrier(self, **options: Any) -> Any:
-        """Answered when every rank's stream has reached it."""
-        return self._collective("barrier", None, None, options)
+    def all_to_all(self, tensors: T, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
+                   lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                   stream: Stream = "producer") -> R:
+        """Sends part q of each rank's tensor to rank q, which gets the parts in rank order.
+
+        Shapes: tensor and out have size * n elements. Without out a Buffer of the tensor's shape is made; read it from
+        reply.out.
+        Errors: Mismatch where ranks differ in count or dtype; InvalidArgument where the elements do not divide by the
+        world's size.
+        """
+        return self._collective("all_to_all", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
+
+    def gather(self, tensors: T, root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
+               lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+               stream: Stream = "producer") -> R:
+        """Concatenates all tensors in rank order at rank root. out is the root's alone.
+
+        Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
+        made; read it from reply.out.
+        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank.
+        """
+        return self._collective("gather", tensors, out, {"root": root},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def scatter(self, tensors: Optional[T], root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
+                lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                stream: Stream = "producer") -> R:
+        """Sends part r of the root's tensor to rank r. tensors is the root's alone; every other rank gives out.
+
+        Shapes: the root's tensor has size * n elements, out has n.
+        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank or out is
+        missing.
+        """
+        return self._collective("scatter", tensors, out, {"root": root},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def all_gather_v(self, tensors: T, out: T, counts: Counts, *, deadline: Optional[Seconds] = None,
+                     lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                     stream: Stream = "producer") -> R:
+        """As all_gather, with parts of different sizes.
+
+        Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
+        Errors: Mismatch where ranks differ in dtype or counts; InvalidArgument where counts has not one entry for each
+        rank, or out is too small.
+        """
+        return self._collective("all_gather_v", tensors, out, {"counts": counts},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def gather_v(self, tensors: T, root: int, out: Optional[T], counts: Counts, *,
+                 deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
+                 dtype: DType = None, stream: Stream = "producer") -> R:
+        """Does the same as gather, with parts of different sizes. out is the root's alone.
+
+        Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
+        Errors: Mismatch where ranks differ in dtype, counts or root; InvalidArgument where counts does not have one entry
+        for each rank, root is not a rank, or out is too small.
+        """
+        return self._collective("gather_v", tensors, out, {"root": root, "counts": counts},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def scatter_v(self, tensors: Optional[T], root: int, out: T, counts: Counts, *,
+                  deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
+                  dtype: DType = None, stream: Stream = "producer") -> R:
+        """Does the same as scatter, with parts of different sizes. tensors is the root's alone.
+
+        Shapes: the root's tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
+        Errors: Mismatch where ranks differ in dtype, counts or root; InvalidArgument where counts does not have one entry
+        for each rank, or root is not a rank.
+        """
+        return self._collective("scatter_v", tensors, out, {"root": root, "counts": counts},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def reduce_scatter_v(self, tensors: T, out: T, counts: Counts, op: Reduction = "sum", *,
+                         factor: Optional[Factor] = None, deadline: Optional[Seconds] = None,
+                         lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
+                         stream: Stream = "producer") -> R:
+        """As reduce_scatter, with parts of different sizes: rank r gets counts[r] elements.
+
+        Shapes: each tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
+        Errors: as all_reduce; InvalidArgument where counts has not one entry for each rank.
+        """
+        return self._collective("reduce_scatter_v", tensors, out, {"counts": counts, "op": op, "factor": factor},
+                                Options(deadline, lane, retry_safe, dtype, stream))
+
+    def barrier(self, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False) -> R:
+        """Answered when the stream of every rank has reached it. It has no operands."""
+        return self._collective("barrier", None, None, {}, Options(deadline, lane, retry_safe))

@@ -21,7 +21,7 @@ def to_dlpack(array: Any) -> Any:
 
 
 def _current_stream_of(index: int) -> int:
-    return cupy.cuda.get_current_stream(index).ptr
+    return int(cupy.cuda.get_current_stream(index).ptr)
 
 
 def stream_source(array: Any) -> Callable[[], int]:

@@ -57,7 +57,7 @@ class StaleBuffer(Error):
 
 
 class StaleEpoch(Error):
-    """Ask again: the world has another epoch now."""
+    """The world has another epoch now: bring the ranks to one state, acknowledge it and ask again."""
 
 
 class OutOfMemory(Error, MemoryError):

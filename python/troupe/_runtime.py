@@ -1,9 +1,11 @@
 """Where every program begins."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import os
+from typing import Any, Dict, Optional, Union
 
 from . import _troupe
+from ._types import Setting
 from ._world import World
 
 
@@ -17,7 +19,8 @@ class Runtime:
     Used as a context manager, it ends there: its worlds stop, and what is pending is answered.
     """
 
-    def __init__(self, *, config: Any = None, faults: Any = None, **settings: Any) -> None:
+    def __init__(self, *, config: Union[str, "os.PathLike[str]", None] = None,
+                 faults: Optional[_troupe.FaultScript] = None, **settings: Setting) -> None:
         self._native = _troupe.Runtime(settings, config, faults)
 
     def form_world(self, id: Optional[bytes] = None) -> World:
@@ -29,16 +32,17 @@ class Runtime:
 
     def make_unique_id(self) -> bytes:
         """A name for a world that spans processes: a secret."""
-        return self._native.make_unique_id()
+        return bytes(self._native.make_unique_id())
 
     @property
     def settings(self) -> Dict[str, str]:
         """All of them as they came out, in words."""
-        return self._native.settings()
+        chosen: Dict[str, str] = self._native.settings()
+        return chosen
 
     def describe(self) -> str:
         """Driver, backend, versions and profile in one line."""
-        return self._native.describe()
+        return str(self._native.describe())
 
     def close(self) -> None:
         """Ends it. Idempotent."""

@@ -18,7 +18,7 @@ def _current_stream_of(index: int) -> Callable[[], int]:
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if quick is not None:
         return partial(quick, index)
-    return lambda: torch.cuda.current_stream(index).cuda_stream
+    return lambda: int(torch.cuda.current_stream(index).cuda_stream)
 
 
 def stream_source(tensor: Any) -> Callable[[], int]:

@@ -6,17 +6,17 @@ the test's own thread: nothing happens while the test does not let time pass, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _asyncio  # noqa: F401
 from . import _troupe
-from ._collectives import Collectives, Options, Part, refuse, split_options
-from ._world import Group, Rank, Requests, World, WorldEvent
+from ._collectives import Collectives, Options, Part, refuse
+from ._troupe import FaultScript as FaultScript  # lines say where a fault comes: script.on(2).operation(5).hang()
+from ._troupe import VirtualReply
+from ._types import DType, Seconds, Setting, Stream, Tensors
+from ._world import Group, Rank, Request, Requests, World, WorldEvent
 
-__all__ = ["FaultScript", "Launch", "MockWorld", "VirtualWorld", "launches"]
-
-#: Lines say where a fault comes and what it is: script.on(2).operation(5).hang().
-FaultScript = _troupe.FaultScript
+__all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld", "launches"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Launch:
     text: str
 
 
-def launches(script: Any, rank: int) -> List[Launch]:
+def launches(script: FaultScript, rank: int) -> List[Launch]:
     """What rank was told to launch so far, in its order."""
     return [Launch(**fields) for fields in script._launches(rank)]
 
@@ -45,17 +45,17 @@ class MockWorld:
     Settings as of troupe.Runtime; few threads, which park at once, and no log, unless they say otherwise.
     """
 
-    def __init__(self, ranks: int, script: Any = None, **settings: Any) -> None:
+    def __init__(self, ranks: int, script: Optional[FaultScript] = None, **settings: Setting) -> None:
         self._native = _troupe.MockWorld(ranks, settings, script)
-        self.script = self._native.script()
+        self.script: FaultScript = self._native.script()
         self.world = World(self._native.world(), self)
 
     def launches(self, rank: int) -> List[Launch]:
         return launches(self.script, rank)
 
     def wait_until_ready(self, epoch: int, timeout: float = 60.0) -> bool:
-        """Until the world is ready in that epoch or a later one. Returns whether it is."""
-        return self._native.wait_until_ready(epoch, timeout)
+        """Waits until the world is ready in that epoch or a later one. Returns whether it is."""
+        return bool(self._native.wait_until_ready(epoch, timeout))
 
     def close(self) -> None:
         """What hangs by the script is released, and what is pending is answered. Idempotent."""
@@ -68,7 +68,7 @@ class MockWorld:
         self.close()
 
 
-class VirtualWorld(Requests, Collectives):
+class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
     """A world in virtual time: deadlines, hangs and rebuilds cost no time.
 
     An ask returns a reply at once; it comes while time passes, by advance(), run_until(), reply.result() or await.
@@ -79,37 +79,44 @@ class VirtualWorld(Requests, Collectives):
     could happen at one moment.
     """
 
-    def __init__(self, ranks: int, script: Any = None, seed: Optional[int] = None, **settings: Any) -> None:
+    def __init__(self, ranks: int, script: Optional[FaultScript] = None, seed: Optional[int] = None,
+                 **settings: Setting) -> None:
         self._native = _troupe.VirtualWorld(ranks, settings, seed, script)
-        self.script = self._native.script()
+        self.script: FaultScript = self._native.script()
 
-    def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Any:
+    def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
         raise refuse("virtual worlds prepare no requests: ask again")
 
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Any:
-        return self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
-                                options.retry_safe, out)
+    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
+        reply: VirtualReply = self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
+                                               options.retry_safe, out)
+        return reply
 
-    def _collective(self, kind: str, tensors: Any, out: Any, given: Any) -> Any:
-        return self._world_request(kind, tensors, out, given)
+    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
+                    options: Options) -> VirtualReply:
+        parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
+        return self._ask(parts, rank, options, written)
 
-    def rank(self, number: int) -> Rank:
+    def rank(self, number: int) -> Rank[VirtualReply]:
+        """One rank, asked by itself."""
         return Rank(self, number)
 
-    def group(self, **options: Any) -> Group:
-        return Group(self, split_options(options)[0])
+    def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+              stream: Stream = "producer") -> Group[VirtualReply]:
+        """Several operations as one: see troupe.World.group()."""
+        return Group(self, Options(deadline, None, retry_safe, dtype, stream))
 
     @property
     def size(self) -> int:
-        return self._native.size()
+        return int(self._native.size())
 
     @property
     def local_ranks(self) -> List[int]:
-        return self._native.local_ranks()
+        return self._local_ranks()
 
     @property
     def epoch(self) -> int:
-        return self._native.epoch()
+        return int(self._native.epoch())
 
     @property
     def status(self) -> WorldEvent:
@@ -123,17 +130,17 @@ class VirtualWorld(Requests, Collectives):
     @property
     def now(self) -> float:
         """Seconds since the world's beginning."""
-        return self._native.now()
+        return float(self._native.now())
 
     def advance(self, seconds: float) -> None:
         self._native.advance(seconds)
 
     def run_until(self, enough: Callable[[], bool], at_most: float) -> bool:
         """Lets time pass until enough() is true, which is asked after each turn."""
-        return self._native.run_until(enough, at_most)
+        return bool(self._native.run_until(enough, at_most))
 
     def run_until_ready(self, epoch: int, at_most: float) -> bool:
-        return self._native.run_until_ready(epoch, at_most)
+        return bool(self._native.run_until_ready(epoch, at_most))
 
     def jump(self, seconds: float) -> None:
         """Everything is later at once, as after the machine has slept."""

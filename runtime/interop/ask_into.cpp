@@ -1,7 +1,9 @@
+#include <troupe/actors/collective_state.hpp>
 #include <troupe/actors/messages.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
-#include <troupe/runtime/world.hpp>
+#include <troupe/runtime/world_core.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -11,14 +13,20 @@ void ask_into(const world& where, world_request asked, answer&& to) {
   compat::post(where.actor(), posted_world_request{std::move(asked), std::make_shared<answer>(std::move(to))});
 }
 
-void ask_into(const world& where, rank whom, rank_request asked, answer&& to) {
-  const collective_handle& local = where.collective(whom);
-  compat::post(local, posted_request{std::move(asked), std::make_shared<answer>(std::move(to))});
+void ask_into(const world& where, rank whom, rank_request asked, answer&& to, std::uint64_t client) {
+  const world::core& all = *where.core_;
+  const world_event now = all.board->latest();
+  const auto has = [whom](const std::vector<rank>& ranks) { return std::ranges::find(ranks, whom) != ranks.end(); };
+  // Ranks are called otherwise in another epoch: whether \p whom is one of its ranks is not the question.
+  const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
+  if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
+  const collective_handle& door = all.ranks->at(all.place_of(whom, now));
+  compat::post(door, posted_request{std::move(asked), std::make_shared<answer>(std::move(to)), client});
 }
 
-void take_back(const world& where, rank whom, lane which, std::uint64_t position) noexcept {
+void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept {
   try {
-    compat::post(where.collective(whom), cancel_request{which, position});
+    compat::post(where.collective(whom), cancel_request{which, position, of});
   } catch (...) { // a world that has ended, or no memory for a message: the request has its outcome all the same
   }
 }

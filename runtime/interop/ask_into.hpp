@@ -14,13 +14,13 @@ class world;
 /// error; by the thread that finds out, often the poller's, which must be given back at once.
 /// Threads: any.
 void ask_into(const world& where, world_request asked, answer&& to);
-/// Asks one rank (SPMD). Errors: invalid_argument, thrown (\p whom lives in another process); \p to is then the
-/// caller's still.
-void ask_into(const world& where, rank whom, rank_request asked, answer&& to);
+/// Asks one rank (SPMD), as world::ask() does. \p client: see rank_lane::client(); 0: nobody in particular.
+/// Errors: invalid_argument, thrown (\p whom lives in another process); \p to is then the caller's still.
+void ask_into(const world& where, rank whom, rank_request asked, answer&& to, std::uint64_t client = 0);
 
-/// Asks for the request at \p position of \p which, of rank \p whom, to be taken back, as rank_lane::cancel() does: it
-/// is answered with errc::cancelled if it waits for its peers still, and has its outcome else. Threads: any; after the
-/// request has been asked for.
-void take_back(const world& where, rank whom, lane which, std::uint64_t position) noexcept;
+/// Asks for the request at \p position of \p which in epoch \p of, of rank \p whom, to be taken back, as
+/// rank_lane::cancel() does: it is answered with errc::cancelled if it waits for its peers still, and has its outcome
+/// else. Threads: any; after the request has been asked for.
+void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept;
 
 } // namespace troupe

@@ -126,7 +126,7 @@ awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_r
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, operation what,
                          nanoseconds deadline = world_default_deadline) {
-  return reply_on(std::move(where_to), where, whom, rank_request{std::move(what), where.epoch(), deadline});
+  return reply_on(std::move(where_to), where, whom, rank_request{.what = std::move(what), .deadline = deadline});
 }
 
 } // namespace troupe

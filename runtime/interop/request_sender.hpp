@@ -81,6 +81,7 @@ public:
           auto& one = std::get<of_rank>(sender_.asked_);
           lane_ = one.asked.lane;
           position_ = one.asked.position;
+          epoch_ = one.asked.epoch;
           ask_into(sender_.world_, one.whom, std::move(one.asked), std::move(to));
         }
       } catch (...) {
@@ -106,7 +107,7 @@ public:
     void take_back() const noexcept {
       if (!position_) return;
       const world where = sender_.world_; // a copy: this may end meanwhile, on this thread
-      troupe::take_back(where, std::get<of_rank>(sender_.asked_).whom, lane_, *position_);
+      troupe::take_back(where, std::get<of_rank>(sender_.asked_).whom, lane_, *position_, epoch_);
     }
 
     void hand_on() noexcept {
@@ -132,6 +133,7 @@ public:
     std::optional<outcome> result_;
     lane lane_{};
     std::optional<std::uint64_t> position_{}; ///< Of a request that can be taken back.
+    epoch epoch_{};
     stop_listener<token, state> stop_;
   };
 

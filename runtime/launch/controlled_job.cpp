@@ -1,6 +1,7 @@
 #include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
 
+#include <algorithm>
 #include <csignal>
 
 namespace troupe::launch {
@@ -9,40 +10,30 @@ namespace {
 
 constexpr int status_of_failed_worlds = 1;
 
-/// Of this thread and those that it makes: the controller's would take them from the job's keeper.
-void block_signals(const std::vector<int>& all) {
-  sigset_t set{};
-  sigemptyset(&set);
-  for (const int one : all) sigaddset(&set, one);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-}
-
 } // namespace
 
 controlled_job::controlled_job(launch_plan plan, controlled_terms terms)
   : kills_lost_{terms.kills_lost}, heard_{std::move(terms.heard)} {
-  block_signals(terms.job.keeper.signals);
   for (place_index i = 0; i < plan.places.size(); ++i) places_[plan.places[i].name] = i;
   terms.control.terms.world_size = static_cast<int>(plan.processes);
   terms.control.terms.token = plan.token;
   if (!plan.request.control_host.empty()) terms.control.host = plan.request.control_host;
   terms.control.port = plan.request.control_port;
+  controller_terms& world = terms.control.terms;
+  if (terms.respawns.count > 0) {
+    world.rebuilds = std::max(world.rebuilds, rebuilds_under(terms.respawns, plan.places.size()));
+    world.window = terms.respawns.window;
+  }
   respawning_ = std::make_unique<respawning_supervisor>(plan, terms.respawns);
+  // First: the controller's threads inherit the signals that the job's keeper blocks, and do not take them from it.
+  job_ = std::make_unique<launched_job>(std::move(plan), static_cast<launch_supervisor&>(*this), std::move(terms.job));
   controller_ = std::make_unique<controller>(std::move(terms.control),
                                              controller::hooks{.heard = [this](const auto& event) { hear(event); },
-                                                               .kill = [this](const auto& who) { kill(who); }});
+                                                               .kill = [this](const auto& who) { kill(who); },
+                                                               .joined = [this](const auto& who) { note_join(who); },
+                                                               .wanted = [this](int place) { want(place); }});
   const control_address at = parse_control_address(controller_->address());
-  plan.request.control_host = at.host;
-  plan.request.control_port = at.port;
-  auto job =
-      std::make_unique<launched_job>(std::move(plan), static_cast<launch_supervisor&>(*this), std::move(terms.job));
-  const std::lock_guard lock{guard_};
-  job_ = std::move(job);
-}
-
-controlled_job::~controlled_job() {
-  controller_.reset(); // what it says is for the rest
-  job_.reset();
+  job_->set_control(at.host, at.port);
 }
 
 int controlled_job::run() {
@@ -54,20 +45,50 @@ int controlled_job::run() {
 void controlled_job::on_started(place_index place, pid_t pid) {
   const std::lock_guard lock{guard_};
   running_[place] = pid;
+  idle_.erase(place);
+  respawning_->on_started(place, pid);
 }
 
 exit_decision controlled_job::on_exit(place_index place, pid_t pid, const exit_status& status) {
   controller_->process_ended(job_->plan().places[place].name, pid, to_string(status));
-  bool is_over = false;
-  {
-    const std::lock_guard lock{guard_};
-    running_.erase(place);
-    is_over = is_over_;
-  }
-  // A world of which nobody is left to be lost does not want them back.
+  const std::lock_guard lock{guard_};
+  running_.erase(place);
   exit_decision decision = respawning_->on_exit(place, pid, status);
-  if (is_over && decision.what == after_exit::respawn) decision = {};
+  // A world whose processes leave does not want this one back, unless it has to rebuild after all: hear().
+  if (is_over_ && decision.what == after_exit::respawn) {
+    decision = {};
+    held_back_.insert(place);
+  }
+  if (status.succeeded() && decision.what == after_exit::done && wanted_.contains(place))
+    if (const auto delay = start_for_world(place)) decision = {.what = after_exit::respawn, .delay = *delay};
+  if (decision.what != after_exit::respawn) idle_.insert(place);
   return decision;
+}
+
+std::optional<std::chrono::nanoseconds> controlled_job::start_for_world(place_index place) {
+  const auto delay = respawning_->on_wanted(place);
+  if (delay)
+    job_->say(job_->plan().describe(job_->plan().places[place]) +
+              " is started again: its world rebuilds, and nobody is left for its place");
+  return delay;
+}
+
+void controlled_job::want(int place) {
+  const std::lock_guard lock{guard_};
+  const auto which = static_cast<place_index>(place); // the world's places come first in the plan
+  wanted_.insert(which);
+  if (idle_.contains(which) && start_for_world(which)) job_->respawn(which);
+}
+
+std::optional<place_index> controlled_job::running_place(const std::string& name) const {
+  const auto place = places_.find(name);
+  if (place == places_.end() || !running_.contains(place->second)) return std::nullopt;
+  return place->second;
+}
+
+void controlled_job::note_join(const process_identity& who) {
+  const std::lock_guard lock{guard_};
+  if (const auto place = running_place(who.name)) respawning_->on_joined(*place);
 }
 
 void controlled_job::on_drain() {
@@ -78,19 +99,25 @@ void controlled_job::hear(const control_event& event) {
   if (heard_) heard_(event);
   const std::lock_guard lock{guard_};
   const bool has_failed = event.phase == control_phase::failed;
-  is_over_ =
-      is_over_ || has_failed || event.phase == control_phase::finishing || event.phase == control_phase::stopping;
+  is_over_ = has_failed || event.phase == control_phase::finishing || event.phase == control_phase::stopping;
+  if (event.phase != control_phase::rebuilding) wanted_.clear();
+  if (event.phase == control_phase::rebuilding)
+    for (const place_index place : std::exchange(held_back_, {})) {
+      idle_.erase(place);
+      job_->respawn(place);
+    }
+  if (event.phase == control_phase::serving)
+    for (const std::string& name : event.holders)
+      if (const auto place = running_place(name)) respawning_->on_rank(*place);
   if (!has_failed || failure_) return;
   failure_ = event.reason;
-  if (job_) job_->end(status_of_failed_worlds, to_string(failure_));
+  job_->end(status_of_failed_worlds, to_string(failure_));
 }
 
 void controlled_job::kill(const process_identity& who) {
   const std::lock_guard lock{guard_};
-  const auto place = places_.find(who.name);
-  if (!kills_lost_ || !job_ || place == places_.end()) return;
-  const auto running = running_.find(place->second);
-  if (running != running_.end() && running->second == who.pid) job_->kill(place->second, SIGKILL);
+  const auto place = running_place(who.name);
+  if (kills_lost_ && place && running_.at(*place) == who.pid) job_->kill(*place, SIGKILL);
 }
 
 } // namespace troupe::launch

@@ -5,10 +5,13 @@
 #include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/launch/respawning_supervisor.hpp>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -28,7 +31,6 @@ class controlled_job final : private launch_supervisor {
 public:
   /// Nothing is started yet, but the controller waits. Errors: those of launched_job and controller.
   controlled_job(launch_plan plan, controlled_terms terms);
-  ~controlled_job() override;
 
   /// As launched_job::run(): returns when the last process has ended. What has made the world fail is said.
   [[nodiscard]] int run();
@@ -40,18 +42,26 @@ private:
   [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;
   void on_drain() override;
   void hear(const control_event& event);
+  void note_join(const process_identity& who);
+  void want(int place);
   void kill(const process_identity& who);
+  [[nodiscard]] std::optional<place_index> running_place(const std::string& name) const;
+  /// How long to wait before a process is started where the world needs one; says so.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> start_for_world(place_index place);
 
   std::mutex guard_;
   std::map<place_index, pid_t> running_;
+  std::set<place_index> idle_;                ///< Where the last process has ended and none is to be started.
+  std::set<place_index> held_back_;           ///< Of idle_: not started again, since the world's processes leave.
+  std::set<place_index> wanted_;              ///< Where the world needs a process, while it rebuilds.
   std::map<std::string, place_index> places_; ///< By name.
   bool is_over_ = false;                      ///< The world has failed, or its processes have begun to leave.
   error failure_{};
   bool kills_lost_;
   std::function<void(const control_event&)> heard_;
   std::unique_ptr<respawning_supervisor> respawning_;
-  std::unique_ptr<controller> controller_;
   std::unique_ptr<launched_job> job_;
+  std::unique_ptr<controller> controller_; ///< Destroyed first: its hooks use the rest.
 };
 
 } // namespace troupe::launch

@@ -1,11 +1,12 @@
+#include <troupe/runtime/bounded_file.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 #include <troupe/runtime/whole_number.hpp>
 
 #include <troupe/device/error.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
+#include <system_error>
 
 namespace troupe::launch {
 
@@ -89,8 +90,12 @@ std::vector<launch_host> parse_hosts(std::string_view text) {
 }
 
 std::vector<launch_host> read_hosts_file(const std::filesystem::path& path) {
-  std::ifstream file{path};
-  if (!file) throw exception{errc::missing, "the file of hosts " + path.string() + " cannot be read"};
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown))
+    throw exception{errc::missing, "the file of hosts " + path.string() + " cannot be read"};
+  constexpr std::size_t most_bytes = std::size_t{1} << 20U;
+  std::istringstream file{
+      read_bounded_file("the file of hosts", path, most_bytes, "name a file with a host in each line")};
   std::vector<launch_host> all;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {

@@ -16,10 +16,24 @@ constexpr int unreachable_status = 255;
 /// Agents that have nothing to run any more have this long to end by themselves, so that all they said comes through.
 constexpr std::chrono::seconds agent_patience{2};
 
+bool drains(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+}
+
+/// Gives the calling thread those of \p signals back that drain a job: they end the process.
+void unblock_draining(const std::vector<int>& signals) {
+  sigset_t all;
+  sigemptyset(&all);
+  for (const int one : signals)
+    if (drains(one)) sigaddset(&all, one);
+  ::pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+}
+
 } // namespace
 
 launched_job::launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms)
   : plan_{std::move(plan)},
+    signals_{terms.keeper.signals},
     supervisor_{supervisor},
     grace_{terms.grace},
     seats_(plan_.places.size()),
@@ -32,12 +46,25 @@ launched_job::launched_job(launch_plan plan, launch_supervisor& supervisor, job_
         .gone = [this, host](const exit_status& status, bool answered) { host_gone(host, status, answered); }};
     agents_.push_back(std::make_unique<host_agent>(keeper_, terms.shell, plan_.hosts[host].name, std::move(handlers)));
   }
+  // Before run() there is nothing to drain; whatever else is prepared meanwhile must not make the process deaf.
+  keeper_.on_signal([](int number) {
+    if (!drains(number)) return;
+    unblock_draining({number});
+    static_cast<void>(std::raise(number));
+  });
+}
+
+void launched_job::set_control(std::string host, std::uint16_t port) {
+  plan_.request.control_host = std::move(host);
+  plan_.request.control_port = port;
 }
 
 int launched_job::run() {
   keeper_.post([this] { start_all(); });
   keeper_.on_signal([this](int number) { take_signal(number); });
-  return outcome_.get_future().get();
+  const int status = outcome_.get_future().get();
+  unblock_draining(signals_);
+  return status;
 }
 
 void launched_job::check_place(place_index place) const {
@@ -77,8 +104,7 @@ void launched_job::signal(int number) {
 }
 
 void launched_job::take_signal(int number) {
-  const bool drains = number == SIGTERM || number == SIGINT || number == SIGHUP;
-  if (!drains) return send_all(number);
+  if (!drains(number)) return send_all(number);
   if (ending_ && number == SIGINT) {
     say("killing all processes");
     return kill_all();
@@ -114,6 +140,7 @@ void launched_job::start_all() {
 void launched_job::start(place_index place) {
   seat& one = seats_[place];
   one.is = seat::state::starting;
+  one.failed.reset();
   ++one.wait_number;
   try {
     if (is_remote())
@@ -175,9 +202,15 @@ std::string launched_job::name_of(place_index place, pid_t pid) const {
 }
 
 void launched_job::note_failure(place_index place, pid_t pid, const exit_status& status) {
-  if (status.succeeded() || first_failure_) return;
-  first_failure_ = status.as_shell_status();
-  if (!status_) reason_ = name_of(place, pid) + " " + to_string(status);
+  if (!status.succeeded())
+    seats_[place].failed = {status.as_shell_status(), name_of(place, pid) + " " + to_string(status), failures_++};
+}
+
+const launched_job::seat::failure* launched_job::first_failure() const {
+  const seat::failure* first = nullptr;
+  for (const seat& one : seats_)
+    if (one.failed && (first == nullptr || one.failed->number < first->number)) first = &*one.failed;
+  return first;
 }
 
 void launched_job::carry_out(place_index place, const exit_status& status, const exit_decision& decision) {
@@ -186,7 +219,10 @@ void launched_job::carry_out(place_index place, const exit_status& status, const
     case after_exit::done: return;
     case after_exit::end_job:
       // Spares that stand by and end now have nothing to say about it.
-      if (status.succeeded() && !status_) status_ = first_failure_.value_or(0);
+      if (const auto* const first = first_failure(); status.succeeded() && !status_) {
+        status_ = first != nullptr ? first->status : 0;
+        reason_ = first != nullptr ? first->why : "";
+      }
       return begin_ending(SIGTERM);
   }
 }
@@ -256,8 +292,10 @@ void launched_job::finish_if_empty() {
 
 void launched_job::finish() {
   finished_ = true;
-  const int status = status_.value_or(first_failure_.value_or(0));
-  if (status != 0) say("ends with status " + std::to_string(status) + ": " + reason_);
+  const auto* const first = first_failure();
+  const int status = status_ ? *status_ : first != nullptr ? first->status : 0;
+  if (status != 0)
+    say("ends with status " + std::to_string(status) + ": " + (status_ || first == nullptr ? reason_ : first->why));
   outcome_.set_value(status);
 }
 

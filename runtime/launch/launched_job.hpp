@@ -33,7 +33,8 @@ struct job_terms {
 /// Threads: safe from any. What is asked from elsewhere than the supervisor's calls happens soon.
 class launched_job {
 public:
-  /// Nothing is started yet. \p supervisor outlives it. Blocks signals as process_keeper does.
+  /// Nothing is started yet. \p supervisor outlives it. Blocks the signals of \p terms in the calling thread, as
+  /// process_keeper does; until run() begins, one that would drain the job ends this process as it does by default.
   launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms);
   launched_job(const launched_job&) = delete;
   launched_job& operator=(const launched_job&) = delete;
@@ -41,8 +42,11 @@ public:
   ~launched_job() = default;
 
   /// Starts all places, waits for the end of the job and returns its exit status: 127 when a program could not be
-  /// started, and 255 when a host could not be reached. Once.
+  /// started, and 255 when a host could not be reached. Once; called by the thread that constructed it, in which the
+  /// signals that drain have their default effect again when it returns.
   [[nodiscard]] int run();
+  /// Where the processes find their controller, for TROUPE_CONTROL. Before run().
+  void set_control(std::string host, std::uint16_t port);
 
   [[nodiscard]] const launch_plan& plan() const noexcept { return plan_; }
 
@@ -71,6 +75,13 @@ private:
     std::size_t starts = 0;        ///< Tried.
     bool refill = false;           ///< respawn() has been asked for, and what runs is being killed.
     std::uint64_t wait_number = 0; ///< Tells the respawn that is waited for from those that were.
+    /// The last process failed: its status, why for people, and how many failures came before it.
+    struct failure {
+      int status;
+      std::string why;
+      std::size_t number;
+    };
+    std::optional<failure> failed{};
   };
 
   void check_place(place_index place) const;
@@ -89,6 +100,8 @@ private:
   void carry_out(place_index place, const exit_status& status, const exit_decision& decision);
   [[nodiscard]] std::string name_of(place_index place, pid_t pid) const;
   void note_failure(place_index place, pid_t pid, const exit_status& status);
+  /// The first one of those that were not started again; null if there is none.
+  [[nodiscard]] const seat::failure* first_failure() const;
   void start_later(place_index place, std::chrono::nanoseconds delay);
   void begin_ending(int signal);
   void send(place_index place, int signal);
@@ -99,7 +112,8 @@ private:
   void finish();
   [[nodiscard]] bool is_remote() const noexcept { return !agents_.empty(); }
 
-  const launch_plan plan_;
+  launch_plan plan_; ///< Does not change once run() has begun.
+  const std::vector<int> signals_;
   launch_supervisor& supervisor_;
   const std::chrono::nanoseconds grace_;
   std::vector<seat> seats_;
@@ -108,8 +122,8 @@ private:
   bool agents_ending_ = false;
   bool finished_ = false;
   std::optional<int> status_; ///< As end() has it.
-  std::optional<int> first_failure_;
-  std::string reason_; ///< Of a status that is not 0.
+  std::size_t failures_ = 0;
+  std::string reason_; ///< Of a status that end() gave.
   std::promise<int> outcome_;
   process_keeper keeper_; ///< Goes first: its handlers use the rest.
 };

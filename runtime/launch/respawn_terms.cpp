@@ -2,6 +2,7 @@
 #include <troupe/runtime/launch/respawn_terms.hpp>
 
 #include <algorithm>
+#include <limits>
 
 namespace troupe::launch {
 
@@ -16,6 +17,11 @@ std::optional<std::chrono::nanoseconds> respawn_budget::take(std::chrono::steady
   }
   taken_.push_back(now);
   return delay;
+}
+
+std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  return places != 0 && terms.count > most / places ? most : terms.count * places;
 }
 
 std::string to_string(const respawn_terms& terms) {

@@ -16,6 +16,9 @@ struct respawn_terms {
   std::chrono::nanoseconds window = std::chrono::minutes{10};
   std::chrono::nanoseconds first_delay = std::chrono::milliseconds{500};
   std::chrono::nanoseconds longest_delay = std::chrono::seconds{30};
+  /// A place where no process has ever joined a world is given up when two in a row end within this time of their
+  /// start: that is a mistake in how they are started.
+  std::chrono::nanoseconds hasty = std::chrono::seconds{10};
 };
 
 /// What is left of the terms for one place. Threads: one at a time.
@@ -32,6 +35,10 @@ private:
   respawn_terms terms_;
   std::deque<std::chrono::steady_clock::time_point> taken_;
 };
+
+/// How many rebuilds a world of \p places must be allowed within the window, so that its controller does not end it
+/// while processes may still be started again under \p terms.
+[[nodiscard]] std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept;
 
 /// E.g. "10 within 600s".
 [[nodiscard]] std::string to_string(const respawn_terms& terms);

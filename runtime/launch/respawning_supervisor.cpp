@@ -2,28 +2,65 @@
 
 #include <troupe/runtime/duration.hpp>
 
+#include <utility>
+
 namespace troupe::launch {
 
 respawning_supervisor::respawning_supervisor(const launch_plan& plan, respawn_terms terms)
   : terms_{terms}, undone_{plan.processes} {
-  for (const launch_place& place : plan.places) seats_.push_back({respawn_budget{terms}, place.spare});
+  for (const launch_place& place : plan.places)
+    seats_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
 }
 
-exit_decision respawning_supervisor::on_exit(place_index place, pid_t, const exit_status& status) {
+void respawning_supervisor::on_started(place_index place, pid_t) {
+  seats_[place].started = std::chrono::steady_clock::now();
+}
+
+void respawning_supervisor::on_rank(place_index place) {
   seat& one = seats_[place];
+  if (!one.spare || one.stands_in || one.done) return;
+  one.stands_in = true;
+  ++undone_;
+}
+
+std::optional<std::chrono::nanoseconds> respawning_supervisor::on_wanted(place_index place) {
+  seat& one = seats_[place];
+  const auto delay = one.budget.take(std::chrono::steady_clock::now());
+  if (delay && std::exchange(one.done, false)) ++undone_;
+  return delay;
+}
+
+std::string respawning_supervisor::objection(seat& one, pid_t pid, const exit_status& status) const {
+  if (terms_.count == 0) return {};
+  const bool is_hasty =
+      !one.joined && pid != 0 && !status.lost && std::chrono::steady_clock::now() - one.started < terms_.hasty;
+  one.hasty_ends = is_hasty ? one.hasty_ends + 1 : 0;
+  if (one.hasty_ends < 2) return {};
+  return "has ended twice within " + format_duration(terms_.hasty) +
+         " of its start without joining a world, so it is not started again";
+}
+
+exit_decision respawning_supervisor::on_exit(place_index place, pid_t pid, const exit_status& status) {
+  seat& one = seats_[place];
+  const bool stood_in = std::exchange(one.stands_in, false);
+  const bool counts = (!one.spare || stood_in) && !one.done;
   if (status.succeeded()) {
-    if (!one.spare) --undone_;
+    one.done = counts;
+    if (counts) --undone_;
     return {.what = undone_ == 0 ? after_exit::end_job : after_exit::done};
   }
-  if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))
-    return {.what = after_exit::respawn,
-            .delay = *delay,
-            .reason = "is started again" + (delay->count() > 0 ? " in " + format_duration(*delay) : "") + " (" +
-                      std::to_string(one.budget.taken()) + " of " + to_string(terms_) + ")"};
-  const std::string spent = terms_.count > 0 ? "has been started again too often (" + to_string(terms_) + ")" : "";
-  if (one.spare)
-    return {.what = after_exit::done, .reason = spent.empty() ? "is given up" : spent + " and is given up"};
-  return {.what = after_exit::end_job, .reason = spent};
+  if (stood_in) --undone_; // whoever takes its rank counts
+  std::string why = objection(one, pid, status);
+  if (why.empty()) {
+    if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))
+      return {.what = after_exit::respawn,
+              .delay = *delay,
+              .reason = "is started again" + (delay->count() > 0 ? " in " + format_duration(*delay) : "") + " (" +
+                        std::to_string(one.budget.taken()) + " of " + to_string(terms_) + ")"};
+    if (terms_.count > 0) why = "has been started again too often (" + to_string(terms_) + ")";
+  }
+  if (one.spare) return {.what = after_exit::done, .reason = why.empty() ? "is given up" : why + " and is given up"};
+  return {.what = after_exit::end_job, .reason = why};
 }
 
 } // namespace troupe::launch

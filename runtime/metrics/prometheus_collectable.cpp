@@ -7,6 +7,7 @@
 #include <future>
 #include <limits>
 #include <string>
+#include <system_error>
 
 namespace troupe {
 
@@ -52,12 +53,15 @@ std::vector<prometheus::MetricFamily> as_prometheus(const std::vector<metric_fam
 
 std::vector<prometheus::MetricFamily> prometheus_collectable::Collect() const {
   // By a thread of its own: those of the web server that asks have stacks of 100 KiB, which a sanitized build exceeds.
-  return std::async(std::launch::async,
-                    [this] {
-                      const auto seen = from_->read();
-                      return seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
-                    })
-      .get();
+  const auto look = [this] {
+    const auto seen = from_->read();
+    return seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
+  };
+  try {
+    return std::async(std::launch::async, look).get();
+  } catch (const std::system_error&) { // there is no other thread to be had
+    return look();
+  }
 }
 
 bool has_metrics() noexcept {

@@ -1,11 +1,27 @@
+// One thread with a bounded number of connections. Not prometheus-cpp's own server: each of its connections takes a
+// thread until its request is complete, so a few hundred that never are keep scrapers out for minutes.
 #include <troupe/device/error.hpp>
+#include <troupe/device/unreturned.hpp>
+#include <troupe/device/worker.hpp>
+#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/metrics/metric_families.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
+#include <troupe/runtime/metrics/prometheus_collectable.hpp>
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
+#include <prometheus/text_serializer.h>
 
-#include <exception>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <list>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -13,29 +29,141 @@ namespace troupe {
 
 namespace {
 
-/// A scraper, somebody with `troupe top`, and one that is slow.
-constexpr const char* thread_count = "3";
-/// Of a request: a client that does not ask holds a thread no longer.
-constexpr const char* timeout_ms = "5000";
+using launch::file_descriptor;
+using std::chrono::steady_clock;
+
+/// One more takes the place of the oldest.
+constexpr std::size_t most_connections = 64;
+constexpr std::size_t most_request_bytes = 8192;
+/// From the connection's beginning to its end.
+constexpr std::chrono::seconds patience{10};
+
+struct connection {
+  file_descriptor socket;
+  steady_clock::time_point until = steady_clock::now() + patience;
+  std::string request{};
+  std::string reply{}; ///< What is left to be written; the connection ends with it.
+};
+
+std::string reply_of(std::string_view status, std::string_view body) {
+  return "HTTP/1.1 " + std::string{status} +
+         "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + std::string{body};
+}
+
+bool would_block() noexcept {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+file_descriptor listen_on(metrics_address& where) {
+  file_descriptor made{::socket(where.is_ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  const int on = 1;
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  if (where.is_ipv6) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(address); // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(where.port);
+    ::inet_pton(AF_INET6, where.host.c_str(), &six.sin6_addr);
+    length = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(address); // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
+    four.sin_family = AF_INET;
+    four.sin_port = htons(where.port);
+    ::inet_pton(AF_INET, where.host.c_str(), &four.sin_addr);
+    length = sizeof four;
+  }
+  auto* const any = reinterpret_cast<sockaddr*>(&address); // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
+  if (!made || ::setsockopt(made.native(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(made.native(), any, length) != 0 || ::listen(made.native(), SOMAXCONN) != 0 ||
+      ::getsockname(made.native(), any, &length) != 0)
+    throw exception{errc::invalid_argument,
+                    "metrics.address is " + to_string(where) + ", and that cannot be listened on (" +
+                        std::generic_category().message(errno) +
+                        "): is the port in use, and is the address one of this machine's? Choose another, or port 0 "
+                        "for any that is free"};
+  // The port has the same place in both.
+  where.port = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port); // NOLINT(*-reinterpret-cast)
+  return made;
+}
 
 class prometheus_endpoint final : public metrics_endpoint {
 public:
   prometheus_endpoint(metrics_address where, std::shared_ptr<const metrics_source> from)
-    : where_{std::move(where)},
-      shown_{make_collectable(std::move(from))},
-      exposer_{std::vector<std::string>{"listening_ports", to_string(where_), "num_threads", thread_count,
-                                        "request_timeout_ms", timeout_ms}} {
-    if (const auto ports = exposer_.GetListeningPorts(); !ports.empty())
-      where_.port = static_cast<std::uint16_t>(ports.front());
-    exposer_.RegisterCollectable(shown_);
+    : where_{std::move(where)}, shown_{std::move(from)}, listener_{listen_on(where_)} {
+    if (!waker_) throw exception{errc::out_of_memory, "no file descriptor is left for metrics: raise ulimit -n"};
+    thread_ = worker{[this] { run(); }};
+  }
+  ~prometheus_endpoint() override {
+    static_cast<void>(::eventfd_write(waker_.native(), 1));
+    thread_.join();
   }
 
   [[nodiscard]] const metrics_address& where() const noexcept override { return where_; }
 
 private:
+  void run() noexcept {
+    for (bool ends = false; !ends;) return_or_report("a connection for metrics", [&] { ends = !serve_once(); });
+  }
+
+  /// Returns false when the endpoint ends.
+  bool serve_once() {
+    std::vector<pollfd> watched{{waker_.native(), POLLIN, 0}, {listener_.native(), POLLIN, 0}};
+    for (const connection& one : all_)
+      watched.push_back({one.socket.native(), static_cast<short>(one.reply.empty() ? POLLIN : POLLOUT), 0});
+    const auto wait = all_.empty() ? std::chrono::milliseconds{-1} : std::chrono::milliseconds{100};
+    if (::poll(watched.data(), watched.size(), static_cast<int>(wait.count())) < 0 && errno != EINTR) return false;
+    if (watched[0].revents != 0) return false;
+    const auto now = steady_clock::now();
+    std::size_t place = 2;
+    for (auto one = all_.begin(); one != all_.end(); ++place) {
+      const bool goes_on = watched[place].revents == 0 ? now < one->until : attend(*one);
+      one = goes_on ? std::next(one) : all_.erase(one);
+    }
+    if (watched[1].revents != 0) accept_one();
+    return true;
+  }
+
+  void accept_one() {
+    file_descriptor fresh{::accept4(listener_.native(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!fresh && (errno == EMFILE || errno == ENFILE) && !all_.empty()) all_.pop_front();
+    if (!fresh) return;
+    if (all_.size() == most_connections) all_.pop_front();
+    all_.push_back({.socket = std::move(fresh)});
+  }
+
+  /// Reads or writes what there is. Returns false when the connection is over.
+  bool attend(connection& one) {
+    if (one.reply.empty()) {
+      char text[1024];
+      const ssize_t count = ::recv(one.socket.native(), text, sizeof text, 0);
+      if (count <= 0) return count < 0 && would_block();
+      one.request.append(text, static_cast<std::size_t>(count));
+      if (one.request.find("\r\n\r\n") == std::string::npos) return one.request.size() < most_request_bytes;
+      one.reply = answer_to(one.request);
+    }
+    const ssize_t count = ::send(one.socket.native(), one.reply.data(), one.reply.size(), MSG_NOSIGNAL);
+    if (count < 0) return would_block();
+    one.reply.erase(0, static_cast<std::size_t>(count));
+    return !one.reply.empty();
+  }
+
+  [[nodiscard]] std::string answer_to(std::string_view request) const {
+    const std::string_view line = request.substr(0, request.find("\r\n"));
+    if (!line.starts_with("GET ")) return reply_of("405 Method Not Allowed", "only GET is answered\n");
+    const std::string_view path = line.substr(4, line.find_first_of(" ?", 4) - 4);
+    if (path != "/metrics") return reply_of("404 Not Found", "metrics are at /metrics\n");
+    const auto seen = shown_->read();
+    const auto families = seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
+    return reply_of("200 OK", prometheus::TextSerializer{}.Serialize(families));
+  }
+
   metrics_address where_;
-  std::shared_ptr<prometheus::Collectable> shown_; ///< Which the exposer holds weakly.
-  prometheus::Exposer exposer_;                    ///< Ends before what it shows.
+  std::shared_ptr<const metrics_source> shown_;
+  file_descriptor listener_;
+  file_descriptor waker_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::list<connection> all_; ///< The oldest first.
+  worker thread_;
 };
 
 } // namespace
@@ -43,16 +171,7 @@ private:
 std::unique_ptr<metrics_endpoint> serve_metrics(const metrics_settings& settings,
                                                 std::shared_ptr<const metrics_source> from) {
   check(settings);
-  try {
-    return std::make_unique<prometheus_endpoint>(parse_metrics_address(settings.address), std::move(from));
-  } catch (const exception&) {
-    throw;
-  } catch (const std::exception& failure) { // civetweb's, which says no more
-    throw exception{errc::invalid_argument, "metrics.address is " + settings.address +
-                                                ", and that cannot be listened on (" + failure.what() +
-                                                "): is the port in use, and is the address one of this machine's? "
-                                                "Choose another, or port 0 for any that is free"};
-  }
+  return std::make_unique<prometheus_endpoint>(parse_metrics_address(settings.address), std::move(from));
 }
 
 } // namespace troupe

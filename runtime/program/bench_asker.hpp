@@ -44,7 +44,7 @@ public:
 /// An actor for each rank, in the lane \p in of its own: each asks again as soon as it is answered, so that the ranks
 /// keep step by their operations alone.
 [[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in);
-/// A spinning thread for each rank, all released by one atomic for each operation, as raw's are.
+/// A spinning thread for each rank, all released by one atomic for each operation.
 [[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 
 } // namespace troupe::program

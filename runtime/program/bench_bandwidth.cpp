@@ -173,8 +173,8 @@ private:
       if (raw_ != nullptr) {
         const bandwidth theirs = bandwidth_of(bytes, one.theirs);
         const auto of_raw = paired_ratios(one.theirs, one.ours);
-        cells.insert(cells.end(),
-                     {fixed(theirs.microseconds), fixed(theirs.bus), fixed(100 * median(of_raw), 1) + "%"});
+        cells.insert(cells.end(), {fixed(theirs.microseconds), fixed(theirs.bus),
+                                   raw_->is_yardstick() ? fixed(100 * median(of_raw), 1) + "%" : "-"});
         place["raw"] = bandwidth_report(theirs, one.theirs);
         place["of_raw"] = {{"p50", median(of_raw)}, {"blocks", of_raw}};
       }

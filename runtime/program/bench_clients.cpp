@@ -9,6 +9,7 @@
 #include "cpu_report.hpp"
 #include "json_file.hpp"
 #include "latency_figures.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -273,8 +274,10 @@ void add_clients_bench(CLI::App& bench, action& chosen) {
   command->add_option("--requests", options->requests, "operations in a block, of all clients together")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000'000));
-  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 4K")->capture_default_str();
-  command->add_option("--fusions", options->fusions, "modes that are compared: off, reproducible, free")
+  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--fusions", options->fusions, "modes that are compared: off, plans, free")
       ->capture_default_str()
       ->delimiter(',');
   command->add_flag("--no-raw", options->without_raw, "leave raw out, whose threads spin");

@@ -8,6 +8,7 @@
 #include "bench_sizes.hpp"
 #include "bench_strategies.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "plot_file.hpp"
 
 #include <troupe/runtime/byte_size.hpp>
@@ -84,7 +85,7 @@ std::vector<std::string> heading_of(runtime& rt, const world& where, const bandw
                   std::to_string(plan.checks) + " checked afterwards");
   if (options.raw)
     lines.emplace_back("raw: the same calls on blocking communicators of their own, one spinning thread per GPU "
-                       "released by one atomic, the same depth and wait");
+                       "on the CPUs of its launcher, the same depth and wait");
   return lines;
 }
 
@@ -163,11 +164,15 @@ int run(const bench_operation& what, const collective_options& options) {
 
 void add_options(CLI::App& command, collective_options& options) {
   options.common.add_to(command, "operations in a block", 1'000);
-  command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")->capture_default_str();
-  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str();
+  command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")
+      ->capture_default_str()
+      ->check(size_in("8"));
+  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str()->check(size_in("8"));
   auto* const factor = command.add_option("-f,--stepfactor", options.factor, "from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
-  command.add_option("-i,--stepbytes", options.step, "a fixed step instead, e.g. 1M")->excludes(factor);
+  command.add_option("-i,--stepbytes", options.step, "a fixed step instead, e.g. 1M")
+      ->excludes(factor)
+      ->check(size_in("1"));
   command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
@@ -181,7 +186,7 @@ void add_options(CLI::App& command, collective_options& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 4'096));
   command.add_option("-T,--timeout", options.timeout_seconds, "deadline of troupe's requests in seconds (default 60)")
-      ->check(CLI::Range(0.001, 86'400.0));
+      ->check(real_in(0.001, 86'400.0));
   command.add_option("-S,--report_timestamps", options.timestamps, "1: date and time of each row")
       ->capture_default_str()
       ->check(CLI::Range(0, 1));

@@ -5,6 +5,7 @@
 #include "bench_report.hpp"
 #include "completion_probe.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -195,7 +196,7 @@ void add_completion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<completion_options>();
   CLI::App* command = bench.add_subcommand("completion", "what the completion strategies cost, without collectives");
   command->add_option("--backend", options->backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
-  command->add_option("--device", options->device, "which device")->capture_default_str();
+  command->add_option("--device", options->device, "which device")->capture_default_str()->check(CLI::Range(0, 1'023));
   command->add_option("--strategies", options->strategies, "flag, event, host_fn, several with commas")
       ->capture_default_str()
       ->delimiter(',');
@@ -211,7 +212,9 @@ void add_completion_bench(CLI::App& bench, action& chosen) {
   command->add_option("--looks", options->looks, "looks whose mean is one sample")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
-  command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")->capture_default_str();
+  command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")
+      ->capture_default_str()
+      ->check(size_in("1"));
   command->add_option("-J,--output_file,--json", options->json_path,
                       "write all figures to this file; - is standard output, and the table goes to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

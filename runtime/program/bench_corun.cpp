@@ -8,6 +8,7 @@
 #include "bench_rig.hpp"
 #include "json_file.hpp"
 #include "matrix_product.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -283,10 +284,12 @@ void add_corun_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<corun_options>();
   CLI::App* command = bench.add_subcommand("corun", "a matrix product beside all_reduces, raw's and troupe's");
   options->common.add_to(*command, "products of each device in a block", 100'000);
-  command->add_option("-b,--bytes", options->bytes, "of an all_reduce, e.g. 1M")->capture_default_str();
+  command->add_option("-b,--bytes", options->bytes, "of an all_reduce, e.g. 1M")
+      ->capture_default_str()
+      ->check(size_in("4"));
   command->add_option("--interval-us", options->interval_us, "from one all_reduce to the next, in microseconds")
       ->capture_default_str()
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(real_in(1, 1e6));
   command->add_option("--side", options->side, "rows and columns of the matrices")
       ->capture_default_str()
       ->check(CLI::Range(16, 32'768));

@@ -7,6 +7,7 @@
 #include "bench_rig.hpp"
 #include "bench_sizes.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "plot_file.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
@@ -200,8 +201,12 @@ void add_fusion_bench(CLI::App& bench, action& chosen) {
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(1, 1'000));
-  command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8")->capture_default_str();
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")->capture_default_str();
+  command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8")
+      ->capture_default_str()
+      ->check(size_in("8"));
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")
+      ->capture_default_str()
+      ->check(size_in("8"));
   command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));

@@ -8,6 +8,7 @@
 #include "bench_sizes.hpp"
 #include "host_copies_floor.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "plot_file.hpp"
 #include "progress_line.hpp"
 #include "reference_values.hpp"
@@ -248,8 +249,10 @@ void add_host_bench(CLI::App& bench, action& chosen) {
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   options->common.add_plot_to(*command);
   command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M; the smallest size with -e")
-      ->capture_default_str();
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: that of -b alone)");
+      ->capture_default_str()
+      ->check(size_in("1"));
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: that of -b alone)")
+      ->check(size_in("8"));
   command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));

@@ -6,6 +6,7 @@
 #include "bench_rig.hpp"
 #include "held_event.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 #include "thread_times.hpp"
@@ -189,10 +190,10 @@ void add_idle_bench(CLI::App& bench, action& chosen) {
       ->delimiter(',');
   command->add_option("--seconds", options->seconds, "how long each is observed")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 3'600.0));
+      ->check(real_in(0.01, 3'600));
   command->add_option("--settle", options->settle_seconds, "seconds before: longer than threads spin after work")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3'600.0));
+      ->check(real_in(0, 3'600));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -7,6 +7,7 @@
 #include "bench_rig.hpp"
 #include "json_file.hpp"
 #include "latency_table.hpp"
+#include "option_ranges.hpp"
 #include "plot_file.hpp"
 #include "progress_line.hpp"
 
@@ -92,8 +93,7 @@ public:
     for (std::size_t block = 0; block < blocks_; ++block)
       for (std::size_t i = 0; i < orders.size(); ++i) {
         const ordering order = orders[(i + block) % orders.size()]; // who is first alternates
-        progress.show("latency, order by " + std::string{to_string(order)} + ", block " + std::to_string(block + 1) +
-                      "/" + std::to_string(blocks_));
+        progress.show(at_block(order, block));
         measure(order, block, document.text_output(), progress);
         progress.done(1);
       }
@@ -112,6 +112,11 @@ private:
     std::string all;
     for (const way& one : ways) all += ", " + std::string{one.name};
     return all;
+  }
+
+  [[nodiscard]] std::string at_block(ordering order, std::size_t block) const {
+    return "latency, order by " + std::string{to_string(order)} + ", block " + std::to_string(block + 1) + "/" +
+           std::to_string(blocks_);
   }
 
   /// One block of what needs \p order, in a runtime of its own.
@@ -135,6 +140,7 @@ private:
     const std::size_t warm_ups = std::max<std::size_t>(1, iterations_ / 10);
     std::optional<double> raw_p50;
     if (rig.raw) {
+      progress.show(at_block(order, block) + ", raw");
       static_cast<void>(rig.raw->run(raw_parts, warm_ups, 1));
       const auto times = in_microseconds(rig.raw->run(raw_parts, iterations_, 1).each);
       rig.raw->rest();
@@ -143,6 +149,7 @@ private:
     }
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t what = (i + block) % here.size();
+      progress.show(at_block(order, block) + ", " + here[what].how->name);
       static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
       const series measured = askers[what]->ask(parts, iterations_, 1);
       table_.add_block(here[what].number,
@@ -159,7 +166,7 @@ private:
                       "in each block, raw beside both");
     if (with_raw_)
       heading.push_back("raw: the same call on blocking communicators of its own, a spinning thread for each GPU, from "
-                        "their release by one atomic to the last rank seen done" +
+                        "the first rank's call to the last rank seen done" +
                         std::string{memory_ == operand_memory::registered ? "; on pool memory" : ""});
     for (const chosen_way& one : chosen_) heading.push_back(std::string{one.how->name} + ": " + one.how->what);
     progress.clear();
@@ -197,7 +204,9 @@ void add_latency_bench(CLI::App& bench, action& chosen) {
   CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, by every way to ask for it");
   options->common.add_to(*command, "requests of each way in a block", 1'000'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "of the operation, e.g. 8 or 4K")->capture_default_str();
+  command->add_option("-b,--bytes", options->bytes, "of the operation, e.g. 8 or 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
   command->add_option("--ways", options->wanted, "what is compared, several with commas")
       ->capture_default_str()
       ->delimiter(',');

@@ -205,6 +205,22 @@ std::span<const bench_operation> bench_operations() noexcept {
          return scatter{of.memory.send, of.memory.recv, of.count, of.type, rank{of.root}};
        },
        .result = &part_of_root_s_input},
+      {.name = "gather_v",
+       .has_root = true,
+       .shape = &gathering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return gather_v{of.memory.send, of.memory.recv, equal_parts(of), of.type, rank{of.root}};
+       },
+       .result = &inputs_of_all_at_root},
+      {.name = "scatter_v",
+       .has_root = true,
+       .shape = &scattering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return scatter_v{of.memory.send, of.memory.recv, equal_parts(of), of.type, rank{of.root}};
+       },
+       .result = &part_of_root_s_input},
       {.name = "sendrecv",
        .has_in_place = false,
        .shape = &whole_shape,

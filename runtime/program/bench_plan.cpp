@@ -6,6 +6,7 @@
 #include "bench_raw.hpp"
 #include "bench_report.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "text_table.hpp"
 
@@ -287,7 +288,9 @@ void add_plan_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<plan_bench_options>();
   CLI::App* command = bench.add_subcommand("plan", "a captured plan, beside the same graph by hand and eager requests");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")->capture_default_str();
+  command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
   command->add_option("--steps", options->steps, "all_reduces in the plan")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));

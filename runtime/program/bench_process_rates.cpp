@@ -6,6 +6,8 @@
 #include "bench_operands.hpp"
 #include "bench_options.hpp"
 #include "bench_rig.hpp"
+#include "option_ranges.hpp"
+#include "progress_line.hpp"
 #include "text_table.hpp"
 
 #include <troupe/device/thread_binding.hpp>
@@ -47,7 +49,12 @@ public:
     std::vector<double> raw_rate, rate;
     static_cast<void>(rig_.raw->run(small_sum, count / 10, 1));
     static_cast<void>(one_by_one(small_sum.front(), count / 10));
+    progress_line progress{stderr, static_cast<double>(options_.common.blocks)};
     for (std::size_t block = 0; block < options_.common.blocks; ++block) {
+      if (self_ == rank{0})
+        progress.show("process-rates, block " + std::to_string(block + 1) + "/" +
+                      std::to_string(options_.common.blocks));
+      progress.done(1);
       raw.add_block(in_microseconds(rig_.raw->run(small_sum, count, 1).each));
       rig_.raw->rest();
       asked.add_block(in_microseconds(one_by_one(small_sum.front(), count)));
@@ -60,6 +67,7 @@ public:
       rate.push_back(per_second(4 * count, pipelined(larger_sum.front(), 4 * count)));
     }
     const auto ratios = paired_ratios(rate, raw_rate);
+    progress.clear();
     if (self_ != rank{0}) return;
     print_heading(stdout, world_heading(rig_.rt, rig_.where));
     std::printf("# ordering %s; rank 0 of %d processes; medians of %zu blocks of %zu, interleaved with raw\n",
@@ -130,9 +138,15 @@ void add_process_rates_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<rates_options>();
   CLI::App* command = bench.add_subcommand("process-rates", "a process's part in measuring a world of processes");
   options->common.add_to(*command, "requests in a block", 1'000'000);
-  command->add_option("-b,--bytes", options->bytes, "of what is asked one at a time")->capture_default_str();
-  command->add_option("--rate-bytes", options->rate_bytes, "of what is asked in a row")->capture_default_str();
-  command->add_option("--in-flight", options->in_flight, "of those")->capture_default_str();
+  command->add_option("-b,--bytes", options->bytes, "of what is asked one at a time")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--rate-bytes", options->rate_bytes, "of what is asked in a row")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--in-flight", options->in_flight, "of those")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4'096));
   command->callback([options, &chosen] {
     chosen = [options] {
       register_client_messages();

@@ -4,6 +4,7 @@
 #include "bench_commands.hpp"
 #include "bench_report.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "process_traffic.hpp"
 #include "statistics.hpp"
 #include "text_table.hpp"
@@ -188,6 +189,7 @@ private:
     launch::controlled_terms terms;
     terms.control.terms.policy = parse_loss_policy(options_.policy);
     terms.control.terms.rebuilds = 100'000;
+    terms.control.terms.suspicion = 1s; // what is measured is what follows it
     terms.respawns.count = 100'000;
     terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
     terms.job.grace = 20s;
@@ -371,14 +373,22 @@ int run(const processes_options& options) {
 void add_processes_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<processes_options>();
   CLI::App* command = bench.add_subcommand("processes", "lose processes of a world under traffic, and time its return");
-  command->add_option("-n,--processes", options->processes, "how many")->capture_default_str();
-  command->add_option("--spares", options->spares, "that stand by")->capture_default_str();
+  command->add_option("-n,--processes", options->processes, "how many")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'024));
+  command->add_option("--spares", options->spares, "that stand by")->capture_default_str()->check(CLI::Range(0, 1'024));
   command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
-  command->add_option("--cycles", options->cycles, "of each fault")->capture_default_str();
+  command->add_option("--cycles", options->cycles, "of each fault")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
   command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
-  command->add_option("--between", options->between, "faults, at most; drawn for each")->capture_default_str();
-  command->add_option("--patience", options->patience, "for each recovery")->capture_default_str();
-  command->add_option("--seed", options->seed, "of what is drawn");
+  command->add_option("--between", options->between, "faults, at most; drawn for each")
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
+  command->add_option("--patience", options->patience, "for each recovery")
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
+  command->add_option("--seed", options->seed, "of what is drawn")->check(any_seed());
   command->add_option("--json", options->json_path, "the report's file")->type_name("PATH");
   command->add_option("--member", options->settings, "options of the processes, as --member=--backend=nccl")
       ->allow_extra_args(false);

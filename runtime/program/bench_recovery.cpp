@@ -6,6 +6,7 @@
 #include "fault_play.hpp"
 #include "fault_settings.hpp"
 #include "json_file.hpp"
+#include "option_ranges.hpp"
 #include "process_footprint.hpp"
 #include "progress_line.hpp"
 #include "recovery_figures.hpp"
@@ -393,11 +394,17 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
   command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
-      ->capture_default_str();
-  command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")->capture_default_str();
-  command->add_option("--spin", options->spin, "how long a kernel spins")->capture_default_str();
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
+  command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
+  command->add_option("--spin", options->spin, "how long a kernel spins")
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
   command->add_option("--patience", options->patience, "for each step of a recovery; one that takes longer hangs")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -6,6 +6,7 @@
 #include "bench_rig.hpp"
 #include "json_file.hpp"
 #include "plot_file.hpp"
+#include "progress_line.hpp"
 #include "statistics.hpp"
 #include "text_table.hpp"
 
@@ -107,6 +108,7 @@ int run(const registered_options& options) {
                           {"registered", "rate", 10},
                           {"ratio", "", 7}}};
   table.print_heading();
+  progress_line progress{stderr, static_cast<double>(std::size(sizes_bytes))};
   for (const std::size_t bytes : sizes_bytes) {
     const std::size_t room = std::max(bytes, where.local_ranks().size() * sizeof(float));
     std::array<memory_contender, 3> all{memory_contender{.memory = "raw"}, memory_contender{.memory = "ordinary"},
@@ -116,12 +118,16 @@ int run(const registered_options& options) {
     all[0].parts = all[1].parts = make_parts(options.operation, send, recv, bytes);
     all[2].parts = make_parts(options.operation, where.allocate_all(room), where.allocate_all(room), bytes);
     for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
+      progress.show("registered, " + std::to_string(bytes) + " bytes, block " + std::to_string(block) + "/" +
+                    std::to_string(options.common.blocks));
       if (block == 1)
         for (memory_contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
       measure_raw(raw, all[0], options);
       measure(*client, all[1], options);
       measure(*client, all[2], options);
     }
+    progress.done(1);
+    progress.clear();
     const double alone = median(paired_ratios(all[2].alone.p50, all[1].alone.p50));
     const double rate = median(paired_ratios(all[2].rate.p50, all[1].rate.p50));
     table.print_row({std::to_string(bytes), fixed(median(all[0].alone.p50)), fixed(median(all[1].alone.p50)),

@@ -1,6 +1,7 @@
 /// `troupe certs`: a CA of one's own, certificates for controller and hosts, and a join token.
 
 #include "commands.hpp"
+#include "option_ranges.hpp"
 
 #include <troupe/actors/guard/certificates.hpp>
 
@@ -30,7 +31,9 @@ void add_certs(CLI::App& program, action& chosen) {
   command
       ->add_option("--hosts", order->hosts, "names and IP addresses that the certificates name, beside this machine's")
       ->delimiter(',');
-  command->add_option("--days", order->days, "how long they are valid")->capture_default_str();
+  command->add_option("--days", order->days, "how long they are valid")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3'650));
   command->callback([order, &chosen] { chosen = [order] { return make(*order); }; });
 }
 

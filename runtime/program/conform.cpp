@@ -2,6 +2,7 @@
 
 #include "commands.hpp"
 #include "conform_suite.hpp"
+#include "option_ranges.hpp"
 #include "progress_line.hpp"
 #include "runtime_options.hpp"
 
@@ -111,7 +112,8 @@ void add_conform(CLI::App& program, action& chosen) {
   CLI::App* command =
       program.add_subcommand("conform", "test every operation, dtype and reduction against known results");
   options->runtime.add_to(*command);
-  command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)");
+  command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)")
+      ->check(any_seed());
   command->add_option("--only", options->only, "run the cases whose names contain this, e.g. all_reduce/f32");
   command->add_flag("--processes", options->processes, "each rank in a process of its own (default 4 ranks)");
   command->callback([options, &chosen] {

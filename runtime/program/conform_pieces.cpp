@@ -147,6 +147,44 @@ conform_piece make_scatter(const piece_wish& wish) {
   return made.finish();
 }
 
+conform_piece make_gather_v(const piece_wish& wish) {
+  piece_builder made{wish};
+  const partition parts = made.spread(made.uneven());
+  const int root = made.draw_root();
+  for (int r = 0; r < made.ranks(); ++r) {
+    const std::size_t own = parts.counts[index(r)];
+    argument all{piece_builder::extent(parts), {}};
+    for (int q = 0; q < made.ranks(); ++q)
+      all.parts.push_back(made.values(q, parts.counts[index(q)], 0, parts.displacements[index(q)]));
+    const places at = r == root
+                          ? made.arguments(r, made.input(r, own), std::move(all), offset(parts.displacements[index(r)]))
+                          : made.send_only(r, made.input(r, own));
+    made.step(r, [=, type = made.type()](auto in) {
+      return gather_v{at.send.in(in), at.recv.in(in), parts, type, rank{root}};
+    });
+  }
+  return made.finish();
+}
+
+conform_piece make_scatter_v(const piece_wish& wish) {
+  piece_builder made{wish};
+  const partition parts = made.spread(made.uneven());
+  const int root = made.draw_root();
+  for (int r = 0; r < made.ranks(); ++r) {
+    const std::size_t own = parts.displacements[index(r)];
+    const std::size_t count = parts.counts[index(r)];
+    argument sent{piece_builder::extent(parts), {}};
+    for (std::size_t q = 0; q < made.size(); ++q)
+      sent.parts.push_back(made.values(r, parts.counts[q], parts.displacements[q], parts.displacements[q]));
+    const argument part{count, {made.values(root, count, own)}};
+    const places at = r == root ? made.arguments(r, std::move(sent), part, -offset(own)) : made.recv_only(r, part);
+    made.step(r, [=, type = made.type()](auto in) {
+      return scatter_v{at.send.in(in), at.recv.in(in), parts, type, rank{root}};
+    });
+  }
+  return made.finish();
+}
+
 conform_piece make_all_to_all(const piece_wish& wish) {
   piece_builder made{wish};
   const std::size_t n = made.count();
@@ -196,6 +234,8 @@ std::span<const conform_collective> conform_collectives() noexcept {
       {.name = "all_gather_v", .count_is_part = true, .make = &make_all_gather_v},
       {.name = "gather", .count_is_part = true, .make = &make_gather},
       {.name = "scatter", .count_is_part = true, .make = &make_scatter},
+      {.name = "gather_v", .count_is_part = true, .make = &make_gather_v},
+      {.name = "scatter_v", .count_is_part = true, .make = &make_scatter_v},
       {.name = "all_to_all", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all},
       {.name = "all_to_all_v", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all_v},
   };

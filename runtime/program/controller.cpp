@@ -1,6 +1,7 @@
 /// `troupe controller`: the controller of a world whose processes somebody else starts.
 
 #include "commands.hpp"
+#include "option_ranges.hpp"
 
 #include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/controller.hpp>
@@ -57,9 +58,12 @@ int run_controller(const controller_command& command) {
                                              .certificate_file = folder / "controller.pem",
                                              .key_file = folder / "controller.key"};
   }
-  std::signal(SIGTERM, take_signal);
-  std::signal(SIGINT, take_signal);
   controller control{std::move(options)};
+  // Not before: while it starts, a signal ends it by default; as does a second one while the world stops.
+  struct sigaction once {};
+  once.sa_handler = take_signal;
+  once.sa_flags = SA_RESETHAND | SA_RESTART;
+  for (const int one : {SIGTERM, SIGINT}) ::sigaction(one, &once, nullptr);
   std::printf("TROUPE_CONTROL=%s\n", control.address().c_str());
   std::fflush(stdout);
   while (!control.wait(20ms))
@@ -76,18 +80,27 @@ void add_controller(CLI::App& program, action& chosen) {
   auto options = std::make_shared<controller_command>();
   CLI::App* command = program.add_subcommand("controller", "control a world whose processes somebody else starts");
   command->footer("TROUPE_JOIN_TOKEN is the secret of the world. Prints TROUPE_CONTROL for its processes.");
-  command->add_option("-n,--processes", options->terms.world_size, "of the world")->required();
+  command->add_option("-n,--processes", options->terms.world_size, "of the world")
+      ->required()
+      ->check(CLI::Range(1, 4'096));
   command->add_option("--bind", options->bind, "the address by which processes reach it")->capture_default_str();
-  command->add_option("--port", options->port, "its port (default: any)");
+  command->add_option("--port", options->port, "its port (default: any)")->check(CLI::Range(0, 65'535));
   command->add_option("--certs", options->certificates,
                       "the folder that troupe certs has made; needed beyond loopback");
   command->add_option("--policy", options->policy, "when a process is lost: fail, respawn or shrink")
       ->capture_default_str();
   command->add_option("--smallest", options->terms.smallest, "the fewest ranks that the world shrinks to")
-      ->capture_default_str();
-  command->add_option("--rebuilds", options->terms.rebuilds, "within ten minutes")->capture_default_str();
-  command->add_option("--gather", options->gather, "until all processes have joined")->capture_default_str();
-  command->add_option("--suspicion", options->suspicion, "of silence")->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4'096));
+  command->add_option("--rebuilds", options->terms.rebuilds, "within ten minutes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--gather", options->gather, "until all processes have joined")
+      ->capture_default_str()
+      ->check(time_in("1ms", "525600min"));
+  command->add_option("--suspicion", options->suspicion, "of silence")
+      ->capture_default_str()
+      ->check(time_in("10ms", "60min"));
   command->add_option("--log", options->log, "trace, debug, info, warn, error or off")->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });
 }

@@ -32,7 +32,7 @@ private:
   using step = void (actor_client::*)();
 
   void begin_round() {
-    if (round_ == task_.rounds) return quit();
+    if (!task_.rounds->begins(round_)) return quit();
     batch_.fill(round_++);
     ask_ranks(batch_.copies_in(), &actor_client::reduce);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "demo_ledger.hpp"
+#include "interruption.hpp"
 
 #include <troupe/runtime/world.hpp>
 
@@ -18,11 +19,11 @@ namespace troupe::program {
 /// What one client is to do.
 struct client_task {
   std::vector<rank> ranks{}; ///< All of the world's: requests to the world. One: requests to that rank (SPMD).
-  std::size_t rounds = 1;
-  std::size_t requests = 1; ///< All in flight at once, in each round.
-  std::size_t count = 1024; ///< Largest number of elements.
-  std::uint64_t seed = 0;   ///< The same for all clients of one SPMD group.
-  troupe::lane lane{};      ///< The client's own at each rank; the same for all of one SPMD group.
+  std::shared_ptr<common_rounds> rounds{}; ///< The same for all clients of one SPMD group.
+  std::size_t requests = 1;                ///< All in flight at once, in each round.
+  std::size_t count = 1024;                ///< Largest number of elements.
+  std::uint64_t seed = 0;                  ///< The same for all clients of one SPMD group.
+  troupe::lane lane{};                     ///< The client's own at each rank; the same for all of one SPMD group.
 };
 
 /// Asks from the calling thread until the task is done. Stops at the first failure.

@@ -2,6 +2,7 @@
 
 #include "fault_play.hpp"
 #include "fault_settings.hpp"
+#include "interruption.hpp"
 
 #include <troupe/runtime/runtime.hpp>
 
@@ -75,6 +76,7 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
   if (kind.needs_peers()) require_peers(where);
+  const interruption signals; // the summary is printed all the same
   const harmful_works harm{where};
   event_history log{where};
   fault_traffic traffic{where, {}};
@@ -89,7 +91,7 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
               sum.succeeded, sum.failed, sum.rejected, sum.verified);
   std::printf("answered %zu/%zu, wrong %zu, lost %zu, doubled %zu\n", sum.asked - sum.unanswered, sum.asked, sum.wrong,
               sum.unanswered, sum.doubled);
-  return seen.as_expected && sum.wrong + sum.unanswered + sum.doubled == 0 ? 0 : 1;
+  return interruption::exit_status(seen.as_expected && sum.wrong + sum.unanswered + sum.doubled == 0 ? 0 : 1);
 }
 
 } // namespace troupe::program

@@ -53,6 +53,12 @@ bool demo_ledger::clean() const {
   return !entries_.empty() && verified_ > 0 && wrong_ == 0 && all.lost == 0 && all.doubled == 0 && all.failed == 0;
 }
 
+std::string demo_ledger::progress() const {
+  const std::lock_guard lock{guard_};
+  return "demo: " + std::to_string(entries_.size()) + " requests asked, " + std::to_string(verified_) +
+         " results verified";
+}
+
 void demo_ledger::print() const {
   const std::lock_guard lock{guard_};
   std::printf("%-34s %9s %9s %12s %12s\n", "request", "asked", "failed", "p50 us", "p99 us");

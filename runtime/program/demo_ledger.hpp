@@ -22,6 +22,8 @@ public:
   /// Enters how many results were looked at, and how many were wrong.
   void verified(std::size_t right, std::size_t wrong);
 
+  /// How many requests have been answered so far, for a line of progress.
+  [[nodiscard]] std::string progress() const;
   /// A table by kind, then the line `answered N/N, wrong 0, lost 0, doubled 0`.
   void print() const;
   [[nodiscard]] bool clean() const;

@@ -45,7 +45,7 @@ void run_thread_client(world where, const client_task& task, demo_ledger& books)
   asked_requests asked{books};
   std::map<rank, rank_lane> lanes;
   for (const rank self : task.ranks) lanes.try_emplace(self, where, self, task.lane);
-  for (std::size_t round = 0; round < task.rounds; ++round) {
+  for (std::size_t round = 0; task.rounds->begins(round); ++round) {
     batch.fill(round);
     for (auto& [self, move] : batch.copies_in()) asked.add("thread: copy", lanes.at(self).ask(std::move(move)));
     if (!asked.settle()) return;

@@ -1,6 +1,7 @@
 /// `troupe launch`: starts the processes of a job, watches them, and starts again those that die.
 
 #include "commands.hpp"
+#include "option_ranges.hpp"
 
 #include <troupe/runtime/duration.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
@@ -69,12 +70,11 @@ launch::launch_request request_of(const launch_options& options) {
   return request;
 }
 
-int launch_job(const launch_options& options) {
+int launch_job(const launch_options& options, launch::launch_plan plan) {
   const launch::respawn_terms terms{.count = options.respawn ? options.respawns : 0,
                                     .window = parse_duration(options.respawn_window)};
   launch::job_terms job_terms{.grace = parse_duration(options.grace),
                               .keeper = {.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}}};
-  launch::launch_plan plan = launch::make_launch_plan(request_of(options), launch::own_variables());
   if (plan.elsewhere)
     job_terms.shell =
         launch::parse_remote_shell(options.shell, options.agent.empty() ? launch::own_program() : options.agent);
@@ -99,13 +99,16 @@ int launch_job(const launch_options& options) {
 }
 
 int run(const launch_options& options) {
+  launch::launch_request request = request_of(options);
+  launch::launch_plan plan;
   try {
-    return launch_job(options);
+    plan = launch::make_launch_plan(std::move(request), launch::own_variables());
   } catch (const exception& failure) {
     if (failure.why().code != errc::missing) throw;
     std::fprintf(stderr, "troupe launch: %s\n", failure.what());
     return program_missing;
   }
+  return launch_job(options, std::move(plan));
 }
 
 void add_launch_agent(CLI::App& program, action& chosen) {
@@ -128,9 +131,11 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->footer(
       "After --: the program to start, with its arguments, as in troupe launch -n 4 -- ./train --steps 100");
   command->add_option("-n,--processes", options->processes, "how many processes (default: as many as the hosts take)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(1, 4'096));
   command->add_option("--spares", options->spares, "processes that stand by to replace others (default 0)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(0, 4'096));
   auto* const hosts = command->add_option("--hosts", options->hosts, "where to start them, e.g. a:4,b:4 (default here)")
                           ->type_name("HOST[:COUNT],...");
   command->add_option("--hosts-file", options->hosts_file, "the same from a file, a host in each line")
@@ -147,19 +152,23 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->add_option("--bind", options->bind, "the address by which processes reach the controller")
       ->type_name("ADDRESS")
       ->capture_default_str();
-  command->add_option("--port", options->port, "its port (default: any)")->type_name("PORT");
+  command->add_option("--port", options->port, "its port (default: any)")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65'535));
   command->add_option("--master-port", options->master_port, "MASTER_PORT (default: one that is free here)")
-      ->type_name("PORT");
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65'535));
   command->add_flag("--respawn,!--no-respawn", options->respawn,
                     "start a process that dies again (default), or end the job");
   command->add_option("--respawns", options->respawns, "how often, for each process, within the window")
       ->type_name("N")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   command->add_option("--respawn-window", options->respawn_window, "the window")
-      ->type_name("DURATION")
+      ->check(time_in("1ms", "525600min"))
       ->capture_default_str();
   command->add_option("--grace", options->grace, "from the signal that asks processes to finish to the one that kills")
-      ->type_name("DURATION")
+      ->check(time_in("0s", "1440min"))
       ->capture_default_str();
   command
       ->add_option("--certs", options->certificates,
@@ -170,13 +179,14 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->capture_default_str();
   command->add_option("--smallest", options->smallest, "the fewest ranks that a world shrinks to")
       ->type_name("N")
+      ->check(CLI::Range(1, 4'096))
       ->capture_default_str();
   command
       ->add_option("--gather", options->gather, "until all processes of a world have joined, at first and after a loss")
-      ->type_name("DURATION")
+      ->check(time_in("1ms", "525600min"))
       ->capture_default_str();
   command->add_option("--suspicion", options->suspicion, "of silence, after which a process counts as lost")
-      ->type_name("DURATION")
+      ->check(time_in("10ms", "60min"))
       ->capture_default_str();
   command->add_flag("--prefix,!--no-prefix", options->prefixed,
                     "begin lines with the process's name (default), or not");

@@ -15,11 +15,16 @@ void runtime_options::add_to(CLI::App& command) {
     command
         .add_option_function<std::string>(
             one.option, [this, &one](const std::string& text) { given_.emplace_back(&one, text); },
-            std::string{one.description} + " (" + one.variable + "; default " +
-                (standard.empty() ? "empty" : standard) + ")")
+            std::string{one.description} + " (" + (one.range.empty() ? "" : one.range + "; ") + one.variable +
+                "; default " + (standard.empty() ? "empty" : standard) + ")")
         ->type_name(std::string{one.form})
         ->group(std::string{one.group});
   }
+}
+
+gathered_settings runtime_options::gathered() const {
+  check_process_variables();
+  return gathered(process_variables());
 }
 
 gathered_settings runtime_options::gathered(const variable_lookup& variables) const {

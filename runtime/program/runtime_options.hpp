@@ -24,7 +24,9 @@ public:
   void add_to(CLI::App& command);
   /// The defaults, the settings file, the environment and the options given; with a mock that was asked for by name and
   /// no word on its devices, as many of these as there are ranks. Checked. Errors: invalid_argument.
-  [[nodiscard]] gathered_settings gathered(const variable_lookup& variables = process_variables()) const;
+  [[nodiscard]] gathered_settings gathered(const variable_lookup& variables) const;
+  /// Of this process's variables, which are looked through for misspelt ones.
+  [[nodiscard]] gathered_settings gathered() const;
   [[nodiscard]] configuration settings() const { return gathered().settings(); }
   /// The options given, for another process that is to be told the same, but for those of the settings \p without.
   [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string_view>& without) const;

@@ -1,4 +1,5 @@
 #include "commands.hpp"
+#include "progress_line.hpp"
 #include "seed_range.hpp"
 
 #include <troupe/device/error.hpp>
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -32,6 +34,7 @@ struct simulate_options {
   std::string seeds = "1..1000";
   int ranks = 4;
   std::string faults = "all";
+  std::vector<fault_kind> kinds{}; ///< What `faults` says.
   std::string trace;
   std::size_t jobs = std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::size_t> only_requests;
@@ -47,7 +50,7 @@ void keep(std::vector<Item>& all, const std::vector<std::size_t>& named) {
 }
 
 scenario scenario_of(const simulate_options& options, std::uint64_t seed) {
-  scenario made = simulation::draw_scenario(seed, options.ranks, simulation::parse_fault_kinds(options.faults));
+  scenario made = simulation::draw_scenario(seed, options.ranks, options.kinds);
   keep(made.requests, options.only_requests);
   keep(made.faults, options.only_faults);
   if (options.without_faults) made.faults.clear();
@@ -91,7 +94,12 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   summary all;
   std::mutex guard;
   std::atomic<std::uint64_t> next{seeds.first};
-  const auto work = [&] {
+  std::exception_ptr problem;
+  const progress_line progress{stderr, [&next, &seeds] {
+                                 return "simulate: " + std::to_string(next.load() - seeds.first) + " of " +
+                                        std::to_string(seeds.last - seeds.first + 1) + " seeds begun";
+                               }};
+  const auto play = [&] {
     for (std::uint64_t seed = next.fetch_add(1); seed <= seeds.last; seed = next.fetch_add(1)) {
       simulation_result result = simulation::simulate(scenario_of(options, seed), trace != nullptr);
       const std::lock_guard lock{guard};
@@ -107,11 +115,21 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
       if (!result.found.is_good()) all.failed.emplace(seed, std::move(result));
     }
   };
+  const auto work = [&] {
+    try {
+      play();
+    } catch (...) { // of memory, most likely; the others end with their present seed
+      next.store(seeds.last + 1);
+      const std::lock_guard lock{guard};
+      problem = std::current_exception();
+    }
+  };
   std::vector<std::jthread> threads;
   const std::size_t count = trace != nullptr ? 1 : std::max<std::size_t>(options.jobs, 1); // a trace is in order
   for (std::size_t i = 1; i < count; ++i) threads.emplace_back(work);
   work();
   threads.clear();
+  if (problem) std::rethrow_exception(problem);
   return all;
 }
 
@@ -123,11 +141,9 @@ std::string counts_of(const std::map<Kind, std::size_t>& all) {
   return text;
 }
 
-int run(const simulate_options& options) {
+int run(simulate_options options) {
   const auto began = std::chrono::steady_clock::now();
-  if (options.ranks < 2)
-    throw exception{errc::invalid_argument,
-                    "a simulated world needs at least 2 ranks, not " + std::to_string(options.ranks)};
+  options.kinds = simulation::parse_fault_kinds(options.faults);
   const seed_range seeds = parse_seed_range(options.seeds);
   std::ofstream trace;
   if (!options.trace.empty()) {
@@ -167,12 +183,16 @@ void add_simulate(CLI::App& program, action& chosen) {
       "simulate", "Play worlds in virtual time, with faults drawn from seeds, and judge what came of every request");
   const auto options = std::make_shared<simulate_options>();
   command->add_option("--seeds", options->seeds, "Of the runs: A..B, or one")->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Of each world")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Of each world")->capture_default_str()->check(CLI::Range(2, 256));
   command->add_option("--faults", options->faults, "Kinds with commas between, all, or none")->capture_default_str();
   command->add_option("--trace", options->trace, "Write what happens to this file: the same for the same seed");
-  command->add_option("--jobs", options->jobs, "Threads that play")->capture_default_str();
-  command->add_option("--only-requests", options->only_requests, "Of each run, by number")->delimiter(',');
-  command->add_option("--only-faults", options->only_faults, "Of each run, by number")->delimiter(',');
+  command->add_option("--jobs", options->jobs, "Threads that play")->capture_default_str()->check(CLI::Range(1, 1'024));
+  command->add_option("--only-requests", options->only_requests, "Of each run, by number")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1'000'000'000));
+  command->add_option("--only-faults", options->only_faults, "Of each run, by number")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1'000'000'000));
   command->add_flag("--without-faults", options->without_faults, "As drawn, but for the faults");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -1,5 +1,7 @@
 #include "allocated_bytes.hpp"
 #include "commands.hpp"
+#include "option_ranges.hpp"
+#include "progress_line.hpp"
 #include "runtime_options.hpp"
 #include "stress_client.hpp"
 
@@ -106,7 +108,14 @@ int run(const order_options& options) {
       task.under = where.credit(room, 0, std::chrono::hours{24}).get();
     for (const rank self : where.local_ranks()) spawn_stress_client(rt.system(), task, self, scene, ended);
   }
-  watcher.join();
+  {
+    const progress_line progress{stderr, [&scene] {
+                                   const auto now = scene.ledger.sum();
+                                   return "stress: " + std::to_string(now.asked) + " requests asked, " +
+                                          std::to_string(now.answered) + " answered";
+                                 }};
+    watcher.join();
+  }
   where.stop();
 
   const auto sums = scene.ledger.sum();
@@ -161,7 +170,9 @@ void add_stress(CLI::App& program, action& chosen) {
       ->add_option("--pending", options->pending,
                    "requests that may be pending, as limits.pending_operations; clients meet busy, or ask for credit")
       ->check(CLI::Range(1, 1'000'000));
-  order->add_option("--seed", options->seed, "of operations, sizes and delays")->capture_default_str();
+  order->add_option("--seed", options->seed, "of operations, sizes and delays")
+      ->capture_default_str()
+      ->check(any_seed());
   order->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

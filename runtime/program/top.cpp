@@ -2,6 +2,7 @@
 
 #include "commands.hpp"
 #include "http_get.hpp"
+#include "option_ranges.hpp"
 #include "top_view.hpp"
 
 #include <troupe/device/error.hpp>
@@ -174,7 +175,7 @@ void add_top(CLI::App& program, action& chosen) {
       ->capture_default_str();
   command->add_option("--interval", options->interval_seconds, "seconds between two looks")
       ->capture_default_str()
-      ->check(CLI::Range(0.05, 3600.0));
+      ->check(real_in(0.05, 3'600));
   command->add_flag("--once", options->once, "look twice, print what happened in between as plain text, and end");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

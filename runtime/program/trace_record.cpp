@@ -3,11 +3,11 @@
 #include "statistics.hpp"
 
 #include <troupe/device/error.hpp>
+#include <troupe/runtime/bounded_file.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -78,10 +78,10 @@ process_record record_of(const json& document) {
 }
 
 process_record read_record(const std::filesystem::path& file) {
-  std::ifstream from{file};
-  if (!from) throw exception{errc::invalid_argument, file.string() + ": it cannot be opened"};
+  constexpr std::size_t most_bytes = std::size_t{4} << 30U; // a million requests of each of several ranks
+  const std::string text = read_bounded_file("the flight record", file, most_bytes, "name a file that troupe wrote");
   try {
-    return record_of(json::parse(from));
+    return record_of(json::parse(text));
   } catch (const json::exception& problem) {
     throw exception{errc::invalid_argument, file.string() + ": it is no flight record: " + problem.what()};
   } catch (const exception& problem) {

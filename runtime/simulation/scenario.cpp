@@ -193,7 +193,7 @@ std::vector<fault_kind> parse_fault_kinds(std::string_view names) {
 scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
   dice chance{mix(seed, 1)};
   constexpr std::array strategies{completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
-  constexpr std::array fusions{fusion::off, fusion::reproducible, fusion::free};
+  constexpr std::array fusions{fusion::off, fusion::plans, fusion::free};
   scenario made{.seed = seed,
                 .ranks = ranks,
                 .lanes = 1 + chance.below(3),

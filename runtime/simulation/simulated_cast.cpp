@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +17,12 @@ using namespace std::chrono_literals;
 
 void wait_until(time_point when) {
   if (when > steady_now()) fibers::current()->sleep(when - steady_now());
+}
+
+/// What a request names that is for \p meant_for: half of those for the first epoch name none. 0: for none at all.
+epoch named_for(epoch meant_for, std::uint64_t drawn) {
+  if (meant_for == epoch{0}) return epoch{std::numeric_limits<std::uint64_t>::max()};
+  return meant_for == epoch{1} && drawn % 2 == 0 ? epoch{} : meant_for;
 }
 
 lane name_of(std::size_t lane) {
@@ -101,7 +109,7 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
     if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
     where_.ask_rank(self, lane,
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
-                     .epoch = meant_for,
+                     .epoch = named_for(meant_for, late),
                      .deadline = one.deadline,
                      .lane = name_of(lane),
                      .retry_safe = one.retry_safe && one.unmarked != self},

@@ -8,6 +8,7 @@
 #include <troupe/testing/launch_record.hpp>
 #include <troupe/testing/virtual_reply.hpp>
 
+#include <catch2/catch_tostring.hpp>
 #include <catch2/matchers/catch_matchers_templated.hpp>
 
 #include <chrono>
@@ -46,6 +47,22 @@ inline constexpr std::chrono::seconds longest_wait{60};
   }
 }
 
+/// Why seen_in() saw nothing, and what the test has to do.
+[[nodiscard]] inline std::string describe_unseen(const virtual_reply&) {
+  return "it has not been answered: let virtual time pass first, by the reply's get() or wait_for(), or the world's "
+         "advance() or run_until()";
+}
+template <class Reply>
+[[nodiscard]] std::string describe_unseen(const Reply&) {
+  return "it has not been answered in " + std::to_string(longest_wait.count()) + " s";
+}
+
+/// "succeeded", or the error.
+[[nodiscard]] inline std::string describe(const outcome& result) {
+  const error* const failure = failure_of(result);
+  return failure == nullptr ? "succeeded" : to_string(*failure);
+}
+
 /// Matches outcomes, virtual replies and futures (whose outcome it takes) by a question about their error.
 template <class Question>
 class outcome_matcher final : public Catch::Matchers::MatcherGenericBase {
@@ -58,7 +75,7 @@ public:
   bool match(Reply&& reply) const {
     const std::optional<outcome> seen = seen_in(reply);
     if (!seen) {
-      was_ = "it has not been answered";
+      was_ = describe_unseen(reply);
       return false;
     }
     const error* const failure = failure_of(*seen);
@@ -194,3 +211,28 @@ template <class... Matchers>
 }
 
 } // namespace troupe::testing
+
+// How Catch2 prints what the matchers match.
+/// \cond
+template <>
+struct Catch::StringMaker<troupe::outcome> {
+  static std::string convert(const troupe::outcome& result) { return troupe::testing::describe(result); }
+};
+template <>
+struct Catch::StringMaker<troupe::completion> {
+  static std::string convert(const troupe::completion&) { return "a completion"; }
+};
+template <>
+struct Catch::StringMaker<troupe::testing::virtual_reply> {
+  static std::string convert(const troupe::testing::virtual_reply& reply) {
+    return "a reply in virtual time, " +
+           (reply.is_ready() ? "answered: " + troupe::testing::describe(reply.result()) : std::string{"not answered"});
+  }
+};
+template <>
+struct Catch::StringMaker<std::future<troupe::completion>> {
+  static std::string convert(const std::future<troupe::completion>& reply) {
+    return reply.valid() ? "a reply" : "a reply whose outcome has been taken";
+  }
+};
+/// \endcond

@@ -1,3 +1,4 @@
+#include <troupe/actors/collective_state.hpp>
 #include <troupe/device/unreturned.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 #include <troupe/testing/virtual_world.hpp>
@@ -107,12 +108,19 @@ virtual_reply virtual_world::ask(world_request asked) {
 }
 
 virtual_reply virtual_world::ask(rank whom, operation what, lane in, nanoseconds deadline) {
-  return ask(whom, rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .lane = in});
+  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .lane = in});
 }
 
 virtual_reply virtual_world::ask(rank whom, rank_request asked) {
-  collective_state& door = stage_->where->rank_state(stage_->origin_of(whom));
+  const world_event now = status();
   auto [reply, seen] = virtual_reply::make();
+  const auto began_with = static_cast<int>(stage_->on.devices.size());
+  const bool is_stale = asked.epoch == troupe::epoch{} ? whom.value() < began_with : asked.epoch != now.epoch;
+  if (is_stale && whom.value() >= now.world_size) {
+    reply.deliver(stale_epoch_error(asked.epoch, now.epoch));
+    return seen;
+  }
+  collective_state& door = stage_->where->rank_state(stage_->origin_of(whom));
   const fibers::must_not_wait at_the_door;
   door.accept(std::move(asked), std::move(reply), the_client);
   return seen;
@@ -123,9 +131,7 @@ virtual_reply virtual_world::ask(retry_safe_mark, std::vector<operation> parts, 
 }
 
 virtual_reply virtual_world::ask(retry_safe_mark, rank whom, operation what, lane in, nanoseconds deadline) {
-  return ask(
-      whom,
-      rank_request{.what = std::move(what), .epoch = epoch(), .deadline = deadline, .lane = in, .retry_safe = true});
+  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .lane = in, .retry_safe = true});
 }
 
 retry_counts virtual_world::retries() const {
@@ -149,7 +155,7 @@ virtual_reply virtual_world::barrier() {
 }
 
 virtual_reply virtual_world::copy(rank whom, buffer from, buffer to) {
-  return ask(whom, troupe::copy{std::move(from), std::move(to)});
+  return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch()});
 }
 
 void virtual_world::register_memory(std::size_t size_bytes) {

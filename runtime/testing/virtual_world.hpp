@@ -90,7 +90,8 @@ public:
   /// As world::device_of().
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
-  /// As troupe::world's; for its present epoch where they do not say. Errors: invalid_argument (no such rank).
+  /// As troupe::world's. What names no epoch is for the present one where it asks all ranks, and for the first where it
+  /// asks one. Errors: invalid_argument (no such rank).
   [[nodiscard]] virtual_reply ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
   [[nodiscard]] virtual_reply ask(world_request asked);
   [[nodiscard]] virtual_reply ask(rank whom, operation what, lane in = {},

@@ -120,6 +120,75 @@ TEST_CASE("what is cut short, goes on or is no message at all is refused", "[con
   CHECK(why.text.find("bytes") != std::string::npos);
 }
 
+TEST_CASE("every field crosses as it is", "[control]") {
+  error why;
+  const auto joins = decode_process_frame(encode(process_frames()[0]), why);
+  REQUIRE(joins);
+  const auto& join = std::get<join_request>(joins->what);
+  CHECK(join.protocol == control_protocol);
+  CHECK(join.token == std::string{"a\0b", 3});
+  CHECK(join.who.name == "s1");
+  CHECK(join.who.host == "here");
+  CHECK(join.who.pid == 4711);
+  CHECK(join.who.gpu == "0000:1b:00.0");
+  REQUIRE(join.facts.size() == 2);
+  CHECK(join.facts[1].name == "ordering");
+  CHECK(join.facts[1].value == "agreed");
+  CHECK(join.place == 7);
+  CHECK(join.spare);
+  CHECK(join.attempt == 2);
+  CHECK(join.local_device == 1);
+  CHECK(join.device_count == 8);
+  CHECK(join.last_epoch == epoch{5});
+  CHECK(join.wall_clock_ns == -12);
+  const auto offers = decode_process_frame(encode(process_frames()[2]), why);
+  REQUIRE(offers);
+  CHECK(std::get<id_offer>(offers->what).of == epoch{2});
+  CHECK(std::get<id_offer>(offers->what).id.bytes == sample_id().bytes);
+  const auto fails = decode_process_frame(encode(process_frames()[4]), why);
+  REQUIRE(fails);
+  const auto& failed = std::get<failed_report>(fails->what);
+  CHECK(failed.of == epoch{2});
+  CHECK(failed.why.code == sample_error.code);
+  CHECK(failed.why.call == sample_error.call);
+  CHECK(failed.why.native_text == sample_error.native_text);
+  CHECK(failed.why.epoch == sample_error.epoch);
+  CHECK(failed.blamed == std::vector{rank{1}, rank{2}});
+  const auto batches = decode_process_frame(encode(process_frames()[6]), why);
+  REQUIRE(batches);
+  CHECK(std::get<order_batch>(batches->what).of == epoch{2});
+  CHECK(std::get<order_batch>(batches->what).bytes == std::string(1000, '\0'));
+
+  const auto welcomes = decode_controller_frame(encode(controller_frames()[0]), why);
+  REQUIRE(welcomes);
+  CHECK(welcomes->session == 1);
+  const auto& welcome = std::get<join_welcome>(welcomes->what);
+  CHECK(welcome.session == 1);
+  CHECK(welcome.heartbeat == nanoseconds{5});
+  CHECK(welcome.suspicion == nanoseconds{6});
+  const auto forms = decode_controller_frame(encode(controller_frames()[4]), why);
+  REQUIRE(forms);
+  const auto& order = std::get<formation_order>(forms->what);
+  CHECK(order.of == epoch{3});
+  CHECK(order.self == rank{1});
+  CHECK(order.world_size == 2);
+  CHECK(order.id.bytes == sample_id().bytes);
+  CHECK(order.reason.text == sample_error.text);
+  CHECK(order.has_newcomers);
+  CHECK(order.hosts == std::vector<std::string>{"here", "there"});
+}
+
+TEST_CASE("a kind that there is not is refused", "[control]") {
+  for (const char kind : {'\x08', '\x0b', '\x7f'}) {
+    error why;
+    CHECK_FALSE(decode_process_frame(std::string{'\x01', kind}, why));
+    CHECK(why);
+  }
+  error why;
+  CHECK_FALSE(decode_controller_frame(std::string{'\x01', '\x0a'}, why));
+  CHECK(why);
+}
+
 TEST_CASE("fields have limits", "[control]") {
   join_request join;
   join.facts.assign(257, {"a", "b"});

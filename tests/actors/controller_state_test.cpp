@@ -1,92 +1,21 @@
 /// What a controller decides about who is in its world.
-#include <troupe/actors/control/controller_state.hpp>
+#include "support/controller_scene.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace troupe::tests {
 
-namespace {
-
-using namespace std::chrono_literals;
-
-/// A controller and what it has said, in a time of its own.
-struct scene {
-  explicit scene(controller_terms terms) : state{std::move(terms), now} {}
-
-  void note(control_effects more) {
-    for (auto& one : more) all.push_back(std::move(one));
-  }
-  void join(link_id link, int place, const std::function<void(join_request&)>& change = {}) {
-    join_request asked{.token = "secret",
-                       .who = {.name = std::to_string(link), .host = "here", .pid = static_cast<std::int64_t>(link)},
-                       .facts = {{"troupe", "1"}},
-                       .place = place,
-                       .device_count = 8};
-    if (change) change(asked);
-    note(state.on_join(link, asked, now, 0));
-  }
-  void say(link_id link, process_message what) { note(state.on_message(link, what, now)); }
-  void pass(nanoseconds time, const std::vector<link_id>& alive) {
-    for (const auto until = now + time; now < until;) {
-      now += 20ms;
-      for (const link_id one : alive) say(one, heartbeat{});
-      note(state.on_tick(now));
-    }
-  }
-  /// All who have been told to form say that they have.
-  void form(const std::vector<link_id>& all_links) {
-    const epoch of = state.current_epoch();
-    say(*state.link_of(rank{0}), id_offer{of, {}});
-    for (const link_id one : all_links)
-      if (state.rank_of(one, of)) say(one, formed_report{of});
-  }
-
-  template <class Message>
-  [[nodiscard]] std::vector<Message> told(link_id link) const {
-    std::vector<Message> found;
-    for (const auto& one : all)
-      if (const auto* sent = std::get_if<control_effect::send>(&one); sent && sent->to == link)
-        if (const auto* what = std::get_if<Message>(&sent->what)) found.push_back(*what);
-    return found;
-  }
-  template <class Effect>
-  [[nodiscard]] std::size_t count() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(all, [](const auto& one) { return std::holds_alternative<Effect>(one); }));
-  }
-  [[nodiscard]] control_phase phase() const { return state.event().phase; }
-
-  /// Whether the common order was closed, and nothing of kind Message sent before that.
-  template <class Message>
-  [[nodiscard]] bool closed_before() const {
-    for (const auto& one : all) {
-      if (std::holds_alternative<control_effect::close_order>(one)) return true;
-      const auto* sent = std::get_if<control_effect::send>(&one);
-      if (sent && std::holds_alternative<Message>(sent->what)) return false;
-    }
-    return false;
-  }
-
-  time_point now{1h};
-  controller_state state;
-  control_effects all;
-};
-
-controller_terms terms_of(int size, loss_policy policy = loss_policy::respawn) {
-  controller_terms terms{.world_size = size, .policy = policy};
-  terms.token = "secret";
-  return terms;
-}
-
-} // namespace
-
 TEST_CASE("a world forms when all its processes have come, in the order of their places", "[control]") {
-  scene world{terms_of(3)};
+  controller_scene world{terms_of(3)};
   world.join(11, 2);
   world.join(12, 0);
   CHECK(world.phase() == control_phase::gathering);
@@ -109,7 +38,7 @@ TEST_CASE("a world forms when all its processes have come, in the order of their
 }
 
 TEST_CASE("who does not fit is refused with both sides' values", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0);
   const auto refused = [&](link_id link) {
     const auto told = world.told<join_refusal>(link);
@@ -144,7 +73,7 @@ TEST_CASE("who does not fit is refused with both sides' values", "[control]") {
 }
 
 TEST_CASE("two ranks of a world cannot share a GPU", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0, [](join_request& asked) { asked.who.gpu = "0000:1b:00.0"; });
   world.join(12, 1, [](join_request& asked) { asked.who.gpu = "0000:1b:00.0"; });
   REQUIRE(world.told<join_refusal>(12).size() == 1);
@@ -157,7 +86,7 @@ TEST_CASE("two ranks of a world cannot share a GPU", "[control]") {
 }
 
 TEST_CASE("a lost process is followed by a spare at once", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);
   world.join(13, 1, [](join_request& asked) { asked.spare = true; });
@@ -179,7 +108,7 @@ TEST_CASE("a lost process is followed by a spare at once", "[control]") {
 }
 
 TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   const auto on = [](const char* gpu, bool spare = false) {
     return [gpu, spare](join_request& asked) {
       asked.who.gpu = gpu;
@@ -199,7 +128,7 @@ TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
 }
 
 TEST_CASE("without a spare a world waits for another process, or goes on smaller and grows back", "[control]") {
-  scene waiting{terms_of(3)};
+  controller_scene waiting{terms_of(3)};
   for (const int place : {0, 1, 2}) waiting.join(static_cast<link_id>(11 + place), place);
   waiting.form({11, 12, 13});
   waiting.note(waiting.state.on_process_ended("12", 12, "killed by signal 9", waiting.now));
@@ -207,7 +136,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   waiting.join(14, 1, [](join_request& asked) { asked.attempt = 1; });
   CHECK(waiting.phase() == control_phase::forming);
 
-  scene shrinking{terms_of(3, loss_policy::shrink)};
+  controller_scene shrinking{terms_of(3, loss_policy::shrink)};
   for (const int place : {0, 1, 2}) shrinking.join(static_cast<link_id>(11 + place), place);
   shrinking.form({11, 12, 13});
   shrinking.note(shrinking.state.on_link_down(12, shrinking.now));
@@ -230,13 +159,13 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
 }
 
 TEST_CASE("silence is suspected, and who speaks again is fenced", "[control]") {
-  scene world{terms_of(2, loss_policy::shrink)};
+  controller_scene world{terms_of(2, loss_policy::shrink)};
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
-  world.pass(900ms, {11});
+  world.pass(9900ms, {11});
   CHECK(world.phase() == control_phase::serving);
-  CHECK(world.told<heartbeat>(11).size() >= 3); // it says that it is alive, too
+  CHECK(world.told<heartbeat>(11).size() >= 30); // it says that it is alive, too
   world.pass(200ms, {11});
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.count<control_effect::kill_process>() == 1);
@@ -246,8 +175,80 @@ TEST_CASE("silence is suspected, and who speaks again is fenced", "[control]") {
   CHECK(world.phase() == control_phase::forming); // what it says does not count
 }
 
+TEST_CASE("a controller that was asleep loses nobody whom it could not hear", "[control]") {
+  for (const auto pause : {1500ms, 2500ms, 10'000ms, 30'000ms}) {
+    controller_scene world{terms_of(2, loss_policy::shrink)};
+    world.join(11, 0);
+    world.join(12, 1);
+    world.form({11, 12});
+    world.pass(1s, {11, 12});
+    world.now += pause;
+    world.pass(5s, {}); // what they have said meanwhile has not been read yet
+    CHECK(world.phase() == control_phase::serving);
+    world.pass(9s, {11});
+    CHECK(world.count<control_effect::kill_process>() == 1); // of them, one has been silent since
+    CHECK(world.phase() == control_phase::forming);
+  }
+}
+
+TEST_CASE("many short pauses do not hide that a process is silent", "[control]") {
+  controller_scene world{terms_of(2, loss_policy::shrink)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.form({11, 12});
+  for (int i = 0; i < 100 && world.phase() == control_phase::serving; ++i) {
+    world.now += 1s;
+    world.pass(20ms, {11});
+  }
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("deadlines of forming and gathering leave out the time in which the controller was asleep", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.pass(50s, {11});
+  world.now += 30s;
+  world.pass(5s, {11});
+  CHECK(world.phase() == control_phase::gathering);
+  world.pass(10s, {11});
+  CHECK(world.phase() == control_phase::failed);
+}
+
+TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one that it joins", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.join(13, 1, [](join_request& asked) { asked.spare = true; });
+  for (std::uint64_t i = 1; i < 4; ++i) {
+    world.form({11, 12});
+    world.say(11, failed_report{epoch{i}, {.code = errc::communicator_failed, .text = "it hangs"}, {rank{0}}});
+    world.pass(100ms, {11, 12, 13});
+  }
+  world.form({11, 12});
+  CHECK_FALSE(world.told<formation_order>(11).back().has_newcomers);
+  world.note(world.state.on_link_down(12, world.now));
+  world.form({11, 13});
+  CHECK(world.told<formation_order>(11).back().has_newcomers);
+}
+
+TEST_CASE("who is new to an epoch that never served is as new to the next", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.form({11, 12});
+  world.note(world.state.on_link_down(12, world.now));
+  world.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
+  world.say(11, id_offer{epoch{2}, {}});
+  world.say(11, failed_report{epoch{2}, {.code = errc::communicator_failed, .text = "it hangs"}, {rank{0}}});
+  world.pass(100ms, {11, 13});
+  world.form({11, 13});
+  REQUIRE(world.phase() == control_phase::serving);
+  CHECK(world.state.current_epoch() == epoch{3});
+  CHECK(world.told<formation_order>(11).back().has_newcomers);
+}
+
 TEST_CASE("a rank's own fault lets the same processes form again, after a moment", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
@@ -262,7 +263,7 @@ TEST_CASE("a rank's own fault lets the same processes form again, after a moment
 }
 
 TEST_CASE("a process that is poisoned is lost to its world", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);
   world.join(13, 0, [](join_request& asked) { asked.spare = true; });
@@ -276,7 +277,7 @@ TEST_CASE("a process that is poisoned is lost to its world", "[control]") {
 TEST_CASE("losses are bounded by a budget, and then the world ends and says why", "[control]") {
   controller_terms terms = terms_of(2);
   terms.rebuilds = 3;
-  scene world{terms};
+  controller_scene world{terms};
   world.join(11, 0);
   world.join(12, 1);
   link_id last = 12;
@@ -296,14 +297,14 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
 }
 
 TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[control]") {
-  scene gathering{terms_of(2)};
+  controller_scene gathering{terms_of(2)};
   gathering.join(11, 0);
   gathering.pass(61s, {11});
   CHECK(gathering.phase() == control_phase::failed);
   REQUIRE(gathering.told<stop_order>(11).size() == 1);
   CHECK(gathering.told<stop_order>(11).front().why.text.find("place 1") != std::string::npos);
 
-  scene forming{terms_of(2)};
+  controller_scene forming{terms_of(2)};
   forming.join(11, 0);
   forming.join(12, 1);
   forming.say(11, id_offer{epoch{1}, {}});
@@ -313,7 +314,7 @@ TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[cont
 }
 
 TEST_CASE("processes that have done their work are let go one by one", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
@@ -328,9 +329,84 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
     if (const auto* end = std::get_if<control_effect::end>(&one)) CHECK_FALSE(end->why);
 }
 
+TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a spare, or asked for once", "[control]") {
+  const bool has_spare = GENERATE(false, true);
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  world.form({11, 12, 13});
+  if (has_spare) world.join(21, 0, [](join_request& asked) { asked.spare = true; });
+  const auto wanted = [&] {
+    std::vector<int> places;
+    for (const auto& one : world.all)
+      if (const auto* want = std::get_if<control_effect::want_process>(&one)) places.push_back(want->place);
+    return places;
+  };
+  world.note(world.state.on_link_down(13, world.now));
+  world.say(11, leave_notice{});
+  CHECK(world.count<control_effect::end>() == 0);
+  world.pass(1s, {12, 21});
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(wanted() == (has_spare ? std::vector{0} : std::vector{0, 2})); // the spare has taken the lost one's
+}
+
+TEST_CASE("a world has ended well when all ranks have left while it rebuilds, and newcomers are told so", "[control]") {
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  world.form({11, 12, 13});
+  world.note(world.state.on_link_down(13, world.now));
+  world.say(11, leave_notice{});
+  world.join(23, 2, [](join_request& asked) { asked.attempt = 1; });
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.say(12, leave_notice{});
+  CHECK(world.phase() == control_phase::finishing);
+  REQUIRE(world.told<stop_order>(23).size() == 1);
+  CHECK(world.told<stop_order>(23).front().why.code == errc::stopping);
+  REQUIRE(world.count<control_effect::end>() == 1);
+  for (const auto& one : world.all)
+    if (const auto* end = std::get_if<control_effect::end>(&one)) CHECK_FALSE(end->why);
+}
+
+TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail", "[control]") {
+  const auto policy = GENERATE(loss_policy::respawn, loss_policy::fail);
+  controller_scene world{terms_of(3, policy)};
+  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  world.form({11, 12, 13});
+  world.join(21, 1, [](join_request& asked) { asked.spare = true; });
+  world.say(11, leave_notice{});
+  REQUIRE(world.phase() == control_phase::finishing);
+  world.note(world.state.on_link_down(12, world.now));
+  if (policy == loss_policy::fail) {
+    CHECK(world.phase() == control_phase::failed);
+    return;
+  }
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(world.told<failure_order>(13).size() == 1);
+  world.pass(100ms, {13, 21});
+  CHECK(world.count<control_effect::want_process>() == 1); // the spare has one of the two places
+  world.join(31, 0, [](join_request& asked) { asked.attempt = 1; });
+  CHECK(world.phase() == control_phase::forming);
+  world.form({13, 21, 31});
+  CHECK(world.phase() == control_phase::serving);
+  // The last rank that dies while others have finished leaves nobody to rebuild for.
+  world.say(21, leave_notice{});
+  world.say(31, leave_notice{});
+  world.note(world.state.on_link_down(13, world.now));
+  CHECK(world.phase() == control_phase::failed);
+}
+
+TEST_CASE("a fault that a rank reports while others finish is rebuilt", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.form({11, 12});
+  world.say(11, leave_notice{});
+  world.say(12, failed_report{.of = epoch{1}, .why = {.code = errc::deadline_exceeded}});
+  CHECK(world.phase() == control_phase::rebuilding);
+}
+
 // Else a request could be released to one rank and withdrawn at another, and the first would wait for its peers.
 TEST_CASE("the common order is closed before ranks are told to come to rest or to end (ORD-1)", "[control]") {
-  scene ending{terms_of(2)};
+  controller_scene ending{terms_of(2)};
   for (const int place : {0, 1}) ending.join(static_cast<link_id>(11 + place), place);
   ending.form({11, 12});
   ending.all.clear();
@@ -338,7 +414,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   REQUIRE(ending.told<stop_order>(12).size() == 1);
   CHECK(ending.closed_before<stop_order>());
 
-  scene growing{terms_of(2, loss_policy::shrink)};
+  controller_scene growing{terms_of(2, loss_policy::shrink)};
   for (const int place : {0, 1}) growing.join(static_cast<link_id>(11 + place), place);
   growing.form({11, 12});
   growing.note(growing.state.on_link_down(12, growing.now));
@@ -350,11 +426,164 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
 }
 
 TEST_CASE("a controller that starts anew goes on from the latest epoch of those who join again", "[control]") {
-  scene world{terms_of(2)};
+  controller_scene world{terms_of(2)};
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
   world.join(12, 1, [](join_request& asked) { asked.last_epoch = epoch{6}; });
   CHECK(world.state.current_epoch() == epoch{8});
   CHECK(world.phase() == control_phase::forming);
+}
+
+namespace {
+
+/// One message of each kind.
+std::vector<process_message> every_message(epoch of) {
+  std::vector<process_message> all{join_request{},
+                                   heartbeat{},
+                                   id_offer{of, {}},
+                                   formed_report{of},
+                                   failed_report{of, {.code = errc::process_poisoned, .text = "a stranger's"}, {}},
+                                   drained_report{of},
+                                   order_batch{of, "bytes"},
+                                   leave_notice{{.code = errc::internal, .text = "a stranger's"}}};
+  for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
+    REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
+  all.emplace_back(leave_notice{});
+  all.emplace_back(failed_report{of, {.code = errc::communicator_failed, .text = "a stranger's"}, {rank{0}}});
+  return all;
+}
+
+/// What a controller knows of its world, as far as it can be seen.
+std::string seen_of(const controller_state& state, const std::vector<link_id>& members) {
+  std::string text = describe(state.event());
+  for (const link_id one : members) {
+    text += state.has_member(one) ? " in" : " out";
+    if (const auto self = state.rank_of(one, state.current_epoch())) text += std::to_string(self->value());
+  }
+  return text;
+}
+
+/// Whether nobody but \p stranger is told anything, and nothing else is done.
+bool only_answers(const control_effects& effects, link_id stranger) {
+  return std::ranges::all_of(effects, [&](const auto& one) {
+    const auto* sent = std::get_if<control_effect::send>(&one);
+    const auto* closed = std::get_if<control_effect::close_link>(&one);
+    return (sent != nullptr && sent->to == stranger) || (closed != nullptr && closed->which == stranger);
+  });
+}
+
+/// Worlds in each phase that strangers may meet, with the links of their processes.
+controller_scene world_in(control_phase phase) {
+  controller_scene world{terms_of(2, loss_policy::shrink)};
+  if (phase == control_phase::gathering) {
+    world.join(11, 0);
+    return world;
+  }
+  world.join(11, 0);
+  world.join(12, 1);
+  if (phase == control_phase::forming) return world;
+  world.form({11, 12});
+  if (phase == control_phase::quiescing || phase == control_phase::rebuilding) {
+    world.say(12, leave_notice{{.code = errc::internal, .text = "it goes"}});
+    if (phase == control_phase::rebuilding) return world; // forming without it
+    world.form({11});
+    world.join(12, 1);
+  }
+  if (phase == control_phase::finishing) world.say(12, leave_notice{});
+  if (phase == control_phase::stopping) world.note(world.state.on_stop(world.now));
+  return world;
+}
+
+} // namespace
+
+TEST_CASE("SEC-2: no message of a process that has not been admitted changes anything", "[control]") {
+  for (const auto phase :
+       {control_phase::gathering, control_phase::forming, control_phase::serving, control_phase::quiescing,
+        control_phase::rebuilding, control_phase::finishing, control_phase::stopping}) {
+    controller_scene world = world_in(phase);
+    const std::string before = seen_of(world.state, {11, 12});
+    INFO(before);
+    for (const process_message& one : every_message(world.state.current_epoch()))
+      for (const link_id stranger : {link_id{0}, link_id{99}, link_id{~0ULL}}) {
+        CHECK(only_answers(world.state.on_message(stranger, one, world.now), stranger));
+        CHECK(seen_of(world.state, {11, 12}) == before);
+      }
+    CHECK(only_answers(world.state.on_link_down(99, world.now), 99));
+    CHECK(seen_of(world.state, {11, 12}) == before);
+  }
+}
+
+TEST_CASE("SEC-2: the session of a lost process says nothing any more", "[control]") {
+  controller_scene world = world_in(control_phase::rebuilding); // 12 is lost
+  world.form({11});
+  REQUIRE(world.phase() == control_phase::serving);
+  const std::string before = seen_of(world.state, {11, 12});
+  for (const process_message& one : every_message(world.state.current_epoch())) {
+    CHECK(only_answers(world.state.on_message(12, one, world.now), 12));
+    CHECK(seen_of(world.state, {11, 12}) == before);
+  }
+}
+
+TEST_CASE("SEC-2: a request to join that is refused changes nothing, whomever it names", "[control]") {
+  for (const auto phase : {control_phase::gathering, control_phase::forming, control_phase::serving,
+                           control_phase::quiescing, control_phase::rebuilding}) {
+    controller_scene world = world_in(phase);
+    const std::string before = seen_of(world.state, {11, 12});
+    INFO(before);
+    const auto refused = [&](const std::function<void(join_request&)>& change) {
+      for (const bool spare : {false, true})
+        for (const int attempt : {0, 1})
+          for (const std::optional<int> place : {std::optional<int>{}, std::optional<int>{0}, std::optional<int>{1}})
+            for (const std::int64_t whom : {11, 12, 99}) {
+              join_request asked{.token = "secret",
+                                 .who = {.name = std::to_string(whom), .host = "here", .pid = whom},
+                                 .facts = {{"troupe", "1"}},
+                                 .place = place,
+                                 .spare = spare,
+                                 .attempt = attempt,
+                                 .device_count = 8,
+                                 .last_epoch = epoch{1'000}};
+              change(asked);
+              const auto effects = world.state.on_join(99, asked, world.now, 0);
+              CHECK(only_answers(effects, 99));
+              CHECK(effects.size() == 2);
+              CHECK_FALSE(world.state.has_member(99));
+              CHECK(seen_of(world.state, {11, 12}) == before);
+            }
+    };
+    for (const char* const token : {"", "s", "secre", "guess!", "secret ", "secretsecret"})
+      refused([&](join_request& asked) { asked.token = token; });
+    refused([](join_request& asked) { asked.protocol = 99; });
+    refused([](join_request& asked) { asked.facts = {{"troupe", "2"}}; });
+    refused([](join_request& asked) { asked.wall_clock_ns = nanoseconds{1h}.count(); });
+    refused([](join_request& asked) { asked.local_device = 8; });
+    refused([](join_request& asked) { asked.place = 2; });
+  }
+}
+
+TEST_CASE("SEC-2: a stranger that comes first does not decide what the others must have alike", "[control]") {
+  controller_scene world{terms_of(1)};
+  world.join(99, 0, [](join_request& asked) {
+    asked.token = "guess";
+    asked.facts = {{"troupe", "of a stranger"}};
+  });
+  world.join(11, 0);
+  CHECK(world.told<join_welcome>(11).size() == 1);
+}
+
+TEST_CASE("a process that joins anew takes its own place and GPU again", "[control]") {
+  controller_scene world{terms_of(2)};
+  const auto on_gpu = [](join_request& asked) {
+    asked.who.pid = 1;
+    asked.who.name = "the same";
+    asked.who.gpu = "0000:01:00.0";
+  };
+  world.join(11, 0, on_gpu);
+  world.join(12, 1);
+  world.form({11, 12});
+  world.join(13, 0, on_gpu);
+  CHECK(world.told<join_welcome>(13).size() == 1);
+  CHECK(world.told<fence_notice>(11).size() == 1);
+  CHECK_FALSE(world.state.has_member(11));
 }
 
 } // namespace troupe::tests

@@ -31,7 +31,7 @@ std::size_t at(const world_effects& effects) {
 }
 
 world_state two_ranks() {
-  return {2, {rank{0}, rank{1}}};
+  return {2, {rank{0}, rank{1}}, {.policy = recovery_policy::fail_fast}};
 }
 
 world_state ready_world() {
@@ -85,8 +85,10 @@ TEST_CASE("reports of another epoch are fenced out (EPO-1)", "[actors]") {
   CHECK(world.on_released(epoch{2}, {}).empty());
   CHECK(world.event().phase == world_phase::ready);
   world_request stale = barriers(world);
-  stale.epoch = epoch{0};
+  stale.epoch = epoch{2};
   CHECK(world.admission().objection_to(stale).code == errc::stale_epoch);
+  stale.epoch = epoch{}; // for the present one
+  CHECK_FALSE(world.admission().objection_to(stale));
 }
 
 TEST_CASE("a stop drains, then releases, then leaves", "[actors]") {
@@ -254,6 +256,7 @@ TEST_CASE("a stop ends a world between two epochs", "[actors]") {
     CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
   }
   CHECK(world.event().phase == world_phase::stopped);
+  CHECK(world.event().reason.code == errc::stopping); // and not the fault before
 }
 
 TEST_CASE("a guided world says to its controller that it leaves before it says that it has stopped", "[actors]") {

@@ -8,12 +8,16 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <filesystem>
 #include <future>
 #include <latch>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -144,10 +148,60 @@ TEST_CASE("a crew that is held elsewhere too can be stopped, and then refuses jo
   crew->stop();
   CHECK(reported);
   crew->stop();
-  CHECK(tests::error_of([&] {
-          elsewhere->run(
-              "late", 1h, [] {}, [](const error&) {});
-        }).code == errc::stopping);
+  report late;
+  elsewhere->run(
+      "late", 1h, [] {}, late.taker());
+  const error why = late.wait();
+  CHECK(why.code == errc::stopping);
+  CHECK(why.effect == effect::rejected);
+  CHECK_THAT(why.text, ContainsSubstring("late"));
+}
+
+TEST_CASE("reserved threads are there before the jobs, run them at once, and are used again", "[collectives]") {
+  constexpr std::size_t count = 5;
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, std::filesystem::directory_iterator{});
+  };
+  helper_crew crew;
+  const auto before = threads();
+  crew.reserve(count);
+  crew.reserve(2); // no fewer
+  CHECK(threads() == before + static_cast<std::ptrdiff_t>(count));
+  for (int round = 0; round < 3; ++round) {
+    std::latch together{count};
+    std::vector<report> seen(count);
+    std::vector<helper_crew::job> jobs;
+    for (report& one : seen) jobs.push_back({"a job", 1h, [&] { together.arrive_and_wait(); }, one.taker()});
+    crew.run(std::move(jobs));
+    for (report& one : seen) CHECK_FALSE(one.wait());
+    CHECK(threads() == before + static_cast<std::ptrdiff_t>(count));
+  }
+}
+
+TEST_CASE("a reserved thread that is lost to a job that hangs is replaced", "[collectives][TIM-1]") {
+  std::latch stuck{1};
+  report late;
+  report next;
+  helper_crew crew;
+  crew.reserve(1);
+  crew.run(
+      "the abort of rank 3", 1ms, [&] { stuck.wait(); }, late.taker());
+  CHECK(late.wait().code == errc::deadline_exceeded);
+  crew.run(
+      "the next", 1h, [] {}, next.taker());
+  CHECK_FALSE(next.wait());
+  stuck.count_down();
+  while (crew.abandoned_count() > 0) std::this_thread::yield();
+}
+
+TEST_CASE("what a job's report throws ends nothing", "[collectives]") {
+  helper_crew crew;
+  report next;
+  crew.run(
+      "a job", 1h, [] {}, [](const error&) { throw std::runtime_error{"no memory for a message"}; });
+  crew.run(
+      "the next", 1h, [] {}, next.taker());
+  CHECK_FALSE(next.wait());
 }
 
 TEST_CASE("the end of a crew waits for a job no longer than until its deadline, and what it holds stays its own",

@@ -168,7 +168,7 @@ TEST_CASE("without CUDA the NCCL backend says how to get it", "[collectives][ncc
   if (TROUPE_TEST_HAS_NCCL != 0) SKIP("built with CUDA");
   const error why = error_of([] { static_cast<void>(make_nccl_backend()); });
   CHECK(why.code == errc::missing);
-  CHECK_THAT(why.text, ContainsSubstring("TROUPE_CUDA=ON") && ContainsSubstring("--backend mock"));
+  CHECK_THAT(why.text, ContainsSubstring("TROUPE_CUDA=ON") && ContainsSubstring("the backend to mock"));
 }
 
 TEST_CASE("a configured NCCL library that does not exist is an error that names it", "[collectives][nccl]") {
@@ -176,7 +176,7 @@ TEST_CASE("a configured NCCL library that does not exist is an error that names 
   const error why = error_of_opening("/nonexistent/libnccl.so.2");
   CHECK(why.code == errc::missing);
   CHECK_THAT(why.text, ContainsSubstring("/nonexistent/libnccl.so.2") && ContainsSubstring("correct the path") &&
-                           ContainsSubstring("install NCCL 2.27 or newer") && ContainsSubstring("--backend mock"));
+                           ContainsSubstring("install NCCL 2.27 or newer") && ContainsSubstring("the backend to mock"));
 }
 
 TEST_CASE("a configured NCCL library that is no library is an error that names it", "[collectives][nccl]") {

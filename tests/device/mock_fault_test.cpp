@@ -10,6 +10,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
 using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
@@ -178,6 +180,21 @@ TEST_CASE("memory that runs out says what was asked, what is free and what the l
   for (const char* figure : {"701", "700", "1000"}) CHECK_THAT(why.text, ContainsSubstring(figure));
   CHECK(pool->allocate(700)); // exactly the rest; given back at once
   CHECK(api->describe(second).free_bytes == 1000);
+}
+
+TEST_CASE("more memory than the machine has is refused, of every kind and size", "[device][mock]") {
+  constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
+  const auto api = make_mock_driver({.device_count = 1, .memory_bytes = all, .mode = engine_mode::manual});
+  const auto gpu = device::open(api, first);
+  const auto pool = memory_pool::create(gpu);
+  for (const std::size_t size_bytes : {all, all - 1, all - 255, all - 256, all / 2, all / 2 + 1}) {
+    CAPTURE(size_bytes);
+    const error why = error_of([&] { static_cast<void>(allocate_pinned(gpu, size_bytes)); });
+    CHECK(why.code == errc::out_of_memory);
+    CHECK_THAT(why.text, ContainsSubstring(std::to_string(size_bytes)));
+    CHECK(error_of([&] { static_cast<void>(pool->allocate(size_bytes)); }).code == errc::out_of_memory);
+  }
+  CHECK(allocate_pinned(gpu, 1).size_bytes() == 1);
 }
 
 TEST_CASE("a device can be made to run out of memory at any point", "[device][mock]") {

@@ -3,6 +3,9 @@
 #include <troupe/collectives/faults/armed_faults.hpp>
 #include <troupe/runtime/runtime.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +14,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -98,17 +102,30 @@ void static_runtime(const std::string& backend) {
   say_ending();
 }
 
+/// A forked child, which has none of the runtime's threads, calls exit(); its parent goes on.
+void exit_forked(const std::string& backend) {
+  scene all{backend};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    std::exit(0); // NOLINT(concurrency-mt-unsafe): that is what is tested
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw std::runtime_error{"the forked child did not end with status 0"};
+  all.ask().get();
+  say_ending();
+}
+
 } // namespace
 
 int main(int count, char** arguments) try {
-  const std::map<std::string, std::function<void(const std::string&)>> ways{{"return", return_in_flight},
-                                                                            {"return-hung", return_hung},
-                                                                            {"exit", exit_in_flight},
-                                                                            {"exit-hung", exit_hung},
-                                                                            {"static", static_runtime}};
+  const std::map<std::string, std::function<void(const std::string&)>> ways{
+      {"return", return_in_flight}, {"return-hung", return_hung}, {"exit", exit_in_flight},
+      {"exit-hung", exit_hung},     {"static", static_runtime},   {"forked", exit_forked}};
   const auto way = count == 3 ? ways.find(arguments[1]) : ways.end();
   if (way == ways.end()) {
-    std::fputs("usage: troupe_exits return|return-hung|exit|exit-hung|static BACKEND\n", stderr);
+    std::fputs("usage: troupe_exits return|return-hung|exit|exit-hung|static|forked BACKEND\n", stderr);
     return 2;
   }
   way->second(arguments[2]);

@@ -1,12 +1,14 @@
-// A controller behind its guard, under frames that are not what they should be: nothing may crash or grow, and who
-// knows how to join must be let in all the same.
+// A controller under frames that are not what they should be: nothing may crash or grow, and a process that knows how
+// to join must be let in all the same.
 //
-// Usage: troupe_frame_storm FRAMES SEED MOST_GROWTH_MIB. Half of the frames are messages of CAF whose content is
-// mutated, half are BASP frames of a recorded client with mutated bytes, on connections of their own.
+// Usage: troupe_frame_storm FRAMES SEED MOST_GROWTH_MIB [HOST:PORT PID]. A third of the frames are messages of CAF
+// whose content is mutated, a third are BASP frames of a recorded client with mutated bytes, both behind the guard; a
+// third are such bytes of strangers, who do not know the join token. Without HOST:PORT the controller is one of this
+// process's own. With it, it is that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is
+// its secret: no process of the storm joins then, so that the job's own world must go on as if nothing had happened.
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/guard/guard_dialer.hpp>
-#include <troupe/actors/guard/guard_listener.hpp>
 #include <troupe/actors/message_types.hpp>
 #include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/controller.hpp>
@@ -14,11 +16,12 @@
 #include <troupe/runtime/logging.hpp>
 
 #include <caf/actor_system.hpp>
+#include <caf/exit_reason.hpp>
 #include <caf/scoped_actor.hpp>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <malloc.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,6 +29,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -55,28 +59,38 @@ std::size_t below(random_bits& draw, std::size_t bound) {
 }
 
 /// Without what the allocator keeps for later: every controller and node that was here had threads of its own.
-std::size_t resident_bytes() {
+std::size_t resident_bytes(pid_t of) {
   ::malloc_trim(0);
   std::size_t whole = 0, resident = 0;
-  std::ifstream{"/proc/self/statm"} >> whole >> resident;
+  std::ifstream{"/proc/" + std::to_string(of) + "/statm"} >> whole >> resident;
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// A controller, its guard, and a way through that.
-struct guarded_controller {
-  guarded_controller() {
-    controller_options options{.terms = {.world_size = 2}};
-    options.terms.token = token;
-    options.terms.gather = 1h;
-    inner = std::make_unique<controller>(std::move(options));
-    listener = std::make_unique<guard_listener>(guard_listener_options{
-        .guarded_port = parse_control_address(inner->address()).port, .credentials = {.token = token}});
-    dialer =
-        std::make_unique<guard_dialer>(guard_dialer_options{.port = listener->port(), .credentials = {.token = token}});
-  }
+/// The job of another process, whose world nobody here joins.
+struct running_job {
+  control_address at;
+  std::string secret;
+  pid_t pid = 0;
+};
 
-  std::unique_ptr<controller> inner;
-  std::unique_ptr<guard_listener> listener;
+/// A controller, of a world of its own where there is no job, and a way through its guard.
+struct target {
+  explicit target(const std::optional<running_job>& job) : of_job{job.has_value()} {
+    if (!job) {
+      controller_options options{.terms = {.world_size = 2}};
+      options.terms.token = token;
+      options.terms.gather = 1h;
+      own = std::make_unique<controller>(std::move(options));
+    }
+    at = job ? job->at : parse_control_address(own->address());
+    dialer = std::make_unique<guard_dialer>(
+        guard_dialer_options{.host = at.host, .port = at.port, .credentials = {.token = job ? job->secret : token}});
+  }
+  [[nodiscard]] bool has_ended() const { return own && own->wait(0ns); }
+
+  bool of_job;
+  std::unique_ptr<controller> own;
+  control_address at;
   std::unique_ptr<guard_dialer> dialer;
 };
 
@@ -121,6 +135,15 @@ void require(bool holds, const char* text) {
   if (!holds) throw std::runtime_error{text};
 }
 
+/// Whoever knows the token is let in, or, where the world is a job's, told that the token is not its own.
+void require_answer(caf::scoped_actor& self, const caf::actor& to, bool of_job) {
+  const auto answer = answer_to(self, to, token);
+  if (of_job)
+    require(answer && std::holds_alternative<join_refusal>(answer->what), "the controller does not answer any more");
+  else
+    require(answer && std::holds_alternative<join_welcome>(answer->what), "who may join is not let in");
+}
+
 std::string mutated(std::string bytes, random_bits& draw) {
   const std::size_t changes = 1 + below(draw, 8);
   for (std::size_t i = 0; i < changes && !bytes.empty(); ++i) {
@@ -139,13 +162,17 @@ std::string mutated(std::string bytes, random_bits& draw) {
 /// Messages that CAF takes and the controller has to refuse, or bear.
 class message_storm {
 public:
-  explicit message_storm(random_bits& draw) : draw_{draw} {}
+  message_storm(random_bits& draw, const std::optional<running_job>& job) : draw_{draw}, job_{job} {}
 
   void play(std::size_t count) {
+    renew();
+    for (const auto reason : {caf::exit_reason::normal, caf::exit_reason::user_shutdown, caf::exit_reason::kill})
+      caf::anon_send_exit(to_, reason); // SEC-2: it is not the sender's to end
+    require(answer_to(*self_, to_, token).has_value(), "an exit message has ended the controller");
     for (std::size_t sent = 0; sent < count;) {
-      if (!target_ || target_->inner->wait(0ns)) renew(); // a mutated farewell may have ended the world
+      if (target_->has_ended()) renew(); // a mutated farewell may have ended the world
       const auto welcome = answer_to(*self_, to_, token);
-      const session_id session = welcome ? welcome->session : 0;
+      const session_id session = welcome && !job_ ? welcome->session : 0;
       const std::size_t batch = std::min<std::size_t>(count - sent, 2'000);
       for (std::size_t i = 0; i < batch; ++i) compat::send_to_remote(&**self_, to_, next(session));
       sent += batch;
@@ -153,8 +180,7 @@ public:
               "the controller does not answer any more");
     }
     renew();
-    const auto welcome = answer_to(*self_, to_, token);
-    require(welcome && std::holds_alternative<join_welcome>(welcome->what), "who may join is not let in");
+    require_answer(*self_, to_, job_.has_value());
   }
 
 private:
@@ -162,10 +188,10 @@ private:
     to_ = {};
     self_.reset();
     node_.reset();
-    target_ = std::make_unique<guarded_controller>();
+    target_ = std::make_unique<target>(job_);
     node_ = std::make_unique<node>();
     self_.emplace(*node_->system);
-    to_ = compat::find_on_loopback(*node_->system, target_->dialer->port());
+    to_ = compat::find_through(*node_->system, target_->dialer->connect());
   }
 
   std::string next(session_id session) {
@@ -184,45 +210,47 @@ private:
   }
 
   random_bits& draw_;
-  std::unique_ptr<guarded_controller> target_;
+  const std::optional<running_job>& job_;
+  std::unique_ptr<target> target_;
   std::unique_ptr<node> node_;
   std::optional<caf::scoped_actor> self_;
   caf::actor to_;
 };
 
+/// The guards' sockets do not wait; these do.
+file_descriptor waiting(guard_socket socket) {
+  ::fcntl(socket.descriptor(), F_SETFL, 0);
+  return file_descriptor{socket.release()};
+}
+
 file_descriptor connected_to(std::uint16_t port) {
   file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  sockaddr_in where{};
-  where.sin_family = AF_INET;
-  where.sin_port = htons(port);
-  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(made.native(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0) made.close();
+  const guard_address where = guard_address::loopback(port);
+  if (::connect(made.native(), where.raw(), where.length()) != 0) made.close();
   return made;
 }
 
 /// Passes one connection on, and keeps what its client says.
 class recorder {
 public:
-  explicit recorder(std::uint16_t to) : listening_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof any;
-    require(::bind(listening_.native(), reinterpret_cast<const sockaddr*>(&any), length) == 0 &&
-                ::listen(listening_.native(), 1) == 0 &&
-                ::getsockname(listening_.native(), reinterpret_cast<sockaddr*>(&any), &length) == 0,
-            "no port to record at");
-    port_ = ntohs(any.sin_port);
-    passing_ = std::thread{[this, to] { pass(to); }};
+  explicit recorder(guard_socket to) {
+    auto [clients, ours] = connected_sockets();
+    client_ = std::move(clients);
+    passing_ = std::thread{
+        [this, client = waiting(std::move(ours)), server = waiting(std::move(to))] { pass(client, server); }};
   }
-  ~recorder() { passing_.join(); }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-  [[nodiscard]] const std::string& said() const { return said_; } ///< Once the client has gone.
+  ~recorder() {
+    if (passing_.joinable()) passing_.join();
+  }
+  [[nodiscard]] guard_socket take_client() { return std::move(client_); }
+  /// Once the client has gone.
+  [[nodiscard]] std::string said() {
+    passing_.join();
+    return std::move(said_);
+  }
 
 private:
-  void pass(std::uint16_t to) {
-    const file_descriptor client{::accept(listening_.native(), nullptr, nullptr)};
-    const file_descriptor server = connected_to(to);
+  void pass(const file_descriptor& client, const file_descriptor& server) {
     std::array<char, 4096> bytes{};
     for (;;) {
       std::array<pollfd, 2> both{{{client.native(), POLLIN, 0}, {server.native(), POLLIN, 0}}};
@@ -237,8 +265,7 @@ private:
     }
   }
 
-  file_descriptor listening_;
-  std::uint16_t port_ = 0;
+  guard_socket client_;
   std::string said_;
   std::thread passing_;
 };
@@ -256,27 +283,26 @@ std::vector<std::string> frames_of(const std::string& stream) {
 }
 
 /// What a client of CAF's says: its handshake, who it is, its messages.
-std::vector<std::string> recorded_frames(const guarded_controller& target) {
-  recorder between{target.dialer->port()};
-  std::string said;
+std::vector<std::string> recorded_frames(const target& world) {
+  recorder between{world.dialer->connect()};
   {
     node one;
     caf::scoped_actor self{*one.system};
-    const caf::actor to = compat::find_on_loopback(*one.system, between.port());
+    const caf::actor to = compat::find_through(*one.system, between.take_client());
     for (int i = 0; i < 3; ++i) require(answer_to(self, to, "another token").has_value(), "nothing could be recorded");
-    said = between.said();
   }
-  return frames_of(said);
+  return frames_of(between.said());
 }
 
-/// Bytes that CAF's own port is spared, or takes.
-void play_bytes(std::size_t count, random_bits& draw) {
-  const guarded_controller target;
-  const auto recorded = recorded_frames(target);
+/// Bytes of recorded frames, mutated, on connections of their own: to CAF through its guard, or of strangers to the
+/// guard.
+void play_bytes(std::size_t count, random_bits& draw, const std::optional<running_job>& job, bool as_stranger) {
+  const target world{job};
+  const auto recorded = recorded_frames(world);
   require(recorded.size() >= 3, "too little was recorded");
   std::array<char, 4096> heard{};
   for (std::size_t sent = 0; sent < count;) {
-    const file_descriptor line = connected_to(target.dialer->port());
+    const file_descriptor line = as_stranger ? connected_to(world.at.port) : waiting(world.dialer->connect());
     require(static_cast<bool>(line), "the guard is not reached any more");
     std::string stream = below(draw, 4) == 0 ? mutated(recorded.front(), draw) : recorded.front();
     for (std::size_t left = 1 + below(draw, 40); left > 0 && sent < count; --left, ++sent) {
@@ -294,8 +320,15 @@ void play_bytes(std::size_t count, random_bits& draw) {
   }
   node last;
   caf::scoped_actor self{*last.system};
-  const auto welcome = answer_to(self, compat::find_on_loopback(*last.system, target.dialer->port()), token);
-  require(welcome && std::holds_alternative<join_welcome>(welcome->what), "who may join is not let in");
+  require_answer(self, compat::find_through(*last.system, world.dialer->connect()), job.has_value());
+}
+
+/// Of the program's words. Errors: invalid_argument, runtime_error.
+std::optional<running_job> job_of(int count, char** words) {
+  if (count <= 5) return std::nullopt;
+  const char* const secret = std::getenv("TROUPE_JOIN_TOKEN");
+  require(secret != nullptr, "TROUPE_JOIN_TOKEN is not set");
+  return running_job{parse_control_address(words[4]), secret, static_cast<pid_t>(std::strtol(words[5], nullptr, 10))};
 }
 
 } // namespace
@@ -310,17 +343,22 @@ int main(int count, char** words) {
   register_message_types();
   compat::register_remote_types();
   try {
-    message_storm{draw}.play(std::min<std::size_t>(frames, 2'000)); // what is kept for ever is kept now
-    play_bytes(std::min<std::size_t>(frames, 2'000), draw);
-    const std::size_t before = resident_bytes();
-    message_storm{draw}.play(frames / 2);
-    const std::size_t between = resident_bytes();
-    play_bytes(frames - frames / 2, draw);
-    const std::size_t after = resident_bytes();
+    const std::optional<running_job> job = job_of(count, words);
+    const pid_t watched = job ? job->pid : ::getpid();
+    const auto play = [&](std::size_t all) {
+      message_storm{draw, job}.play(all / 3);
+      play_bytes(all / 3, draw, job, false);
+      play_bytes(all - all / 3 * 2, draw, job, true);
+    };
+    play(std::min<std::size_t>(frames, 6'000)); // what is kept for ever is kept now
+    const std::size_t before = resident_bytes(watched);
+    play(frames);
+    const std::size_t after = resident_bytes(watched);
+    require(::kill(watched, 0) == 0 && after > 0, "the controller's process has ended");
     const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1U << 20U); };
-    std::printf("%zu frames: resident memory %.1f MiB, %.1f after messages, %.1f after bytes; joined at the end\n",
-                frames, mib(before), mib(between), mib(after));
-    require(std::max(between, after) < before + growth, "memory has grown too much");
+    std::printf("%zu frames: resident memory of the controller's process %.1f MiB, then %.1f\n", frames, mib(before),
+                mib(after));
+    require(after < before + growth, "memory has grown too much");
   } catch (const std::exception& failure) {
     std::printf("FAILED: %s\n", failure.what());
     return 1;

@@ -2,8 +2,9 @@
 """Worlds of Gloo over four hosts whose network is cut, slow, lossy, or works in one direction only.
 
 Each host is a network namespace, a fifth has the launcher with the world's controller, behind mutual TLS. The processes
-verify all_reduces without pause and report what they see. Exits with 77 where no
-namespaces can be made.
+verify all_reduces without pause and report what they see. The pipe between the launcher and its agents is not cut, so
+the launcher can kill a process that it cannot reach; in the scenario self-fencing there is no launcher.
+Exits with 77 where no namespaces can be made.
 """
 import argparse
 import contextlib
@@ -18,6 +19,7 @@ import time
 from virtual_network import Unavailable, VirtualNetwork
 
 HOSTS = 4
+HANG = 3  # seconds: limits.hang, where a scenario waits for it
 CONTROL = HOSTS  # the host after them
 SKIPPED = 77
 
@@ -41,27 +43,19 @@ class Line:
         self.at, self.span, self.count = int(at) / 1e9, int(span) / 1e9, int(count)
 
 
-class Job:
-    """troupe launch over the hosts, from the host of control."""
+class Reports:
+    """What the processes of a world say, and whether the program that they depend on still runs."""
 
     def __init__(self, troupe, network, folder, suspicion):
         self.suspicion = suspicion
         self.report = folder / "report"
         self.report.touch()
         self.said = folder / "said"
-        certificates = folder / "certificates"
-        subprocess.run([troupe, "certs", "--out", certificates, "--hosts", network.address(CONTROL)], check=True,
+        self.certificates = folder / "certificates"
+        self.environment = {**os.environ, "TROUPE_BENCH_REPORT": str(self.report), "TROUPE_PROFILE": "frugal"}
+        self.launcher = None
+        subprocess.run([troupe, "certs", "--out", self.certificates, "--hosts", network.address(CONTROL)], check=True,
                        capture_output=True)
-        hosts = ",".join(f"{network.name(host)}:1" for host in range(HOSTS))
-        member = ('export TROUPE_GLOO_INTERFACE_ADDRESS=10.77.0.$((NODE_RANK + 1)); exec "$0" "$@"')
-        environment = {**os.environ, "TROUPE_BENCH_REPORT": str(self.report), "TROUPE_PROFILE": "frugal"}
-        with open(self.said, "wb") as said:
-            self.launcher = subprocess.Popen(
-                ["ip", "netns", "exec", network.name(CONTROL), troupe, "launch", "--hosts", hosts, "--rsh",
-                 "ip netns exec", "--agent", troupe, "--bind", network.address(CONTROL), "--certs", certificates,
-                 "--policy", "shrink", "--suspicion", f"{int(suspicion * 1000)}ms", "--export", "PATH",
-                 "--", "sh", "-c", member, troupe, "bench", "process-member", "--backend", "gloo"],
-                stdout=said, stderr=subprocess.STDOUT, env=environment)
 
     def lines(self):
         return [Line(text) for text in self.report.read_text().splitlines(keepends=True) if text.endswith("\n")]
@@ -104,6 +98,60 @@ class Job:
         if self.launcher.poll() is None:
             self.launcher.kill()
             self.launcher.wait()
+
+
+class Job(Reports):
+    """troupe launch over the hosts, from the host of control."""
+
+    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), variables=None):
+        super().__init__(troupe, network, folder, suspicion)
+        hosts = ",".join(f"{network.name(host)}:1" for host in range(HOSTS))
+        member = ('export TROUPE_GLOO_INTERFACE_ADDRESS=10.77.0.$((NODE_RANK + 1)); exec "$0" "$@"')
+        with open(self.said, "wb") as said:
+            self.launcher = subprocess.Popen(
+                ["ip", "netns", "exec", network.name(CONTROL), troupe, "launch", "--hosts", hosts, "--rsh",
+                 "ip netns exec", "--agent", troupe, "--bind", network.address(CONTROL), "--certs", self.certificates,
+                 "--policy", policy, "--suspicion", f"{int(suspicion * 1000)}ms", "--export", "PATH", *options,
+                 "--", "sh", "-c", member, troupe, "bench", "process-member", "--backend", "gloo"],
+                stdout=said, stderr=subprocess.STDOUT, env={**self.environment, **(variables or {})})
+
+
+class Unwatched(Reports):
+    """troupe controller, and processes that nobody watches: what is cut off can only end by itself."""
+
+    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), variables=None):
+        super().__init__(troupe, network, folder, suspicion)
+        self.troupe, self.network = troupe, network
+        self.environment.update(TROUPE_JOIN_TOKEN="a secret of this job", **(variables or {}))
+        self.processes = {}
+        with open(self.said, "wb") as said:
+            self.launcher = subprocess.Popen(
+                ["ip", "netns", "exec", network.name(CONTROL), troupe, "controller", "-n", str(HOSTS), "--bind",
+                 network.address(CONTROL), "--port", "29777", "--certs", self.certificates, "--policy", policy,
+                 "--suspicion", f"{int(suspicion * 1000)}ms", *options], stdout=said, stderr=subprocess.STDOUT,
+                env=self.environment)
+        for host in range(HOSTS):
+            self.start(host)
+
+    def start(self, host):
+        certificate = {name: str(self.certificates / file) for name, file in (
+            ("TROUPE_CONTROL_CA", "ca.pem"), ("TROUPE_CONTROL_CERTIFICATE", "host.pem"),
+            ("TROUPE_CONTROL_KEY", "host.key"))}
+        with open(self.said, "ab") as said:
+            self.processes[host] = subprocess.Popen(
+                ["ip", "netns", "exec", self.network.name(host), self.troupe, "bench", "process-member", "--backend",
+                 "gloo"], stdout=said, stderr=subprocess.STDOUT,
+                env={**self.environment, **certificate, "TROUPE_PROCESS": str(host), "TROUPE_PLACE": str(host),
+                     "TROUPE_HOST": self.network.name(host), "TROUPE_ATTEMPT": "1",
+                     "TROUPE_CONTROL": f"{self.network.address(CONTROL)}:29777",
+                     "TROUPE_GLOO_INTERFACE_ADDRESS": self.network.address(host)})
+
+    def kill(self):
+        for one in self.processes.values():
+            if one.poll() is None:
+                one.kill()
+                one.wait()
+        super().kill()
 
 
 def play_loss(job, network, cut):
@@ -162,7 +210,100 @@ def loss(job, network):
     return "2 % of all packets lost for 5 s: the same epoch"
 
 
-SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": delay, "loss": loss}
+def cut_link(network, one, other):
+    network.set([one], [other], cut=True)
+    network.set([other], [one], cut=True)
+
+
+def play_broken_link(job, network, size):
+    """Hosts 2 and 3 cannot reach each other; both reach everybody else, the controller too."""
+    first = job.await_world(HOSTS, 1, 60)
+    began = time.monotonic()
+    cut_link(network, 2, 3)
+    epoch = job.await_world(size, first + 1, HANG + 10 + job.slack)
+    return epoch, time.monotonic() - began
+
+
+def broken_link(job, network):
+    epoch, resolved = play_broken_link(job, network, HOSTS - 1)
+    began = time.monotonic()
+    network.heal()
+    job.await_world(HOSTS, epoch + 1, 60)
+    grown = time.monotonic() - began
+    expect("started again" not in job.said.read_text(errors="replace"), "a healthy process was started again")
+    return (f"three went on {resolved:.2f} s after the link between two of four was cut (limits.hang {HANG} s), four "
+            f"again {grown:.2f} s after it was healed, no process was started again")
+
+
+def broken_link_spare(job, network):
+    _, resolved = play_broken_link(job, network, HOSTS)
+    good = [line for line in job.lines() if line.kind == "good" and line.epoch == job.latest_epoch()]
+    expect("s0" in {line.process for line in good}, "the spare is not in the world")
+    network.heal()
+    return f"four with the spare went on {resolved:.2f} s after the link between two was cut (limits.hang {HANG} s)"
+
+
+def flapping(job, network):
+    """Cuts shorter than a second cost nothing."""
+    first = job.await_world(HOSTS, 1, 60)
+    others = [host for host in range(HOSTS + 1) if host != 3]
+    for _ in range(10):
+        network.set([3], others, cut=True)
+        network.set(others, [3], cut=True)
+        time.sleep(0.6)
+        network.heal()
+        time.sleep(1)
+    expect(job.latest_epoch() == first, f"the world is in epoch {job.latest_epoch()}, and was in {first}")
+    return "ten cuts of 0.6 s: the same epoch"
+
+
+def controller_cut_off(job, network):
+    """The ranks reach each other, and none of them the controller: none may serve on without it."""
+    first = job.await_world(HOSTS, 1, 60)
+    ranks = range(HOSTS)
+    began = time.monotonic()
+    network.set([CONTROL], ranks, cut=True)
+    network.set(ranks, [CONTROL], cut=True)
+    time.sleep(2 * job.suspicion + 2)
+    network.heal()
+    job.await_world(HOSTS, first + 1, 60)
+    slowest = job.slowest_answer(began)
+    expect(slowest < job.suspicion + 2 + job.slack, f"what was pending was answered after {slowest:.2f} s")
+    return f"the controller was cut off for {2 * job.suspicion + 2:.0f} s, then four served again"
+
+
+def self_fencing(job, network):
+    """A process that is cut off ends by itself, about when the others take it for lost; nobody is there to kill it."""
+    first = job.await_world(HOSTS, 1, 60)
+    others = [host for host in range(HOSTS + 1) if host != 3]
+    began = time.monotonic()
+    network.set([3], others, cut=True)
+    network.set(others, [3], cut=True)
+    lost = job.processes[3]
+    try:
+        status = lost.wait(job.suspicion + 5 + job.slack)
+    except subprocess.TimeoutExpired:
+        raise Failed("the process that was cut off still runs") from None
+    ended = time.monotonic() - began
+    expect(status == 75, f"the process that was cut off ended with {status}")
+    epoch = job.await_world(HOSTS - 1, first + 1, 20)
+    late = [line for line in job.lines() if line.process == "3" and line.epoch > first]
+    expect(not late, "the process that was cut off served on")
+    network.heal()
+    job.start(3)
+    job.await_world(HOSTS, epoch + 1, 40)
+    return f"it ended by itself after {ended:.2f} s (status 75), three went on, and four with its successor"
+
+
+SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": delay, "loss": loss,
+             "broken-link": broken_link, "broken-link-spare": broken_link_spare, "flapping": flapping,
+             "controller-cut-off": controller_cut_off, "self-fencing": self_fencing}
+AS_SHIPPED = 10.0  # seconds: the default of --suspicion
+HANGS = {"TROUPE_LIMITS_HANG": f"{HANG}s"}
+# What differs from a launched job under the policy shrink.
+SETUPS = {"broken-link": {"variables": HANGS},
+          "broken-link-spare": {"variables": HANGS, "policy": "respawn", "options": ("--spares", "1")},
+          "flapping": {"suspicion": AS_SHIPPED}}
 
 
 def play(name, troupe, suspicion):
@@ -171,7 +312,9 @@ def play(name, troupe, suspicion):
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="troupe-network-")))
         network = VirtualNetwork(HOSTS + 1)
         stack.callback(network.close)
-        job = Job(troupe, network, folder, suspicion)
+        kind = Unwatched if name == "self-fencing" else Job
+        job = kind(troupe, network, folder, **{"suspicion": suspicion, **SETUPS.get(name, {})})
+        job.slack = 5 * (suspicion - 1)  # where everything is slower, under sanitizers
         stack.callback(job.kill)
         try:
             text = SCENARIOS[name](job, network)

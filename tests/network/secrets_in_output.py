@@ -74,7 +74,7 @@ def main():
     troupe = str(pathlib.Path(parser.parse_args().troupe).resolve())
     with tempfile.TemporaryDirectory(prefix="troupe-secrets-") as folder:
         token, said = play(troupe, pathlib.Path(folder))
-    if len(token) != 64 or b"the join token is not this world's" not in said or b"epoch 2" not in said:
+    if len(token) != 64 or b"refused the join token" not in said or b"epoch 2" not in said:
         print("FAILED: the job did not say what it should", said[-4000:].decode(errors="replace"))
         return 1
     found = [at for at in range(0, len(token) - PART + 1) if token[at:at + PART].encode() in said]

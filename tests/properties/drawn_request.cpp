@@ -108,7 +108,8 @@ public:
     if (is<broadcast>() || is<send>()) return is_root() ? c : 0;
     if (is<scatter>()) return is_root() ? n_ * c : 0;
     if (is<reduce_scatter>() || is<all_to_all>()) return n_ * c;
-    if (is<all_gather_v>()) return what_.counts[me_];
+    if (is<all_gather_v>() || is<gather_v>()) return what_.counts[me_];
+    if (is<scatter_v>()) return is_root() ? end_of(send_parts(self_)) : 0;
     if (is<reduce_scatter_v>() || is<all_to_all_v>()) return end_of(send_parts(self_));
     return c;
   }
@@ -119,7 +120,8 @@ public:
     if (is<gather>()) return is_root() ? n_ * c : 0;
     if (is<all_gather>() || is<all_to_all>()) return n_ * c;
     if (is<all_gather_v>() || is<all_to_all_v>()) return end_of(recv_parts(self_));
-    if (is<reduce_scatter_v>()) return what_.counts[me_];
+    if (is<gather_v>()) return is_root() ? end_of(recv_parts(self_)) : 0;
+    if (is<reduce_scatter_v>() || is<scatter_v>()) return what_.counts[me_];
     return c;
   }
   /// Where the send range begins behind the receive range, in place.
@@ -131,8 +133,10 @@ public:
     if (is<reduce_scatter>()) return -own;
     if (is<gather>()) return is_root() ? std::optional{own} : std::nullopt;
     if (is<scatter>()) return is_root() ? std::optional{-own} : std::nullopt;
-    if (is<all_gather_v>()) return static_cast<std::ptrdiff_t>(recv_parts(self_).displacements[me_]);
-    if (is<reduce_scatter_v>()) return -static_cast<std::ptrdiff_t>(send_parts(self_).displacements[me_]);
+    if ((is<gather_v>() || is<scatter_v>()) && !is_root()) return std::nullopt;
+    if (is<all_gather_v>() || is<gather_v>()) return static_cast<std::ptrdiff_t>(recv_parts(self_).displacements[me_]);
+    if (is<reduce_scatter_v>() || is<scatter_v>())
+      return -static_cast<std::ptrdiff_t>(send_parts(self_).displacements[me_]);
     return std::nullopt;
   }
 
@@ -157,7 +161,10 @@ public:
     if (is<reduce_scatter_v>())
       each(what_.counts[me_],
            [&](std::size_t i) { return reduced([&](int r) { return send_parts(r).displacements[me_] + i; }); });
-    if (is<all_gather_v>() || is<all_to_all_v>()) {
+    if (is<scatter_v>())
+      each(what_.counts[me_],
+           [&](std::size_t i) { return value_at(what_.root, send_parts(what_.root).displacements[me_] + i); });
+    if (is<all_gather_v>() || is<all_to_all_v>() || (is<gather_v>() && is_root())) {
       const partition mine = recv_parts(self_);
       for (int b = 0; b < size_; ++b) {
         const std::size_t from = is<all_to_all_v>() ? send_parts(b).displacements[me_] : 0;
@@ -184,6 +191,8 @@ public:
     if (is<scatter>()) return {scatter{out, in, c, type, root}};
     if (is<all_gather_v>()) return {all_gather_v{out, in, recv_parts(self_), type}};
     if (is<reduce_scatter_v>()) return {reduce_scatter_v{out, in, send_parts(self_), type, what_.op, times}};
+    if (is<gather_v>()) return {gather_v{out, in, recv_parts(self_), type, root}};
+    if (is<scatter_v>()) return {scatter_v{out, in, send_parts(self_), type, root}};
     if (is<all_to_all_v>()) return {all_to_all_v{out, in, send_parts(self_), recv_parts(self_), type}};
     std::vector<operation> ends;
     if (is_root()) ends.emplace_back(send{out, c, type, rank{what_.to}, what_.tag});

@@ -225,6 +225,7 @@ TEST_CASE("a world that stops or fails answers who waits for credit", "[runtime]
     configuration settings = mock_settings(2);
     settings.pending.operations = 2;
     settings.ordering = ordering::caller;
+    settings.recovery.policy = recovery_policy::fail_fast;
     runtime rt{settings};
     world where = rt.form_world();
     const credit all = where.credit(2).get();

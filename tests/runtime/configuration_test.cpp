@@ -8,8 +8,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -96,7 +98,7 @@ TEST_CASE("a bad setting is refused with its name, its value and what it may be"
   CHECK(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "::1"}, {"TROUPE_BACKEND", "gloo"}}).empty());
   CHECK(says(complaint({{"TROUPE_PROFILE", "fast"}}), "latency, balanced, frugal"));
   CHECK(says(complaint({{"TROUPE_STRATEGY", "poll"}}), "flag, event"));
-  CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS: '-1' must be a whole number from 0");
+  CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS: '-1' must be a whole number from 0 to 1024");
   CHECK(says(complaint({{"TROUPE_RANKS", "4x"}}), "'4x'"));
   CHECK(says(complaint({{"TROUPE_LOG", "loud"}}), "TROUPE_LOG: 'loud' is no log level"));
   CHECK(complaint({{"TROUPE_LIMITS_HANG", "30"}}) ==
@@ -112,7 +114,7 @@ TEST_CASE("nodes share out the ranks of a world", "[runtime]") {
   CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "2,2"}, {"TROUPE_RANKS", "5"}}),
              ContainsSubstring("the world's 5 ranks"));
   CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "18446744073709551615,5"}, pretended}),
-             ContainsSubstring("the world's 4 ranks"));
+             ContainsSubstring("must be a whole number from 1 to 65536"));
   CHECK_THAT(complaint({{"TROUPE_HIERARCHY_NODES", "2,0,2"}}), ContainsSubstring("must be a whole number from 1"));
 }
 
@@ -133,7 +135,7 @@ TEST_CASE("a deadline of nothing is refused", "[runtime]") {
 
 TEST_CASE("recoveries that cannot use up their budget are refused with the arithmetic", "[runtime]") {
   configuration settings;
-  settings.recovery.policy = recovery_policy::keep_size;
+  CHECK(settings.recovery.policy == recovery_policy::keep_size);
   CHECK_NOTHROW(check(settings));
   SECTION("rebuilds that outlast the window") {
     settings.recovery.rebuilds = 5; // 450 s and 1.5 s of back-off
@@ -159,6 +161,39 @@ TEST_CASE("recoveries that cannot use up their budget are refused with the arith
     settings.recovery.window = 1s;
     settings.recovery.backoff = 1ms;
     CHECK_NOTHROW(check(settings));
+  }
+}
+
+TEST_CASE("settings that do not name a window get one in which the budget of rebuilds can be used up", "[runtime]") {
+  configuration settings;
+  const auto window = [&] {
+    CHECK_NOTHROW(check(settings));
+    return with_window(settings.recovery, settings.deadlines.form, settings.deadlines.abort,
+                       std::max(settings.limits.hang, settings.limits.launch))
+        .window;
+  };
+  CHECK(window() == 10min);
+  SECTION("whatever a hang takes to be noticed") {
+    settings.limits.hang = 20min;
+    CHECK(window() == 40min);
+  }
+  SECTION("whatever a rebuild may take") {
+    settings.deadlines.form = 10min;
+    settings.deadlines.abort = 5min;
+    CHECK(window() == 2 * (3 * 15min + 300ms));
+  }
+  SECTION("whatever the budget") {
+    settings.recovery.rebuilds = 1'000;
+    CHECK(window() > 1'000 * 90s);
+  }
+  SECTION("and nothing overflows") {
+    settings.limits.hang = settings.deadlines.form = 365 * 24h; // the most of each
+    settings.recovery.rebuilds = 1'000'000;
+    CHECK(window() > 10min);
+  }
+  SECTION("one that is named stays") {
+    settings.recovery.window = 1h;
+    CHECK(window() == 1h);
   }
 }
 

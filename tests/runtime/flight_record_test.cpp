@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -110,8 +111,26 @@ TEST_CASE("a recorder of no requests keeps none", "[runtime]") {
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a record is its owner's alone, and follows no link", "[runtime]") {
+  const auto folder = fresh_folder("mode");
+  std::filesystem::create_directories(folder);
+  std::ofstream{folder / "victim"} << "as it was";
+  std::filesystem::create_symlink(folder / "victim", folder / "record.json.part");
+  runtime rt{two_mock_ranks()};
+  static_cast<void>(rt.write_flight_record(folder / "record.json"));
+  using std::filesystem::perms;
+  CHECK(std::filesystem::status(folder / "record.json").permissions() == (perms::owner_read | perms::owner_write));
+  CHECK(std::filesystem::file_size(folder / "victim") == 9);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("a record that cannot be written says where", "[runtime]") {
   runtime rt{two_mock_ranks()};
+  const auto pipe = fresh_folder("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0); // stands for /dev/null, which root could replace
+  CHECK_THROWS_WITH(rt.write_flight_record(pipe), Catch::Matchers::ContainsSubstring("no regular file"));
+  CHECK(std::filesystem::is_fifo(pipe));
+  std::filesystem::remove(pipe);
   CHECK_THROWS_WITH(rt.write_flight_record("/dev/null/record.json"),
                     Catch::Matchers::ContainsSubstring("/dev/null/record.json"));
 }

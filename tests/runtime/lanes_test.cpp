@@ -93,6 +93,7 @@ TROUPE_WORLD_TEST(2, "two lanes that reach the ranks in opposite orders are laun
 TROUPE_WORLD_TEST(2, "under ordering::caller a broken promise is caught, and the world says so", "[runtime]") {
   if (settings.backend == backend_choice::nccl) SKIP("a GPU cannot tell what it waits for: it hangs until the verdict");
   settings.ordering = ordering::caller;
+  settings.recovery.policy = recovery_policy::fail_fast;
   runtime rt{settings};
   world where = rt.form_world();
   const auto one = ranked_values(where, count);

@@ -83,6 +83,7 @@ TROUPE_WORLD_TEST(4, "a runtime that ends answers everything (ONE-1)", "[runtime
 
 TROUPE_WORLD_TEST(3, "a killed collective actor fails its world, and everything is answered (ONE-1, FLT-1)",
                   "[runtime]") {
+  settings.recovery.policy = recovery_policy::fail_fast;
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
@@ -160,12 +161,13 @@ TROUPE_WORLD_TEST(2, "a request for another epoch is rejected with the present o
   const error by_world = failure_of(where.ask(world_request{{barrier{}, barrier{}}, where.epoch().next()}));
   CHECK(by_world.code == errc::stale_epoch);
   CHECK(by_world.epoch == where.epoch());
-  CHECK(failure_of(where.ask(rank{0}, rank_request{barrier{}, epoch{0}})).code == errc::stale_epoch);
+  CHECK(failure_of(where.ask(rank{0}, {.what = barrier{}, .epoch = where.epoch().next()})).code == errc::stale_epoch);
   CHECK_NOTHROW(where.barrier().get());
 }
 
 TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the hang verdict fails the world (TIM-1)",
                   "[runtime]") {
+  settings.recovery.policy = recovery_policy::fail_fast;
   settings.limits.hang = 100ms;
   settings.ordering = ordering::caller; // else nothing would be launched
   runtime rt{settings};
@@ -185,7 +187,9 @@ TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the ha
 }
 
 TEST_CASE("an error of the device that comes late is answered and fails the world (ONE-2)", "[runtime]") {
-  runtime rt{mock_settings(2)};
+  configuration settings = mock_settings(2);
+  settings.recovery.policy = recovery_policy::fail_fast;
+  runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
   errc injected = errc::device_failed;

@@ -127,7 +127,9 @@ TROUPE_WORLD_TEST(2, "a client that waits for the stream in its capture breaks i
 
 TEST_CASE("a client's function that does not come back is answered, and takes its world with it",
           "[runtime][plans][TIM-1]") {
-  runtime rt{mock_settings(2)};
+  configuration settings = mock_settings(2);
+  settings.recovery.policy = recovery_policy::fail_fast;
+  runtime rt{settings};
   world where = rt.form_world();
   world other = rt.form_world();
   const error why = error_of([&] {
@@ -216,7 +218,9 @@ TEST_CASE("registered memory at different places of the ranks is refused in a ca
 }
 
 TEST_CASE("a world that fails during a capture answers it, and its graphs are gone", "[runtime][plans][ONE-1][FLT-1]") {
-  runtime rt{mock_settings(2)};
+  configuration settings = mock_settings(2);
+  settings.recovery.policy = recovery_policy::fail_fast;
+  runtime rt{settings};
   world where = rt.form_world();
   const auto values = room(where);
   const auto before = where.capture(plan_steps{sums_in_place(values)});

@@ -1,6 +1,11 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
+#include "support/guard/loopback_peers.hpp"
+
 #include <troupe/actors/guard/certificates.hpp>
+#include <troupe/actors/guard/preamble.hpp>
+#include <troupe/runtime/control_settings.hpp>
 #include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,10 +17,14 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,7 +40,7 @@ ordering kept_by = ordering::agreed; ///< In the present case.
 
 controller_options options_of(int size, loss_policy policy = loss_policy::respawn) {
   controller_options made{.terms = {.world_size = size, .policy = policy}};
-  made.terms.token = "a secret";
+  made.terms.token = "a secret of these tests";
   made.terms.suspicion = 10s; // this machine may be busy
   return made;
 }
@@ -44,7 +53,7 @@ configuration settings_of(const controller& control, int place) {
   made.mock_devices = 1;
   made.log_level = "off";
   made.control = {.address = control.address(), .patience = 10s};
-  made.seat = {.token = "a secret", .name = std::to_string(place), .place = place};
+  made.seat = {.token = "a secret of these tests", .name = std::to_string(place), .place = place};
   made.deadlines.abort = 5s;
   return made;
 }
@@ -94,6 +103,30 @@ bool is_stopped(world where) {
   return false;
 }
 
+/// The sockets of this process that others can connect to: of TCP and of Unix.
+std::set<std::string> listening_sockets() {
+  std::set<std::string> own, found;
+  for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code none;
+    const std::string to = std::filesystem::read_symlink(one.path(), none).string(); // "socket:[12345]"
+    if (to.starts_with("socket:[")) own.insert(to.substr(8, to.size() - 9));
+  }
+  const auto look = [&](const char* table, std::size_t state_column, const std::string& listens,
+                        std::size_t inode_column) {
+    std::ifstream from{table};
+    for (std::string line; std::getline(from, line);) {
+      std::istringstream words{line};
+      const std::vector<std::string> all{std::istream_iterator<std::string>{words}, {}};
+      if (all.size() > inode_column && all[state_column] == listens && own.contains(all[inode_column]))
+        found.insert(all[inode_column]);
+    }
+  };
+  look("/proc/net/tcp", 3, "0A", 9);
+  look("/proc/net/tcp6", 3, "0A", 9);
+  look("/proc/net/unix", 3, "00010000", 6);
+  return found;
+}
+
 /// An all_reduce of each rank's number and one, checked.
 void check_sum(const std::vector<member*>& all) {
   std::vector<buffer> memory;
@@ -107,7 +140,9 @@ void check_sum(const std::vector<member*>& all) {
     auto* const values = reinterpret_cast<float*>(memory.back().data());
     std::fill_n(values, count, value);
     replies.push_back(
-        one->in().ask(self, all_reduce{.send = memory.back(), .recv = memory.back(), .count = count}, 20s));
+        one->in().ask(self, {.what = all_reduce{.send = memory.back(), .recv = memory.back(), .count = count},
+                             .epoch = one->in().epoch(),
+                             .deadline = 20s}));
   }
   for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
   for (const buffer& one : memory) {
@@ -137,15 +172,15 @@ TEST_CASE("who is refused is told why", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);
-  settings.seat.token = "another";
+  settings.seat.token = "another secret than theirs";
   runtime one{settings};
   try {
     static_cast<void>(one.form_world());
     FAIL("it has joined");
   } catch (const exception& failure) {
     CHECK(std::string{failure.what()}.find("token") != std::string::npos);
-    CHECK(std::string{failure.what()}.find("another") == std::string::npos);
-    CHECK(std::string{failure.what()}.find("a secret") == std::string::npos);
+    CHECK(std::string{failure.what()}.find("another secret") == std::string::npos);
+    CHECK(std::string{failure.what()}.find("a secret of these tests") == std::string::npos);
   }
 }
 
@@ -173,6 +208,21 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
   }
   REQUIRE(is_ready(first.in(), epoch{2}, 2));
   CHECK(spare.self() == rank{1});
+  // The one that was there must say that it goes on in this epoch; the one that has come has seen no other.
+  rank_lane survivor{first.in(), rank{0}, lane::named("goes on")};
+  rank_lane newcomer{spare.in(), rank{1}, lane::named("goes on")};
+  try {
+    static_cast<void>(survivor.ask(barrier{}).get());
+    FAIL("nobody has acknowledged the epoch");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::stale_epoch);
+    CHECK(failure.why().effect == effect::rejected);
+  }
+  survivor.acknowledge(epoch{2});
+  auto acknowledged = survivor.ask(barrier{}, 20s);
+  auto needs_none = newcomer.ask(barrier{}, 20s);
+  CHECK(acknowledged.get().epoch == epoch{2});
+  CHECK(needs_none.get().epoch == epoch{2});
   check_sum({&first, &spare});
   CHECK_FALSE(is_ready(second.in(), epoch{2}, 2)); // it is out, and knows
 }
@@ -334,6 +384,55 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
 }
 
+TEST_CASE("SEC-2: a controller without certificates has one port, a guard's, and its processes have none",
+          "[processes]") {
+  kept_by = ordering::agreed;
+  const std::set<std::string> before = listening_sockets();
+  controller control{options_of(2)};
+  CHECK(listening_sockets().size() == before.size() + 1);
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  check_sum({&first, &second});
+  CHECK(listening_sockets().size() == before.size() + 1);
+
+  // Frames that end CAF 0.17.6, or make it allocate 4 GiB, where it is the one to read them.
+  const std::uint16_t port = parse_control_address(control.address()).port;
+  for (const std::uint8_t length : {std::uint8_t{0x00}, std::uint8_t{0xff}}) {
+    loopback_client stranger{port};
+    bytes frame(32);
+    frame[0] = 1; // a client's handshake
+    std::fill_n(frame.begin() + 4, 4, length);
+    frame.resize(4'096);
+    stranger.send(frame);
+    CHECK(stranger.receive(4'096).size() <= guard_greeting_bytes + guard_answer_bytes); // and then the end
+  }
+  check_sum({&first, &second});
+}
+
+TEST_CASE("a world needs a join token that nobody can guess, at either side", "[processes]") {
+  controller_options bare = options_of(1);
+  for (const char* const token : {"", "short"}) {
+    bare.terms.token = token;
+    CHECK_THROWS_AS(controller{bare}, exception);
+  }
+  controller control{options_of(1)};
+  configuration settings = settings_of(control, 0);
+  settings.seat.token.clear();
+  runtime process{settings};
+  try {
+    static_cast<void>(process.form_world());
+    FAIL("it has joined");
+  } catch (const exception& failure) {
+    CHECK(std::string{failure.what()}.find("TROUPE_JOIN_TOKEN is not set") != std::string::npos);
+  }
+}
+
+TEST_CASE("a controller that cannot have its port says so, and ends", "[processes]") {
+  controller holder{options_of(1)};
+  controller_options second = options_of(1);
+  second.port = parse_control_address(holder.address()).port;
+  CHECK_THROWS_AS(controller{second}, exception);
+}
+
 TEST_CASE("a controller behind a guard lets in who has its certificates", "[processes][guard]") {
   kept_by = ordering::agreed;
   const auto folder = std::filesystem::temp_directory_path() / ("troupe-processes-" + std::to_string(::getpid()));
@@ -370,7 +469,7 @@ TEST_CASE("a controller behind a guard lets in who has its certificates", "[proc
   beyond.host = "10.0.0.1";
   CHECK_THROWS_AS(controller{beyond}, exception); // SEC-1
   configuration far = settings_of(control, 0);
-  far.control.address = "10.0.0.1:29500";
+  far.control.address = "10.0.0.1:27700";
   runtime process{far};
   CHECK_THROWS_AS(process.form_world(), exception); // SEC-1
 }

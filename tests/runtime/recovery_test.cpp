@@ -124,7 +124,8 @@ TROUPE_WORLD_TEST(2, "a rank whose actor was killed has another one in the next 
   CHECK(where.collective(rank{1}).id() != old.id());
   check_serves(where);
   std::vector<std::future<completion>> replies;
-  for (const rank self : where.local_ranks()) replies.push_back(where.ask(self, barrier{}));
+  for (const rank self : where.local_ranks())
+    replies.push_back(where.ask(self, {.what = barrier{}, .epoch = before.next()}));
   for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
 }
 
@@ -209,7 +210,8 @@ TROUPE_WORLD_TEST(2, "rank-level requests find the ranks of the new epoch", "[ru
     report_fault(where, rank{0}, epoch{before.value() + fault - 1});
     REQUIRE(is_ready_in(where, epoch{before.value() + fault}));
     std::vector<std::future<completion>> replies;
-    for (const rank self : where.local_ranks()) replies.push_back(where.ask(self, barrier{}));
+    for (const rank self : where.local_ranks())
+      replies.push_back(where.ask(self, {.what = barrier{}, .epoch = epoch{before.value() + fault}}));
     for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
     check_serves(where);
   }
@@ -240,6 +242,7 @@ TROUPE_WORLD_TEST(2, "a world that is stopped while it is rebuilt ends", "[runti
   const auto began = std::chrono::steady_clock::now();
   where.stop();
   CHECK(where.status().phase == world_phase::stopped);
+  CHECK(where.status().reason.code == errc::stopping); // and not the fault before
   CHECK(std::chrono::steady_clock::now() - began < 9s);
 }
 

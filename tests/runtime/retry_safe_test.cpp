@@ -75,12 +75,16 @@ error error_in(const virtual_reply& reply) {
   return failure == nullptr ? error{} : *failure;
 }
 
-/// Each rank of the world asks for its part of \p what in \p in, so marked.
+/// Each rank of the world asks for its part of \p what in \p in, so marked, in the present epoch.
 std::vector<virtual_reply> ask_marked(virtual_world& world, const operands& what, lane in = {},
                                       nanoseconds deadline = world_default_deadline) {
   std::vector<virtual_reply> all;
   for (const rank self : world.local_ranks())
-    all.push_back(world.ask(retry_safe, self, what.sum(self.value()), in, deadline));
+    all.push_back(world.ask(self, {.what = what.sum(self.value()),
+                                   .epoch = world.epoch(),
+                                   .deadline = deadline,
+                                   .lane = in,
+                                   .retry_safe = true}));
   return all;
 }
 
@@ -308,7 +312,7 @@ TEST_CASE("a second fault puts aside again what it takes, and what still waits",
 
 TEST_CASE("where no epoch follows, what is put aside is answered with its fault (ONE-1, FLT-1)", "[runtime][retry]") {
   SECTION("the policy is fail_fast") {
-    virtual_world world{2};
+    virtual_world world{2, {.recovery = {.policy = recovery_policy::fail_fast}}};
     world.script().on(rank{1}).operation(0).fail();
     const auto reply = world.ask(retry_safe, operands{world}.sums());
     REQUIRE(reply.wait_for(1s) == std::future_status::ready);

@@ -3,7 +3,10 @@
 #include "../support/settings_sources.hpp"
 
 #include <troupe/runtime/gathered_settings.hpp>
+#include <troupe/runtime/launch/host_list.hpp>
 #include <troupe/runtime/settings_file.hpp>
+
+#include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -54,13 +57,13 @@ TEST_CASE("a fault in a settings file is told with its line, key, value and what
   CHECK(refusal("{\n  \"ranks\": 1,\n  \"backend\": \"cuda\"\n}") ==
         ":3: backend: 'cuda' is no backend: choose one of auto, mock, nccl, gloo");
   CHECK(refusal("{\n\"deadlines.form\": 30}") == ":2: deadlines.form: '30' has no unit: write 30s, 30ms, 30us or 30ns");
-  CHECK(refusal("{\"deadlines.form\":\n\n \"0s\"}") == ":1: deadlines.form: '0s' must be more than 0");
-  CHECK(refusal("{\"ranks\": -1}") == ":1: ranks: '-1' must be a whole number from 0");
-  CHECK(refusal("{\"ranks\": 2.5}") == ":1: ranks: '2.5' must be a whole number from 0");
-  CHECK(refusal("{\"ranks\": 4294967296}") == ":1: ranks: '4294967296' must be a whole number from 0");
-  CHECK(refusal("{\"ranks\": true}") == ":1: ranks: 'true' must be a whole number from 0");
-  CHECK(refusal("{\"mock.devices\": 0}") == ":1: mock.devices: '0' must be a whole number from 1");
-  CHECK(refusal("{\"mock.memory_bytes\": \"0G\"}") == ":1: mock.memory_bytes: '0G' must be at least 1");
+  CHECK(refusal("{\"deadlines.form\":\n\n \"0s\"}") == ":1: deadlines.form: '0s' must be from 1ms to 31536000s");
+  CHECK(refusal("{\"ranks\": -1}") == ":1: ranks: '-1' must be a whole number from 0 to 1024");
+  CHECK(refusal("{\"ranks\": 2.5}") == ":1: ranks: '2.5' must be a whole number from 0 to 1024");
+  CHECK(refusal("{\"ranks\": 4294967296}") == ":1: ranks: '4294967296' must be a whole number from 0 to 1024");
+  CHECK(refusal("{\"ranks\": true}") == ":1: ranks: 'true' must be a whole number from 0 to 1024");
+  CHECK(refusal("{\"mock.devices\": 0}") == ":1: mock.devices: '0' must be a whole number from 1 to 1024");
+  CHECK(refusal("{\"mock.memory_bytes\": \"0G\"}") == ":1: mock.memory_bytes: '0G' must be from 1 to 1024G");
   CHECK(says(refusal("{\"log_level\": \"loud\"}"), ":1: log_level: 'loud' is no log level: choose one of trace"));
 }
 
@@ -99,6 +102,21 @@ TEST_CASE("a settings file that cannot be read is refused by its name", "[runtim
   CHECK(refused(absent).starts_with("the settings file " + absent.string() +
                                     " cannot be read (No such file or directory)"));
   CHECK(says(refused(file.path().parent_path()), "cannot be read (Is a directory)"));
+}
+
+TEST_CASE("what never ends, or never begins, is refused as a settings file", "[runtime]") {
+  const auto refused = [](const std::filesystem::path& path) {
+    return refusal_of([&] { static_cast<void>(read_settings_file(path)); });
+  };
+  const settings_on_disk file{std::string(std::size_t{1} << 20U, ' ') + "{}"};
+  CHECK(says(refused(file.path()), "cannot be read (it is larger than 1M)"));
+  CHECK(says(refused("/dev/zero"), "no regular file"));
+  const auto pipe = file.path().parent_path() / "pipe"; // without a writer: to open it would block
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(says(refused(pipe), "no regular file"));
+  CHECK(says(refusal_of([&] { static_cast<void>(launch::read_hosts_file(pipe)); }), "no regular file"));
+  const settings_on_disk longest{"{}" + std::string((std::size_t{1} << 20U) - 2, ' ')};
+  CHECK(refused(longest.path()).empty());
 }
 
 TEST_CASE("a path that JSON cannot hold is refused by the setting's name, not written in another encoding",

@@ -2,6 +2,8 @@
 
 #include "../support/settings_sources.hpp"
 
+#include <troupe/runtime/byte_size.hpp>
+#include <troupe/runtime/duration.hpp>
 #include <troupe/runtime/gathered_settings.hpp>
 #include <troupe/runtime/settings_file.hpp>
 
@@ -25,7 +27,8 @@ const configuration defaults;
 
 /// A value of this setting other than its default and than \p used.
 std::string other_value(const setting& one, const std::string& used = {}) {
-  if (one.name == "hierarchy.nodes") return used == "2,2" ? "1,3" : "2,2"; // as many as there are ranks
+  if (one.name == "hierarchy.nodes") return used == "2,2" ? "1,3" : "2,2";       // as many as there are ranks
+  if (one.name == "recovery.window") return used == "3600s" ? "7200s" : "3600s"; // longer than a hang takes
   for (const char* text : {"3",
                            "5",
                            "7s",
@@ -55,7 +58,7 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "split,shrink",
                            "always",
                            "never",
-                           "reproducible",
+                           "plans",
                            "caller",
                            "rejoin",
                            "gloo",
@@ -65,7 +68,7 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "127.0.0.1:9464",
                            "127.0.0.1:9465",
                            "yes",
-                           "keep_size",
+                           "fail_fast",
                            "abort_first",
                            "USR1",
                            "USR2",
@@ -197,7 +200,7 @@ TEST_CASE("the order in which sources are taken does not matter", "[runtime]") {
   // What is beaten is looked at all the same.
   CHECK(refusal_of([&] {
           all.take(ranks, "two", {setting_source::environment, "TROUPE_RANKS"});
-        }) == "TROUPE_RANKS: 'two' must be a whole number from 0");
+        }) == "TROUPE_RANKS: 'two' must be a whole number from 0 to 1024");
   CHECK(all.settings().ranks == 3);
 }
 
@@ -235,6 +238,72 @@ TEST_CASE("what is printed as a settings file gives the same settings when it is
   }
 }
 
+TEST_CASE("every number among the settings is taken in its range and refused outside of it", "[runtime]") {
+  std::size_t numbers = 0;
+  for (const setting& one : all_settings()) {
+    INFO(one.name << " from " << one.range);
+    const bool is_number =
+        one.form == "NUMBER" || one.form == "SIZE" || one.form == "DURATION" || one.form.starts_with("COUNT");
+    REQUIRE(one.range.empty() != is_number); // a new number needs a range
+    if (!is_number) continue;
+    ++numbers;
+    const std::size_t to = one.range.find(" to ");
+    const std::string least = one.range.substr(0, to);
+    const std::string most = one.range.substr(to + 4, one.range.find(',') - to - 4);
+    for (const std::string& value : {least, most}) {
+      configuration changed;
+      CHECK_NOTHROW(one.set(changed, value));
+      CHECK(one.fits(changed));
+    }
+    std::vector<std::string> wrong{"-1", "x", "1x", "99999999999999999999999999"};
+    if (one.form == "DURATION") {
+      wrong.push_back(format_duration(parse_duration(least) - nanoseconds{1}));
+      wrong.push_back(format_duration(parse_duration(most) + nanoseconds{1}));
+    } else {
+      if (parse_byte_size(least) > 0) wrong.push_back(std::to_string(parse_byte_size(least) - 1));
+      wrong.push_back(std::to_string(parse_byte_size(most) + 1));
+    }
+    for (const std::string& value : wrong) {
+      INFO("value '" << value << "'");
+      configuration changed;
+      CHECK_FALSE(refusal_of([&] { one.set(changed, value); }).empty());
+    }
+  }
+  CHECK(numbers > 35);
+}
+
+TEST_CASE("a number that a program has set itself is checked, too", "[runtime]") {
+  const auto refused = [](auto change) {
+    configuration settings;
+    change(settings);
+    return refusal_of([&] { check(settings); });
+  };
+  CHECK(refused([](configuration& c) { c.ranks = 100'000; }) == "ranks is 100000 and must be from 0 to 1024");
+  CHECK(refused([](configuration& c) { c.ranks = -1; }) == "ranks is -1 and must be from 0 to 1024");
+  CHECK(refused([](configuration& c) { c.mock_devices = 2'147'483'647; }).starts_with("mock.devices is 2147483647"));
+  CHECK(refused([](configuration& c) { c.limits.hang = nanoseconds{1}; }) ==
+        "limits.hang is 1ns and must be from 1ms to 31536000s");
+  CHECK(refused([](configuration& c) { c.deadlines.drain = nanoseconds{-1}; }).starts_with("deadlines.drain is -1ns"));
+  CHECK(refused([](configuration& c) { c.mock_memory_bytes = 0; }).starts_with("mock.memory_bytes is 0 "));
+  CHECK(refused([](configuration&) {}).empty());
+}
+
+TEST_CASE("a misspelt variable is refused with the nearest one, and a user's own is left alone", "[runtime]") {
+  const auto refused = [](const std::string& name) { return refusal_of([&] { check_variable_names({name}); }); };
+  CHECK(refused("TROUPE_RANK") ==
+        "the environment has TROUPE_RANK, which troupe does not read; the nearest is 'TROUPE_RANKS': set that, or "
+        "unset TROUPE_RANK");
+  CHECK(says(refused("TROUPE_BAKCEND"), "'TROUPE_BACKEND'"));
+  CHECK(says(refused("TROUPE_DEADLINE_FROM"), "'TROUPE_DEADLINES_FORM'"));
+  CHECK(says(refused("TROUPE_CONFG"), "'TROUPE_CONFIG'"));
+  CHECK(says(refused("TROUPE_LOG_LEVEL"), "'TROUPE_LOG'")); // as in a settings file
+  CHECK(says(refused("TROUPE_NCCL_ALGO"), "'NCCL_ALGO'"));  // which is NCCL's own
+  CHECK(says(refused("TROUPE_JOIN_TOKENS"), "'TROUPE_JOIN_TOKEN'"));
+  for (const char* own : {"TROUPE_HOME", "TROUPE_PREFIX", "TROUPE_HOST", "TROUPE_REQUIRE_GPU", "TROUPE_TEST_KEPT"})
+    CHECK(refused(own).empty());
+  for (const setting& one : all_settings()) CHECK(refused(one.variable).empty());
+}
+
 TEST_CASE("each setting has its line in docs/configuration.md", "[runtime]") {
   std::ifstream file{TROUPE_SOURCE_DIR "/docs/configuration.md"};
   REQUIRE(file);
@@ -243,7 +312,8 @@ TEST_CASE("each setting has its line in docs/configuration.md", "[runtime]") {
   for (const setting& one : all_settings()) {
     const std::string standard = one.text(defaults);
     const std::string line = "| `" + std::string{one.name} + "` | `" + one.variable + "` | `" + one.option + "` | " +
-                             (standard.empty() ? "empty" : standard) + " | " + std::string{one.description} + " |\n";
+                             (standard.empty() ? "empty" : standard) + " | " + std::string{one.description} +
+                             (one.range.empty() ? "" : " (" + one.range + ")") + " |\n";
     INFO("expected: " << line);
     CHECK(says(document.str(), line));
   }

@@ -109,12 +109,28 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   CHECK(gone.effect == effect::rejected);
   CHECK_THAT(gone.text, ContainsSubstring("from epoch 2 on"));
   CHECK_THROWS_AS(where.collective(rank{2}), exception);
+  const auto of_old_epoch = [&](epoch named) {
+    return failure_of(where.ask(rank{2}, {.what = barrier{}, .epoch = named})); // which is another's number or nobody's
+  };
+  for (const epoch named : {before, epoch{}}) {
+    const error over = of_old_epoch(named);
+    CHECK(over.code == errc::stale_epoch);
+    CHECK(over.effect == effect::rejected);
+    CHECK(over.epoch == now.epoch);
+  }
+  CHECK_THROWS_AS(of_old_epoch(now.epoch), exception); // there is no such rank
+  auto two_steps = where.ask_overlapped(rank{2}, {.what = barrier{}, .epoch = before});
+  CHECK_THROWS_AS(two_steps.enqueued.get(), exception);
+  CHECK(failure_of(std::move(two_steps.outcome)).code == errc::stale_epoch);
   const error no_such_root = failure_of(where.ask(
-      rank{0}, broadcast{.send = old_values[0], .recv = old_values[0], .count = shrunk_count, .root = rank{2}}));
+      rank{0}, {.what = broadcast{.send = old_values[0], .recv = old_values[0], .count = shrunk_count, .root = rank{2}},
+                .epoch = now.epoch}));
   CHECK(no_such_root.code == errc::invalid_argument);
 
   CHECK(failure_of(of_lost.ask(barrier{})).code == errc::rank_lost);
   rank_lane first{where, rank{0}, lane::named("third")};
+  first.acknowledge(now.epoch);
+  of_third.acknowledge(now.epoch);
   auto here = first.ask(barrier{});
   CHECK(failure_of(of_third.ask(barrier{})).code == errc::none);
   CHECK(failure_of(std::move(here)).code == errc::none);

@@ -119,6 +119,18 @@ TEST_CASE("a split that makes no sense is refused, and the world serves on", "[r
   CHECK(sum_of(whole, {1, 2}) == 3);
 }
 
+TEST_CASE("a sub-world for which there is no completion slot says what takes them, and the world serves on",
+          "[runtime]") {
+  runtime rt{one_worker(mock_settings(1))};
+  world whole = rt.form_world();
+  std::vector<rank_group> many;
+  for (int i = 0; i < 256; ++i) many.push_back(group_of("world " + std::to_string(i), {0})); // as many as slots
+  const error why = error_of([&] { static_cast<void>(whole.split(many)); });
+  CHECK(why.code == errc::out_of_memory);
+  CHECK_THAT(why.text, ContainsSubstring("all 256 completion slots") && ContainsSubstring("stop worlds"));
+  CHECK(sum_of(whole, {1}) == 1);
+}
+
 TROUPE_WORLD_TEST(3, "requests that come while a world splits wait, and are served after it", "[runtime][ORD-1]") {
   runtime rt{one_worker(settings)};
   world whole = rt.form_world();

@@ -3,10 +3,14 @@
 #include "support/runtimes.hpp"
 
 #include <troupe/collectives/part_outcomes.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_group.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <algorithm>
+#include <vector>
 
 using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
@@ -51,6 +55,73 @@ TROUPE_WORLD_TEST(2, "a group mixes collectives and transfers, and answers once"
   }
   world_group nothing{where};
   CHECK_FALSE(failure_of(nothing.ask()));
+}
+
+TROUPE_WORLD_TEST(2, "a group holds copies and barriers beside collectives and transfers", "[runtime][GRP-1][ORD-2]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  const auto sums = ranked_values(where, 5);
+  const auto given = ranked_values(where, 4);
+  const auto taken = ranked_values(where, 4);
+  const auto sources = ranked_values(where, 3);
+  const auto targets = ranked_values(where, 6);
+  const buffer pinned = where.allocate_pinned(3 * sizeof(float));
+  world_group asked{where};
+  asked.on_all([&](rank self) {
+         return all_reduce{sums[at(self)], sums[at(self)], 5};
+       })
+      .on_all([](rank) { return barrier{}; })
+      .on_all([&](rank self) { return copy{.from = sources[at(self)], .to = targets[at(self)]}; })
+      .transfer(rank{0}, given[0], rank{1}, taken[1], 4, dtype::f32)
+      .on(rank{1}, copy{.from = given[1].slice(0, 3 * sizeof(float)), .to = pinned}); // copies are local to a rank
+  REQUIRE_FALSE(failure_of(asked.ask()));
+  for (const rank self : where.local_ranks()) {
+    const auto own = static_cast<float>(self.value() + 1);
+    CHECK(read_back(where, self, sums[at(self)]) == std::vector<float>(5, 3.0F));
+    CHECK(read_back(where, self, targets[at(self)]) == std::vector<float>(6, own));
+  }
+  CHECK(read_back(where, rank{1}, taken[1]) == std::vector<float>(4, 1.0F));
+  CHECK(std::ranges::all_of(pinned.host_span<float>(), [](float one) { return one == 2.0F; }));
+
+  // Copies and transfers without a collective: only the two ranks of the transfer take part.
+  const auto again = ranked_values(where, 4);
+  rank_lane one{where, rank{0}, lane::named("copies")};
+  rank_lane other{where, rank{1}, lane::named("copies")};
+  auto sent = one.ask(
+      group{{copy{.from = sources[0], .to = targets[0]}, send{.memory = given[0], .count = 4, .peer = rank{1}}}});
+  auto received = other.ask(group{{recv{.memory = again[1], .count = 4, .peer = rank{0}}}});
+  CHECK_FALSE(failure_of(std::move(sent)));
+  CHECK_FALSE(failure_of(std::move(received)));
+  CHECK(read_back(where, rank{1}, again[1]) == std::vector<float>(4, 1.0F));
+  // Copies alone need no peer.
+  CHECK_FALSE(failure_of(one.ask(group{{copy{.from = sources[0], .to = targets[0]}}})));
+
+  // Barriers are matched as collectives are.
+  world_group lopsided{where};
+  lopsided.on(rank{0}, barrier{});
+  CHECK(failure_of(lopsided.ask()).code == errc::mismatch);
+}
+
+TROUPE_WORLD_TEST(2, "a copy in a group is refused where it is staged, or overlaps another part", "[runtime][GRP-1]") {
+  runtime rt{settings};
+  world where = rt.form_world();
+  const auto memory = ranked_values(where, 4);
+  std::vector<float> pageable(4);
+  const buffer host = where.adopt_host(pageable.data(), pageable.size() * sizeof(float), nullptr);
+  world_group staged{where};
+  staged.on(rank{0}, copy{.from = host, .to = memory[0]});
+  const error why = failure_of(staged.ask());
+  CHECK(why.code == errc::invalid_argument);
+  CHECK_THAT(why.text, ContainsSubstring("use pinned memory"));
+
+  const auto other = ranked_values(where, 4);
+  world_group overlapping{where};
+  overlapping.on_all([&](rank self) {
+               return all_reduce{memory[at(self)], memory[at(self)], 4};
+             })
+      .on(rank{1}, copy{.from = memory[1], .to = other[1]});
+  CHECK_THAT(failure_of(overlapping.ask()).text, ContainsSubstring("overlap"));
+  CHECK_FALSE(failure_of(where.barrier()));
 }
 
 TROUPE_WORLD_TEST(2, "a group with one bad part does nothing, and says which", "[runtime][GRP-1][ORD-2]") {

@@ -101,6 +101,15 @@ inline const std::vector<sample_operation>& sample_operations() {
        [](o s, o r, p at) -> operation {
          return reduce_scatter_v{.send = s, .recv = r, .send_parts = sample_parts(at), .type = at.type};
        }},
+      {"gather_v",
+       [](o s, o r, p at) -> operation {
+         return gather_v{
+             .send = s, .recv = r, .recv_parts = sample_parts(at), .type = at.type, .root = rank{at.world_size - 1}};
+       }},
+      {"scatter_v",
+       [](o s, o r, p at) -> operation {
+         return scatter_v{.send = s, .recv = r, .send_parts = sample_parts(at), .type = at.type, .root = rank{0}};
+       }},
       {"all_to_all_v",
        [](o s, o r, p at) -> operation {
          std::vector<std::size_t> sent;

@@ -10,7 +10,7 @@ trap 'kill "$demo" 2>/dev/null; wait "$demo" 2>/dev/null || true' EXIT
 url=
 while [ -z "$url" ]; do
   kill -0 "$demo" 2>/dev/null || { echo "the demo has ended:"; cat "$said"; exit 1; }
-  url=$(sed -n 's|.*metrics at \(http://[0-9.:]*\)/metrics.*|\1|p' "$said")
+  url=$(sed -n 's|.*metrics at \(http://[0-9.:]*\)/metrics.*|\1|p' "$said" | head -n 1)
   [ -n "$url" ] || sleep 0.1 # until it has said where
 done
 "$troupe" top --once --interval 0.5 --url "$url"

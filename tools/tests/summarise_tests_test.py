@@ -35,6 +35,12 @@ class SummariseTests(unittest.TestCase):
                                         '</testcase><testcase name="c"><skipped/></testcase></testsuite>'),
                          ("1 passed, 1 failed, 1 skipped", 1))
 
+    def test_cases_that_a_ctest_program_skipped_are_counted_besides(self):
+        self.assertEqual(self.summarise('<testsuite><testcase name="a" status="run"><system-out>..s\n2 passed\nskipped cases: 1\n'
+                                        '</system-out></testcase><testcase name="b"><skipped/><system-out>skipped cases: 72\n'
+                                        '    72 times: no GPU</system-out></testcase></testsuite>'),
+                         ("1 passed, 0 failed, 73 skipped", 0))
+
     def test_results_that_break_off_are_a_failure_and_name_the_test(self):
         self.assertEqual(self.summarise(f'<Catch2TestRun>{PASSED}<TestCase name="the crash">', status=139),
                          ("1 passed, 1 failed, 0 skipped", 1))

@@ -18,8 +18,7 @@ constexpr auto last_kind = std::variant_size_v<operation> - 1;
 
 /// What a group may not hold.
 template <class T>
-constexpr bool stands_alone =
-    std::is_same_v<T, group> || std::is_same_v<T, copy> || std::is_same_v<T, barrier> || std::is_same_v<T, replay>;
+constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay>;
 
 void write_counts(wire_writer& out, const partition& parts) {
   out.varint(parts.counts.size());

@@ -61,7 +61,7 @@ TEST_CASE("what is made for controller and hosts lets them in, under the names a
     to.credentials = credentials_in(folder, "host");
     to.credentials.expected_peer = name;
     guard_dialer dialer{to};
-    loopback_client client{dialer.port()};
+    loopback_client client{dialer.connect()};
     const bytes frame = basp_frame(10);
     client.send(frame);
     CHECK((client.receive(frame.size()) == frame));

@@ -31,8 +31,8 @@ std::string controller_at(const guard_listener& listener) {
 }
 
 /// Whether a frame comes back through \p dialer.
-bool gets_through(const guard_dialer& dialer) {
-  loopback_client client{dialer.port()};
+bool gets_through(guard_dialer& dialer) {
+  loopback_client client{dialer.connect()};
   const bytes frame = basp_frame(1'000);
   client.send(frame);
   return client.receive(frame.size()) == frame;
@@ -44,7 +44,7 @@ TEST_CASE("ten MiB go through mutual TLS and come back as they were", "[guard]")
   guard_rig rig{guard_mode::mutual_tls};
   guard_listener listener{rig.listener_options()};
   guard_dialer dialer{rig.dialer_options(listener.port())};
-  loopback_client client{dialer.port()};
+  loopback_client client{dialer.connect()};
   bytes all;
   for (std::uint8_t i = 0; i < 10; ++i) {
     const bytes one = basp_frame((1u << 20u) - 32, i);
@@ -60,7 +60,7 @@ TEST_CASE("ten MiB go through mutual TLS and come back as they were", "[guard]")
   CHECK(rig.said.first(guard_event_kind::ended));
   CHECK(rig.heard.count(guard_event_kind::broken) == 0);
   CHECK(rig.heard.count(guard_event_kind::warning) == 0);
-  CHECK(dialer.last_error().empty());
+  CHECK(dialer.last_failure().text.empty());
   CHECK(rig.keeps_secrets());
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a certificate of another CA is refused by the controller, and the pro
   options.credentials = foreign;
   guard_dialer dialer{options};
   CHECK_FALSE(gets_through(dialer));
-  CHECK(dialer.last_error() ==
+  CHECK(dialer.last_failure().text ==
         controller_at(listener) + " refused our certificate: it is not signed by the CA that it trusts");
   const auto event = rig.heard.first(guard_event_kind::bad_certificate);
   REQUIRE(event);
@@ -109,7 +109,7 @@ TEST_CASE("a controller of another CA is not joined", "[guard]") {
   options.credentials = other.credentials(certificate_use::host);
   guard_dialer dialer{options};
   CHECK_FALSE(gets_through(dialer));
-  CHECK(dialer.last_error() == controller_at(listener) + " showed a certificate that is not signed by our CA");
+  CHECK(dialer.last_failure().text == controller_at(listener) + " showed a certificate that is not signed by our CA");
   const auto event = rig.heard.first(guard_event_kind::bad_certificate);
   REQUIRE(event);
   CHECK(event->text == "refused our certificate: it is not signed by the CA that it trusts");
@@ -195,7 +195,8 @@ TEST_CASE("a controller has to be the one that is expected, where one is", "[gua
     options.credentials.expected_peer = name;
     guard_dialer dialer{options};
     CHECK_FALSE(gets_through(dialer));
-    CHECK(dialer.last_error() == controller_at(listener) + " showed a certificate that does not name '" + name + "'");
+    CHECK(dialer.last_failure().text ==
+          controller_at(listener) + " showed a certificate that does not name '" + name + "'");
   }
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("a good certificate without the token is refused", "[guard]") {
   options.credentials.token = bad_token;
   guard_dialer dialer{options};
   CHECK_FALSE(gets_through(dialer));
-  CHECK(dialer.last_error() == controller_at(listener) + " refused the join token");
+  CHECK(dialer.last_failure().text == controller_at(listener) + " refused the join token");
   CHECK(rig.heard.first(guard_event_kind::bad_token));
   CHECK(rig.echo.accepted() == 0);
   CHECK(rig.keeps_secrets());
@@ -254,9 +255,9 @@ TEST_CASE("guards of different modes do not understand each other, and say so", 
   guard_dialer tls_dialer{secured.dialer_options(plain_listener.port())};
   CHECK_FALSE(gets_through(plain_dialer));
   CHECK_FALSE(gets_through(tls_dialer));
-  CHECK(tls_dialer.last_error() ==
+  CHECK(tls_dialer.last_failure().text ==
         controller_at(plain_listener) + " does not speak TLS: is it in plain mode, or no guard at all?");
-  CHECK(plain_dialer.last_error().starts_with(controller_at(tls_listener)));
+  CHECK(plain_dialer.last_failure().text.starts_with(controller_at(tls_listener)));
 }
 
 TEST_CASE("TIM-1: a TLS handshake that is silent or drips is dropped by one deadline", "[guard]") {
@@ -286,8 +287,8 @@ TEST_CASE("TIM-1: a controller that accepts and says nothing is given up", "[gua
   const guard_socket mute = listen_at(guard_address::loopback(0)); // the system accepts, nobody answers
   guard_dialer dialer{rig.dialer_options(guard_address::of_socket(mute.descriptor()).port())};
   CHECK_FALSE(gets_through(dialer));
-  CHECK(
-      dialer.last_error().ends_with("did not finish TLS handshake and preamble within 300 ms: is it a guard at all?"));
+  CHECK(dialer.last_failure().text.ends_with(
+      "did not finish TLS handshake and preamble within 300 ms: is it a guard at all?"));
 }
 
 TEST_CASE("a peer that goes without TLS's farewell is told from one that ends", "[guard]") {
@@ -311,7 +312,7 @@ TEST_CASE("guards with TLS end at once, with connections open", "[guard]") {
     guard_listener listener{rig.listener_options()};
     guard_dialer dialer{rig.dialer_options(listener.port())};
     loopback_client silent{listener.port()};
-    loopback_client open{dialer.port()};
+    loopback_client open{dialer.connect()};
     const bytes frame = basp_frame(10);
     open.send(frame);
     CHECK((open.receive(frame.size()) == frame));

@@ -265,6 +265,6 @@ TEST_CASE("of a list, what follows each other and may be fused is one launch on 
   };
   using notes = std::vector<std::string>;
   CHECK(notes_of(fusion::free) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
-  CHECK(notes_of(fusion::reproducible) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
+  CHECK(notes_of(fusion::plans) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
   CHECK(notes_of(fusion::off) == notes{"all_reduce", "all_reduce", "all_reduce", "barrier", "all_reduce"});
 }

@@ -35,22 +35,13 @@ struct fusion_rig {
   [[nodiscard]] operation sum(int self, std::size_t first, std::size_t count) const {
     return all_reduce{.send = floats(self, first, count), .recv = floats(self, first, count), .count = count};
   }
-  void release(std::vector<operation> ranks, std::uint64_t message = 0) {
-    release(std::move(ranks), {message, message});
-  }
-  void release(std::vector<operation> ranks, std::array<std::uint64_t, 2> messages) {
-    asked.push_back(std::move(ranks));
-    all_messages.push_back(messages);
-  }
-  void release_sum(std::size_t first, std::size_t count, std::uint64_t message = 0) {
-    release({sum(0, first, count), sum(1, first, count)}, message);
-  }
+  void release(std::vector<operation> ranks) { asked.push_back(std::move(ranks)); }
+  void release_sum(std::size_t first, std::size_t count) { release({sum(0, first, count), sum(1, first, count)}); }
   [[nodiscard]] sizes plan(fusion_limits limits = {}) const {
     std::vector<fusion_part> parts;
     sizes ends;
     for (std::size_t i = 0; i < asked.size(); ++i) {
-      for (std::size_t r = 0; r < asked[i].size(); ++r)
-        parts.push_back({rank{static_cast<int>(r)}, &asked[i][r], all_messages[i].at(r)});
+      for (std::size_t r = 0; r < asked[i].size(); ++r) parts.push_back({rank{static_cast<int>(r)}, &asked[i][r]});
       ends.push_back(parts.size());
     }
     fusion_planner planner{2, limits};
@@ -65,7 +56,6 @@ struct fusion_rig {
   std::vector<std::shared_ptr<device>> devices;
   std::vector<buffer> memory;
   std::vector<std::vector<operation>> asked;
-  std::vector<std::array<std::uint64_t, 2>> all_messages;
 };
 
 } // namespace
@@ -213,38 +203,13 @@ TEST_CASE("an event holds up nobody who would not wait for it, and is not asked 
   while (!rig.asked.empty() && !std::get<all_reduce>(rig.asked.back()[0]).send.ready->reached())
     std::this_thread::yield();
   CHECK(rig.plan() == sizes{1, 4, 5});
-  for (std::size_t i = 0; i < 5; ++i) rig.all_messages[i] = {1, 1};
-  CHECK(rig.plan({.mode = fusion::reproducible}) == sizes{1, 4, 5});
-}
-
-TEST_CASE("reproducible: what one message held, or the same messages of all ranks, and nothing else", "[fusion]") {
-  fusion_rig rig;
-  const fusion_limits limits{.mode = fusion::reproducible};
-  rig.release_sum(0, 8);
-  rig.release_sum(8, 8);
-  CHECK(rig.plan(limits) == sizes{1, 2});
-  rig.release_sum(16, 8, 7);
-  rig.release_sum(24, 8, 7);
-  rig.release_sum(32, 8, 8);
-  CHECK(rig.plan(limits) == sizes{1, 2, 4, 5});
-  rig.release({rig.sum(0, 40, 8), rig.sum(1, 40, 8)}, {9, 10});
-  rig.release({rig.sum(0, 48, 8), rig.sum(1, 48, 8)}, {9, 10});
-  rig.release({rig.sum(0, 56, 8), rig.sum(1, 56, 8)}, {9, 11}); // rank 1 asked later: it may come alone
-  rig.release({group{}}, {9, 0});                               // and this before either
-  CHECK(rig.plan(limits) == sizes{1, 2, 4, 5, 7, 8, 9});
-  CHECK(rig.plan() == sizes{9});
-  rig.asked.clear();
-  rig.all_messages.clear();
-  rig.release_sum(0, 8, 5);
-  rig.release({send{}}, {5, 0}); // of one rank, but in the message of both
-  CHECK(rig.plan(limits) == sizes{2});
+  CHECK(rig.plan({.mode = fusion::plans}) == sizes{1, 4, 5});
 }
 
 TEST_CASE("ways of fusing have names", "[fusion]") {
-  for (const fusion mode : {fusion::off, fusion::reproducible, fusion::free})
-    CHECK(parse_fusion(to_string(mode)) == mode);
+  for (const fusion mode : {fusion::off, fusion::plans, fusion::free}) CHECK(parse_fusion(to_string(mode)) == mode);
   const error why = error_of([] { static_cast<void>(parse_fusion("always")); });
-  CHECK(why.text == "'always' is no way of fusing: choose one of off, reproducible, free");
+  CHECK(why.text == "unknown fusion mode 'always': choose one of off, plans, free");
 }
 
 TEST_CASE("memory ranges know what they hold, in whatever order it came", "[fusion]") {

@@ -50,6 +50,22 @@ TEST_CASE("a closed gate lets no copy touch memory, also one whose request is go
   CHECK(line.ref().idle());
 }
 
+TEST_CASE("a copy behind a closed gate touches nothing", "[collectives][staging][BUF-1]") {
+  const auto api = make_mock_driver({.device_count = 1, .mode = engine_mode::manual});
+  const auto gpu = device::open(api, device_id{0});
+  const stream line{gpu};
+  const auto gate = std::make_shared<memory_gate>();
+  const buffer from = make_pageable(gpu, 4);
+  const buffer to = make_pageable(gpu, 4);
+  from.host_span<std::uint8_t>()[0] = 1;
+  host_copies copies;
+  copies.enqueue(line, gate, {{to.data(), from.data(), 4}});
+  gate->close();
+  api->run_until_blocked();
+  CHECK(line.ref().idle());
+  CHECK(to.host_span<std::uint8_t>()[0] == 0xA5);
+}
+
 TEST_CASE("closing a gate waits for who is inside", "[collectives][staging][BUF-1]") {
   memory_gate gate;
   std::latch entered{1};

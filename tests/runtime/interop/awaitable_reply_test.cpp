@@ -5,9 +5,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <atomic>
 #include <coroutine>
 #include <exception>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -196,13 +198,25 @@ TEST_CASE("a coroutine that is destroyed while it waits leaves its request to go
 }
 
 TEST_CASE("a reply that nobody awaits is dropped", "[runtime][interop][coroutines]") {
-  runtime rt{mock_settings(1)};
-  world where = rt.form_world();
-  resume_queue queue;
-  { const auto dropped = reply_on(queue.resumer(), where, rank{0}, barrier{}); }
-  where.barrier().get();
-  queue.close();
-  queue.run(); // nothing came
+  const auto resumed = std::make_shared<std::atomic<int>>(0);
+  {
+    runtime rt{mock_settings(1)};
+    world where = rt.form_world();
+    const held_client held{where.device_of(rank{0})};
+    const buffer from = where.allocate_pinned(64);
+    const buffer to = where.allocate_pinned(64);
+    std::ranges::fill(from.host_span<std::uint8_t>(), std::uint8_t{7});
+    {
+      const auto dropped =
+          reply_on([resumed](const continuation&) { ++*resumed; }, where, rank{0}, copy{held.after(from), to});
+    }
+    CHECK(resumed.use_count() > 1); // held for the answer
+    held.open();
+    where.barrier().get(); // answered behind it
+    CHECK(to.host_span<std::uint8_t>()[63] == 7);
+  }
+  CHECK(*resumed == 0);
+  CHECK(resumed.use_count() == 1); // the answer has let go of it
 }
 
 TEST_CASE("a reply comes once: awaited again, it says so", "[runtime][interop][coroutines]") {

@@ -40,6 +40,12 @@ TEST_CASE("commands and reports come through as they were", "[launch]") {
   CHECK(exited.status == exit_status{.signal = 9});
 }
 
+TEST_CASE("an exit status comes through whole", "[launch]") {
+  for (const exit_status& status :
+       {exit_status{}, exit_status{.code = 7}, exit_status{.signal = 9}, exit_status{.lost = true}})
+    CHECK(std::get<exited_report>(decode_report(encode(agent_report{exited_report{1, 77, status}}))).status == status);
+}
+
 TEST_CASE("what is no message is refused", "[launch]") {
   for (const char* line : {"", "{", "[]", "7", "{}", R"({"kill":{"place":1}})", R"({"jump":{"place":1}})",
                            R"({"kill":{"place":1,"signal":9},"start":{}})", R"({"kill":{"place":"a","signal":9}})"}) {

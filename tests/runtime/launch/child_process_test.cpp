@@ -9,6 +9,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,6 +122,49 @@ TEST_CASE("a process finds our environment with the changes, and its own folder"
 TEST_CASE("a process without an input of ours reads nothing, and begins with the signals it is given", "[launch]") {
   CHECK(output_of({.program = "cat", .arguments = {}}).empty());
   CHECK(output_of({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}}) == "SigBlk:\t0000000000000000\n");
+}
+
+TEST_CASE("a process begins with the signals it is given, whatever its starter blocks", "[launch]") {
+  const process_spec look{.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}};
+  sigset_t one = no_signals();
+  sigaddset(&one, SIGUSR1);
+  sigset_t before;
+  REQUIRE(::pthread_sigmask(SIG_BLOCK, &one, &before) == 0);
+  const std::string unblocked = output_of(look);
+  REQUIRE(::pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  CHECK(unblocked == "SigBlk:\t0000000000000000\n");
+}
+
+TEST_CASE("the pipes of a process never block whoever reads or writes them", "[launch]") {
+  process_spec spec = shell_script("sleep 1000");
+  spec.has_input = true;
+  child_process child{spec, no_signals()};
+  for (const int end : {child.input().native(), child.output().native(), child.errors().native()})
+    CHECK((::fcntl(end, F_GETFL) & O_NONBLOCK) != 0);
+}
+
+TEST_CASE("a signal reaches the whole group of a process", "[launch]") {
+  child_process child{shell_script("sleep 1000 & echo $!; wait"), no_signals()};
+  REQUIRE(readable(child.output().native()));
+  char buffer[32]{};
+  REQUIRE(::read(child.output().native(), buffer, sizeof buffer - 1) > 0);
+  const pid_t started = std::stoi(buffer);
+  child.kill(SIGTERM);
+  for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+       runs(started) && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  CHECK_FALSE(runs(started)); // before anybody has reaped the shell, which kills what it leaves
+  ::kill(child.pid(), SIGKILL);
+}
+
+TEST_CASE("a process that somebody else has reaped is lost, which is no success", "[launch]") {
+  child_process child{shell_script("exit 0"), no_signals()};
+  REQUIRE(readable(child.ended()));
+  REQUIRE(::waitpid(child.pid(), nullptr, 0) == child.pid());
+  const std::optional<exit_status> status = child.reap();
+  REQUIRE(status);
+  CHECK(status->lost);
+  CHECK_FALSE(status->succeeded());
 }
 
 TEST_CASE("a process dies with the thread that started it, however that ends", "[launch]") {

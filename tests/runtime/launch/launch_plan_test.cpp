@@ -112,10 +112,10 @@ TEST_CASE("processes are told where the controller is, when it is somewhere", "[
   CHECK(value(make_launch_plan(wanted, {}), 0, "TROUPE_CONTROL") == "10.0.0.1:4321");
   wanted.control_host = "fe80::1";
   CHECK(value(make_launch_plan(wanted, {}), 0, "TROUPE_CONTROL") == "[fe80::1]:4321");
-  wanted.master_port = 29500;
+  wanted.master_port = 27700;
   wanted.prefixed = false;
   const launch_plan plan = make_launch_plan(wanted, {});
-  CHECK(value(plan, 0, "MASTER_PORT") == "29500");
+  CHECK(value(plan, 0, "MASTER_PORT") == "27700");
   CHECK(plan.spec_of(plan.places[0]).prefix.empty());
 }
 

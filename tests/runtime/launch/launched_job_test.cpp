@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 namespace troupe::tests {
 
@@ -205,9 +206,30 @@ TEST_CASE("a process that is killed is started again, in its place", "[launch]")
 }
 
 TEST_CASE("past the budget the job ends with the reason", "[launch]") {
-  default_job rig{job_setup{script("exit 3", 1)}, respawn_terms{.count = 2, .first_delay = 1ms}};
+  default_job rig{job_setup{script("exit 3", 1)}, respawn_terms{.count = 2, .first_delay = 1ms, .hasty = 0s}};
   CHECK(rig.status() == 3);
   CHECK_FALSE(rig.errors().await("has been started again too often (2 within 600s)").empty());
+}
+
+TEST_CASE("what ends at once and never joins a world is started again only once", "[launch]") {
+  default_job rig{job_setup{script("exit 3", 1)}, respawn_terms{.hasty = 1h}};
+  CHECK(rig.status() == 3);
+  CHECK_FALSE(rig.errors().await("(1 of 10 within 600s)").empty());
+  CHECK_FALSE(rig.errors().await("has ended twice within 3600s of its start without joining a world").empty());
+}
+
+TEST_CASE("a failure whose place is filled again does not count", "[launch]") {
+  const job_folder folder;
+  told_job rig{job_setup{script("[ $RANK = 1 ] && sleep 1000; [ -e " + folder / "mark" + " ] && exit 0; touch " +
+                                    folder / "mark" + "; exit 7",
+                                2)}};
+  CHECK_FALSE(rig.errors().await("ended with exit status 7").empty());
+  rig.job().respawn(0);
+  // The second exit: nothing is started again by itself here.
+  for (const auto until = std::chrono::steady_clock::now() + 30s; rig.supervisor().exits().size() < 2;)
+    REQUIRE(std::chrono::steady_clock::now() < until);
+  rig.job().kill(1, SIGTERM);
+  CHECK(rig.status() == 128 + SIGTERM);
 }
 
 TEST_CASE("SIGTERM drains: the processes get it, finish, and nothing is started again", "[launch]") {
@@ -296,6 +318,93 @@ TEST_CASE("a place that is left empty can be filled later", "[launch]") {
   }
   rig.job().respawn(0);
   CHECK(rig.output().next() == "[0] begun");
+  rig.job().end(0, "");
+  CHECK(rig.status() == 0);
+}
+
+TEST_CASE("nothing is started again once a job ends", "[launch]") {
+  told_job rig{job_setup{script("[ $RANK = 0 ] && echo begun && exit 0; trap 'echo draining' TERM; echo ready; "
+                                "while :; do sleep 0.01; done",
+                                2)}};
+  CHECK_FALSE(rig.output().await("ready").empty());
+  while (rig.supervisor().exits().empty()) std::this_thread::yield();
+  rig.job().end(0, "");
+  CHECK_FALSE(rig.output().await("draining").empty());
+  rig.job().respawn(0);
+  rig.job().kill(1, SIGKILL);
+  CHECK(rig.status() == 0);
+  CHECK(rig.supervisor().started().size() == 2);
+}
+
+TEST_CASE("the first reason to end a job counts", "[launch]") {
+  told_job rig{job_setup{script("trap '' TERM; echo ready; while :; do sleep 0.01; done", 1)}};
+  CHECK_FALSE(rig.output().await("ready").empty());
+  rig.job().end(9, "the first");
+  rig.job().end(10, "the second");
+  rig.job().kill(0, SIGKILL);
+  CHECK(rig.status() == 9);
+  CHECK(rig.errors().await("ends with status") == "troupe launch: ends with status 9: the first");
+}
+
+TEST_CASE("a hangup of the launcher asks its processes to finish with SIGTERM", "[launch]") {
+  told_job rig{job_setup{script("trap 'echo terminated; exit 0' TERM; trap 'echo hung up; exit 1' HUP; echo ready; "
+                                "while :; do sleep 0.01; done",
+                                1)}};
+  CHECK_FALSE(rig.output().await("ready").empty());
+  rig.job().signal(SIGHUP);
+  CHECK(rig.output().next() == "[0] terminated");
+  CHECK(rig.status() == 0);
+}
+
+TEST_CASE("each start of a place is told which attempt it is", "[launch]") {
+  default_job rig{job_setup{script("echo attempt $TROUPE_ATTEMPT; exit 3", 1)},
+                  respawn_terms{.count = 2, .first_delay = 1ms, .hasty = 0s}};
+  CHECK(rig.output().next(3) == std::vector<std::string>{"[0] attempt 0", "[0] attempt 1", "[0] attempt 2"});
+  CHECK(rig.status() == 3);
+}
+
+TEST_CASE("a job's status is that of the first process that failed", "[launch]") {
+  const job_folder folder;
+  default_job rig{job_setup{script("if [ $RANK = 1 ]; then trap 'exit 6' TERM; touch " + folder / "mark" +
+                                       "; while :; do sleep 0.01; done; fi; until [ -e " + folder / "mark" +
+                                       " ]; do sleep 0.01; done; exit 5",
+                                   2)},
+                  respawn_terms{.count = 0}};
+  CHECK(rig.status() == 5);
+}
+
+TEST_CASE("a respawn that was waited for and came earlier does not come again in its time", "[launch]") {
+  using instants = std::vector<std::chrono::steady_clock::time_point>;
+  constexpr auto delay = 500ms;
+  /// Waits before each respawn, and sees when what happened.
+  class timing_supervisor final : public launch::launch_supervisor {
+  public:
+    void on_started(place_index, pid_t) override { note(starts); }
+    exit_decision on_exit(place_index, pid_t, const exit_status&) override {
+      note(ends);
+      return {.what = after_exit::respawn, .delay = delay};
+    }
+    void on_drain() override {}
+    instants seen(const instants& which) {
+      const std::lock_guard lock{guard};
+      return which;
+    }
+    void note(instants& which) {
+      const std::lock_guard lock{guard};
+      which.push_back(std::chrono::steady_clock::now());
+    }
+
+    std::mutex guard;
+    instants starts;
+    instants ends;
+  };
+  job_rig<timing_supervisor> rig{job_setup{script("exit 6", 1)}};
+  timing_supervisor& by = rig.supervisor();
+  while (by.seen(by.ends).empty()) std::this_thread::yield();
+  rig.job().respawn(0); // long before its time
+  while (by.seen(by.starts).size() < 3) std::this_thread::yield();
+  const auto second_end = by.seen(by.ends)[1];
+  CHECK(by.seen(by.starts)[2] - second_end >= delay);
   rig.job().end(0, "");
   CHECK(rig.status() == 0);
 }

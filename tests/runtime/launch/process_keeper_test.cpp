@@ -163,6 +163,32 @@ TEST_CASE("a process that does not read its input does no harm", "[launch]") {
   CHECK(end.get() == exit_status{.signal = SIGTERM});
 }
 
+TEST_CASE("the signals that a keeper takes are not blocked in what it starts", "[launch]") {
+  std::string blocked;
+  std::thread{[&] { // whose mask the keeper changes for good
+    std::promise<std::string> seen;
+    process_keeper keeper{{.signals = {SIGUSR2}}};
+    keeper.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}},
+                 {.on_line = [&](std::string_view line) { seen.set_value(std::string{line}); }});
+    blocked = seen.get_future().get();
+  }}
+      .join();
+  CHECK(blocked == "SigBlk:\t0000000000000000");
+}
+
+TEST_CASE("a keeper leaves signals alone that the process ignores", "[launch]") {
+  const auto before = ::signal(SIGUSR2, SIG_IGN);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  std::thread{[&] {
+    const process_keeper keeper{{.signals = {SIGUSR1, SIGUSR2}}};
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  }}.join();
+  ::signal(SIGUSR2, before);
+  CHECK(::sigismember(&blocked, SIGUSR1) == 1);
+  CHECK(::sigismember(&blocked, SIGUSR2) == 0);
+}
+
 TEST_CASE("a death is seen while nobody reads what the others say, and nothing of that is lost", "[launch]") {
   captured_lines output; // Takes no more than a pipe does until it is read.
   const std::string line(1000, 'y');

@@ -4,6 +4,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <limits>
+
 #include <vector>
 
 namespace troupe::tests {
@@ -59,6 +61,46 @@ TEST_CASE("without a controller, a process that dies is started again until it h
   CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
   CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
   CHECK(supervisor.on_exit(2, 1, died).what == after_exit::done);
+}
+
+TEST_CASE("a place where no process has joined is given up after two quick ends, others are not", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawning_supervisor supervisor{plan, {.hasty = 1h}};
+  const auto ends = [&](launch::place_index place, exit_status how = {.code = 1}) {
+    supervisor.on_started(place, 1);
+    return supervisor.on_exit(place, 1, how).what;
+  };
+  CHECK(ends(0) == after_exit::respawn);
+  CHECK(ends(0) == after_exit::end_job);
+  supervisor.on_joined(1);
+  for (int i = 0; i < 5; ++i) CHECK(ends(1) == after_exit::respawn);
+  CHECK(ends(2, {.lost = true}) == after_exit::respawn); // its host's connection broke
+  CHECK(ends(2) == after_exit::respawn);
+  CHECK(ends(2) == after_exit::done); // a spare
+}
+
+TEST_CASE("a spare that took a rank, and a process that is needed again, keep the job from ending", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawning_supervisor supervisor{plan, {.count = 2}};
+  const auto ends_well = [&](launch::place_index place) { return supervisor.on_exit(place, 1, {}).what; };
+  supervisor.on_rank(2);
+  supervisor.on_rank(2); // in the next epoch
+  CHECK(ends_well(0) == after_exit::done);
+  CHECK(supervisor.on_wanted(0) == 0s);
+  CHECK(ends_well(1) == after_exit::done);
+  CHECK(ends_well(0) == after_exit::done);
+  CHECK(supervisor.on_wanted(1) == 0s);
+  CHECK(ends_well(2) == after_exit::done);
+  CHECK(ends_well(1) == after_exit::end_job);
+  CHECK(supervisor.on_wanted(0) == 500ms);
+  CHECK_FALSE(supervisor.on_wanted(0)); // the budget of the place is spent
+}
+
+TEST_CASE("a world may rebuild as often as its processes may be started again", "[launch]") {
+  CHECK(launch::rebuilds_under({.count = 3}, 5) == 15);
+  CHECK(launch::rebuilds_under({.count = 0}, 5) == 0);
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  CHECK(launch::rebuilds_under({.count = most / 2}, 3) == most);
 }
 
 TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {

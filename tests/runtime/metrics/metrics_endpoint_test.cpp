@@ -2,6 +2,7 @@
 
 #include "support/runtimes.hpp"
 
+#include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
@@ -10,6 +11,9 @@
 #include <top_view.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -207,6 +211,34 @@ TEST_CASE("top reads a runtime under requests", "[runtime][metrics]") {
   CHECK(all.find("ready  epoch 1  2 ranks (2 here)") != std::string::npos);
   CHECK(all.find("barrier") != std::string::npos);
   CHECK(all.find("fusion 1") != std::string::npos);
+}
+
+TEST_CASE("requests that are never completed keep no scraper out", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  runtime rt{shown_settings(1)};
+  const auto where = parse_metrics_address(rt.metrics_address());
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(where.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<launch::file_descriptor> strangers;
+  for (int i = 0; i < 225; ++i) {
+    strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(strangers.back().native(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    static_cast<void>(::send(strangers.back().native(), "GET /met", 8, MSG_NOSIGNAL));
+  }
+  for (int i = 0; i < 3; ++i) CHECK(scrape(rt).has("troupe_poller_seconds_total", {{"state", "parked"}}));
+}
+
+TEST_CASE("what is no request for metrics is told so", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  runtime rt{shown_settings(1)};
+  try {
+    static_cast<void>(program::http_get(program::parse_http_address(rt.metrics_address(), "/other"), 20s));
+    FAIL("there was an answer");
+  } catch (const exception& failure) {
+    CHECK(failure.why().text.find("404") != std::string::npos);
+  }
 }
 
 TEST_CASE("where nobody listens, a scrape says so", "[runtime][metrics]") {

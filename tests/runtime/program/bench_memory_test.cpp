@@ -220,6 +220,8 @@ TEST_CASE("the operations of the bench say what nccl-tests says of sizes and ban
       {"all_to_all_v", 248, 992, 992, 0.75, false},
       {"gather", 248, 248, 992, 0.75, true},
       {"scatter", 248, 992, 248, 0.75, true},
+      {"gather_v", 248, 248, 992, 0.75, true},
+      {"scatter_v", 248, 992, 248, 0.75, true},
       {"sendrecv", 1000, 1000, 1000, 1, false},
       {"barrier", 0, 0, 0, 1, false},
   };

@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
@@ -41,7 +43,25 @@ TEST_CASE("progress is shown on a terminal and taken away again", "[bench]") {
   CHECK(seen == "\rsize 1/4\033[K\r\033[K");
 }
 
-TEST_CASE("nothing is shown where there is no terminal", "[bench]") {
+TEST_CASE("where there is no terminal, what takes long is told in lines", "[bench]") {
+  std::FILE* const file = std::tmpfile();
+  {
+    progress_line line{file, 2, {1ms, 1ms}};
+    line.show("size 1/4");
+    for (const auto until = std::chrono::steady_clock::now() + 60s;;) {
+      if (std::fseek(file, 0, SEEK_END) == 0 && std::ftell(file) > 0) break;
+      REQUIRE(std::chrono::steady_clock::now() < until); // for the first line
+      std::this_thread::yield();
+    }
+  }
+  std::rewind(file);
+  char seen[64] = {};
+  REQUIRE(std::fgets(seen, sizeof seen, file) != nullptr);
+  CHECK(std::string{seen} == "size 1/4\n");
+  std::fclose(file);
+}
+
+TEST_CASE("what is soon over leaves no trace where there is no terminal", "[bench]") {
   std::FILE* const file = std::tmpfile();
   {
     progress_line line{file, 1};

@@ -59,9 +59,23 @@ TEST_CASE("what has not been answered matches nothing", "[testing]") {
   CHECK_FALSE(was_rejected().match(reply));
   const auto matcher = fails_with(errc::busy);
   CHECK_FALSE(matcher.match(reply));
-  CHECK(matcher.describe() == "fails with busy (it has not been answered)");
+  CHECK_THAT(matcher.describe(), ContainsSubstring("fails with busy (it has not been answered: let virtual time pass"));
+  CHECK(Catch::Detail::stringify(reply) == "a reply in virtual time, not answered");
   answer.deliver(done);
   CHECK(succeeds().match(reply));
+  CHECK(Catch::Detail::stringify(reply) == "a reply in virtual time, answered: succeeded");
+}
+
+TEST_CASE("what is matched is printed in words", "[testing]") {
+  using Catch::Detail::stringify;
+  CHECK(stringify(done) == "succeeded");
+  CHECK(stringify(completion{}) == "a completion");
+  CHECK_THAT(stringify(rejected), ContainsSubstring("busy") && ContainsSubstring("too many"));
+  CHECK_THAT(stringify(unknown), ContainsSubstring("gone"));
+  auto kept = future_of(rejected);
+  CHECK(stringify(kept) == "a reply");
+  CHECK_FALSE(succeeds().match(kept));
+  CHECK(stringify(kept) == "a reply whose outcome has been taken");
 }
 
 TEST_CASE("a matcher says what was there instead", "[testing]") {

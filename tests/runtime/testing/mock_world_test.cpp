@@ -62,27 +62,6 @@ TEST_CASE("threads are told apart by their lanes' clients, and asks without lane
                                                           is_launch("barrier") && asked_of_world() && asked_by(0)));
 }
 
-TEST_CASE("how long a mock world of 4 takes to start and to end is said", "[testing]") {
-  using milliseconds = std::chrono::duration<double, std::milli>;
-  std::vector<double> starts;
-  std::vector<double> ends;
-  for (int i = 0; i < 11; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    auto w = std::make_unique<mock_world>(4);
-    const auto ready = std::chrono::steady_clock::now();
-    CHECK(w->world().status().phase == world_phase::ready);
-    w = nullptr;
-    starts.push_back(milliseconds{ready - began}.count());
-    ends.push_back(milliseconds{std::chrono::steady_clock::now() - ready}.count());
-  }
-  const double first = starts.front();
-  std::ranges::sort(starts);
-  std::ranges::sort(ends);
-  INFO("started in: first " << first << ", median " << starts[5] << ", worst " << starts.back()
-                            << " ms; ended in: median " << ends[5] << " ms");
-  CHECK(starts.front() > 0);
-}
-
 TEST_CASE("a hang that a script makes is recovered from in real time", "[testing]") {
   mock_world w{quickly_recovering(2)};
   const auto values = w.make_ranked(count);

@@ -102,7 +102,12 @@ TEST_CASE("a world goes on without a rank, in virtual time, by every rung (FLT-1
   const auto fresh = make_ranked<float>(world, count);
   CHECK_THAT(world.ask(sums_of(fresh)).get(), succeeds());
   CHECK(values_of<float>(fresh[2]) == std::vector<float>(count, 1 + 2 + 3));
-  CHECK_THROWS_AS(static_cast<void>(world.ask(rank{3}, barrier{})), exception);
+  // Of epoch 1, in which there was a rank 3; and in this epoch there is none.
+  CHECK_THAT(world.ask(rank{3}, {.what = barrier{}, .epoch = epoch{1}}),
+             fails_with(errc::stale_epoch) && was_rejected());
+  CHECK_THAT(world.ask(rank{3}, barrier{}), fails_with(errc::stale_epoch) && was_rejected());
+  CHECK(code_of([&] { static_cast<void>(world.ask(rank{3}, {.what = barrier{}, .epoch = epoch{2}})); }) ==
+        errc::invalid_argument);
   world.end_rank(rank{0}); // again, and to two
   REQUIRE(world.run_until_ready(epoch{3}, 1s));
   CHECK(world.status().origins == std::vector{rank{1}, rank{3}});
@@ -150,8 +155,8 @@ TEST_CASE("a request that may be run again outlives a fault (ONE-1)", "[testing]
   CHECK(world.retries() == retry_counts{.put_aside = 1, .run_again = 1});
 }
 
-TEST_CASE("a world without a policy of recovery fails closed, and can be stopped", "[testing]") {
-  virtual_world world{2};
+TEST_CASE("under fail_fast a world fails closed, and can be stopped", "[testing]") {
+  virtual_world world{2, {.recovery = {.policy = recovery_policy::fail_fast}}};
   const auto values = make_ranked<float>(world, count);
   world.script().on(rank{1}).operation(0).fail();
   const auto first = world.ask(sums_of(values));
@@ -257,8 +262,8 @@ TEST_CASE("a world whose actor of a rank is killed has another one in its next e
   world.end_rank(rank{1});
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   CHECK(pending.is_ready());
-  const auto first = world.ask(rank{0}, barrier{});
-  const auto second = world.ask(rank{1}, barrier{});
+  const auto first = world.ask(rank{0}, {.what = barrier{}, .epoch = epoch{2}});
+  const auto second = world.ask(rank{1}, {.what = barrier{}, .epoch = epoch{2}});
   CHECK_THAT(first.get(), succeeds());
   CHECK_THAT(second.get(), succeeds());
 }

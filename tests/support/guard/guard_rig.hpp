@@ -87,7 +87,10 @@ public:
   /// The options that make a good listener; change them before listen().
   guard_listener_options listener_options() {
     guard_listener_options made{
-        .mode = mode_, .guarded_port = echo.port(), .limits = limits_, .on_event = heard.sink()};
+        .mode = mode_,
+        .connect_inside = [port = echo.port()] { return begin_connect(guard_address::loopback(port)); },
+        .limits = limits_,
+        .on_event = heard.sink()};
     made.credentials = mode_ == guard_mode::plain ? guard_credentials{.token = good_token}
                                                   : ours.credentials(certificate_use::controller);
     return made;

@@ -4,6 +4,7 @@
 
 #include <troupe/actors/guard/guard_socket.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -55,6 +56,12 @@ public:
     const guard_address there = guard_address::loopback(port);
     if (::connect(socket_.descriptor(), there.raw(), there.length()) != 0)
       throw std::runtime_error{"a test's client could not connect"};
+  }
+
+  /// The end that a dialer gave.
+  explicit loopback_client(guard_socket connected) : socket_{std::move(connected)} {
+    set_patience(socket_.descriptor());
+    ::fcntl(socket_.descriptor(), F_SETFL, 0); // blocking
   }
 
   /// False where the other side is gone.

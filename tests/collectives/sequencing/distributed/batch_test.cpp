@@ -226,7 +226,16 @@ TEST_CASE("the usual request takes two bytes, and its release one", "[collective
   for (int i = 0; i < 100; ++i) CHECK_FALSE(asked.ask(what, lane::named("batch"), 1'000'000, {}, 30s));
   CHECK(asked.size_bytes() - before == 200);
   for (std::uint64_t i = 1; i <= 100; ++i) decided.release(i, {});
-  CHECK(decided.take().size() <= 110);
+  const std::string batch = decided.take();
+  CHECK(batch.size() <= 110);
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  decision_reader reader{2};
+  decision_record one;
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    REQUIRE(reader.next(in, one));
+    CHECK(one.number == i);
+  }
   CHECK(decided.take().empty());
 }
 
@@ -321,7 +330,7 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
-  CHECK_THAT(refused(as_bytes({0x58, 0, 15, 1, 15, 0})), ContainsSubstring("stands alone"));   // a group in a group
+  CHECK_THAT(refused(as_bytes({0x58, 0, 17, 1, 17, 0})), ContainsSubstring("stands alone"));   // a group in a group
   CHECK_THAT(refused(as_bytes({0x58, 0, 0, 12})), ContainsSubstring("a number is too large")); // no such dtype
   CHECK_THAT(refused(as_bytes({0x03, 1, 0})), ContainsSubstring("an error is none"));
   CHECK_THAT(keep(std::string(longest_batch_bytes + 1, '\1')).text, ContainsSubstring("longer than a batch may be"));
@@ -349,4 +358,88 @@ TEST_CASE("a report that is not of this world, or is missing, is refused", "[col
   wire_reader again{lone};
   CHECK_FALSE(larger.next(again, one));
   CHECK_THAT(again.failure("it").text, ContainsSubstring("a report is missing"));
+}
+
+TEST_CASE("more operations than the table has slots come back each as itself", "[collectives][wire]") {
+  constexpr std::size_t operations = 3 * outline_slots;
+  request_writer out;
+  const auto operation_of = [](std::size_t i) -> operation { return all_reduce{.send = {}, .recv = {}, .count = i}; };
+  for (int round = 0; round < 2; ++round)
+    for (std::size_t i = 0; i < operations; ++i) REQUIRE_FALSE(out.ask(operation_of(i), {}, 0, {}, 30s));
+  const std::string batch = out.take({.epoch = of, .number = 1});
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  request_record one;
+  for (int round = 0; round < 2; ++round)
+    for (std::size_t i = 0; i < operations; ++i) {
+      REQUIRE(reader.next(in, one));
+      REQUIRE(describe(one.what->what) == describe(operation_of(i)));
+    }
+}
+
+TEST_CASE("a request without a position does not inherit one", "[collectives][wire]") {
+  request_writer out;
+  const operation what = all_reduce{.send = {}, .recv = {}, .count = 3};
+  CHECK_FALSE(out.ask(what, {}, 1, 5, 30s));
+  CHECK_FALSE(out.ask(what, {}, 1, {}, 30s));
+  const std::string batch = out.take({.epoch = of, .number = 1});
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  request_record one;
+  REQUIRE(reader.next(in, one));
+  CHECK(one.position == 5);
+  REQUIRE(reader.next(in, one));
+  CHECK_FALSE(one.position);
+}
+
+TEST_CASE("each of two reports reaches those whom it concerns", "[collectives][wire]") {
+  decision_writer out{of};
+  const auto report_on = [](const char* what) {
+    auto made = std::make_shared<absence_report>();
+    made->what = what;
+    made->lane = lane::named("batch");
+    made->ranks = {{.rank = rank{0}}, {.rank = rank{1}}};
+    return made;
+  };
+  const auto first = report_on("barrier");
+  const auto second = report_on("broadcast");
+  std::uint64_t number = 0;
+  for (const auto& report : {first, first, second, second}) out.refuse(++number, {.code = errc::busy}, report);
+  const std::string batch = out.take();
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  decision_reader reader{2};
+  decision_record one;
+  for (const char* what : {"barrier", "barrier", "broadcast", "broadcast"}) {
+    REQUIRE(reader.next(in, one));
+    REQUIRE(one.absence);
+    CHECK(one.absence->what == what);
+  }
+}
+
+TEST_CASE("a decision with marks that it cannot have is refused", "[collectives][wire]") {
+  for (const int head : {0x02 | 0x08, 0x01 | 0x10, 0x20}) {
+    wire_writer out;
+    batch_header{.epoch = of, .number = 1}.write(out);
+    out.u8(static_cast<std::uint8_t>(head));
+    out.varint(1);
+    CHECK_THAT(decide(out.take()).second.text, ContainsSubstring("unknown marks"));
+  }
+}
+
+TEST_CASE("what follows a lane that cannot be had is not refused with it", "[collectives][wire]") {
+  // More names than a process may have come from another one: here the reader's process has them all.
+  request_writer out;
+  const operation what = all_reduce{.send = {}, .recv = {}, .count = 3};
+  CHECK_FALSE(out.ask(what, {}, 1, {}, 30s));
+  const std::string batch = out.take({.epoch = of, .number = 1});
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  request_record one;
+  one.why = {.code = errc::invalid_argument, .text = "of the record before"};
+  REQUIRE(reader.next(in, one));
+  CHECK_FALSE(one.why);
 }

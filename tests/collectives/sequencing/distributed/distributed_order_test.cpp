@@ -341,7 +341,7 @@ TEST_CASE("what is of an older epoch is dropped, and of a newer one refused (EPO
   CHECK(next.receive(answer).code == errc::internal); // once more
   one.keeper.open(rig_epoch, 2);
   CHECK(one.keeper.receive(rank{0}, sent, one.time->now()).code == errc::internal);
-  CHECK(one.keeper.receive(rank{2}, sent, one.time->now()).code == errc::internal);
+  CHECK_THAT(one.keeper.receive(rank{2}, sent, one.time->now()).text, ContainsSubstring("a world of 2 ranks"));
 }
 
 TEST_CASE("a stream of requests is told in few batches, and a lone one at once",
@@ -450,6 +450,167 @@ TEST_CASE("a batch of decisions is refused wherever it is cut, and what it decid
     refused += failure ? 1 : 0;
   }
   CHECK(refused + 3 == whole.size() + 1); // but behind the header, behind the refusal, and whole
+}
+
+TEST_CASE("decisions of an older epoch are dropped, and of a newer one refused, with no other reason (EPO-1)",
+          "[collectives][sequencing][distributed][EPO-1]") {
+  distributed_rig one{2};
+  const epoch present = rig_epoch.next();
+  const outcome_log log;
+  distributed_order order{one.rig.ranks[0], present, one.time, [](const std::string&) {}};
+  order.ask(rank{0}, {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_answer()});
+  const auto release_in = [&](epoch of) {
+    decision_writer out{of};
+    out.release(1, 0);
+    return order.receive(out.take());
+  };
+  CHECK_FALSE(release_in(rig_epoch));
+  CHECK(order.waiting() == 1);
+  CHECK_THAT(release_in(present.next()).text, ContainsSubstring("an epoch that has not begun"));
+  CHECK(order.waiting() == 1);
+  CHECK_FALSE(release_in(present));
+  CHECK(order.waiting() == 0);
+}
+
+TEST_CASE("a batch that is missing is noticed by either end", "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 4));
+  one.ask(0, one.add(0, 5));
+  REQUIRE(one.up[0].size() == 2);
+  CHECK_THAT(one.keeper.receive(rank{0}, one.up[0].back(), one.time->now()).text,
+             ContainsSubstring("batches are missing"));
+  CHECK(one.keeper.waiting() == 0);
+  decision_writer out{rig_epoch};
+  out.release(1, 0);
+  static_cast<void>(out.take()); // lost on the way
+  out.release(2, 1);
+  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("batches are missing"));
+  CHECK(one.orders[0]->waiting() == 2);
+}
+
+TEST_CASE("what the controller has seen never becomes less", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 4));
+  one.ask(0, one.add(0, 5));
+  decision_writer out{rig_epoch};
+  out.has_seen(2);
+  CHECK_FALSE(one.orders[0]->receive(out.take()));
+  out.has_seen(1);
+  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("it speaks of batches"));
+}
+
+TEST_CASE("what was held back is sent as soon as the controller has seen a batch",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  for (std::size_t i = 0; i < 3; ++i) one.ask(0, one.add(0, 4 + i));
+  REQUIRE(one.up[0].size() == 2);
+  REQUIRE(one.deliver_up(0));
+  CHECK(one.up[0].size() == 1);
+  REQUIRE(one.deliver_down(0));
+  CHECK(one.up[0].size() == 2);
+  one.deliver_all();
+  CHECK(one.keeper.waiting() == 3);
+}
+
+TEST_CASE("each of several requests is given up at its own time", "[collectives][sequencing][distributed][TIM-1]") {
+  distributed_rig one{2};
+  std::vector<outcome_log> logs;
+  for (const nanoseconds deadline : {20ms, 10ms, 30ms}) {
+    lane_request terms;
+    terms.deadline = deadline;
+    logs.push_back(one.ask(0, one.add(0, 4), std::move(terms)));
+  }
+  const auto answered_after = [&](nanoseconds by) {
+    one.time->advance(by);
+    one.orders[0]->expire(one.time->now());
+    return std::vector{logs[0].count(), logs[1].count(), logs[2].count()};
+  };
+  CHECK(answered_after(1s) == std::vector<std::size_t>{0, 0, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{0, 1, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 1});
+}
+
+TEST_CASE("a request knows its place in its lane once it is released", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const lane where = lane::named("distributed place");
+  for (const std::uint64_t place : {0U, 1U, 2U}) {
+    ask_all(one, where, 4);
+    one.deliver_all();
+    one.finish();
+    const auto launched = one.rig.ranks[0]->progress().launched;
+    REQUIRE(launched);
+    CHECK(launched->lane == where);
+    CHECK(launched->position == place);
+  }
+}
+
+TEST_CASE("a refusal that names a rank keeps that name", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto blamed = one.ask(0, one.add(0, 4));
+  const auto unblamed = one.ask(0, one.add(0, 5));
+  decision_writer out{rig_epoch};
+  out.refuse(1, {.code = errc::busy, .rank = rank{1}}, nullptr);
+  out.refuse(2, {.code = errc::busy}, nullptr);
+  CHECK_FALSE(one.orders[0]->receive(out.take()));
+  CHECK(blamed.failure().rank == rank{1});
+  CHECK(unblamed.failure().rank == rank{0});
+}
+
+TEST_CASE("a turn comes behind what was released before it in the same batch",
+          "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{2};
+  const auto ask_and_turn = [&](int self) {
+    for (std::size_t i = 1; i <= 3; ++i) one.ask(self, one.add(self, i));
+    one.orders[static_cast<std::size_t>(self)]->turn([&one, self] {
+      one.rig.ranks[static_cast<std::size_t>(self)]->sequence(
+          [&one, self](rank_pipeline&) { one.notes[static_cast<std::size_t>(self)]->push_back("turn"); });
+    });
+  };
+  ask_and_turn(0);
+  one.deliver_all();
+  ask_and_turn(1);
+  CHECK(one.up[1].size() == 2); // the third request and the turn wait, and are told in one batch
+  one.deliver_all();
+  one.finish();
+  for (int r = 0; r < 2; ++r) {
+    REQUIRE(one.notes[static_cast<std::size_t>(r)]->size() == 4);
+    CHECK(one.notes[static_cast<std::size_t>(r)]->back() == "turn");
+  }
+}
+
+TEST_CASE("a keeper begins each epoch anew: turns, numbers and its end",
+          "[collectives][sequencing][distributed][EPO-1]") {
+  distributed_rig one{2};
+  for (const auto& order : one.orders) order->turn([] {});
+  one.deliver_all();
+  one.keeper.close({.code = errc::rebuilding, .text = "the epoch is over"});
+  const epoch present = rig_epoch.next();
+  one.keeper.open(present, 2);
+  std::deque<std::string> sent[2];
+  std::vector<std::unique_ptr<distributed_order>> orders;
+  for (std::size_t r = 0; r < 2; ++r)
+    orders.push_back(std::make_unique<distributed_order>(
+        one.rig.ranks[r], present, one.time, [&to = sent[r]](std::string batch) { to.push_back(std::move(batch)); }));
+  const auto deliver = [&] {
+    for (std::size_t r = 0; r < 2; ++r)
+      for (; !sent[r].empty(); sent[r].pop_front())
+        CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, sent[r].front(), one.time->now()));
+    for (std::size_t r = 0; r < 2; ++r)
+      for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
+        CHECK_FALSE(orders[r]->receive(batch));
+  };
+  int worked = 0;
+  for (const auto& order : orders) order->turn([&] { ++worked; });
+  deliver();
+  CHECK(worked == 2);
+  const outcome_log log;
+  orders[0]->ask(rank{0}, {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_answer()});
+  deliver();
+  CHECK(log.count() == 0);
+  one.keeper.close({.code = errc::world_failed, .text = "this one, too"});
+  deliver();
+  CHECK(log.failure().code == errc::world_failed);
 }
 
 TEST_CASE("clients on many threads ask while decisions come, and every rank launches in one order (ORD-1, ONE-1)",

@@ -1,0 +1,95 @@
+"""Worlds over processes, from Python: a controller of the program's own, and the program `troupe` of the package."""
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import troupe
+
+WORKER = pathlib.Path(__file__).resolve().parent / "worker.py"
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def gloo():
+    """Processes without GPUs talk by Gloo."""
+    try:
+        troupe.Runtime(backend="gloo", log_level="off").close()
+    except troupe.Missing as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module")
+def program():
+    try:
+        return troupe.program_path()
+    except troupe.Missing as why:
+        pytest.skip(str(why))
+
+
+def test_processes_join_a_controller_of_the_programs_own(gloo):
+    with troupe.Controller(2) as controller:
+        assert controller.address.startswith("127.0.0.1:")
+        workers = [subprocess.Popen([sys.executable, str(WORKER)], env=controller.environment(rank),
+                                    stdout=subprocess.PIPE, text=True) for rank in range(2)]
+        said = sorted(one.communicate(timeout=PATIENCE)[0].strip() for one in workers)
+        assert said == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+        assert [one.returncode for one in workers] == [0, 0]
+        assert controller.wait(PATIENCE)
+        assert controller.reason is None
+
+
+def test_a_process_with_another_token_is_not_admitted(gloo):
+    with troupe.Controller(1, token="a" * 64) as controller:
+        environment = dict(controller.environment(0), TROUPE_JOIN_TOKEN="b" * 64)
+        done = subprocess.run([sys.executable, str(WORKER)], env=environment, capture_output=True, text=True,
+                              timeout=PATIENCE)
+        assert done.returncode != 0 and "rank 0" not in done.stdout
+        assert not controller.wait(0)
+
+
+def test_a_controller_that_waits_can_be_told_to_stop_and_closed():
+    controller = troupe.Controller(2, policy="shrink", smallest=1, rebuilds=3, gather=30.0, suspicion=5.0)
+    assert not controller.wait(0.01)
+    controller.stop()
+    assert controller.wait(PATIENCE)
+    controller.close()
+    controller.close()
+    with pytest.raises(troupe.Stopping, match="closed"):
+        controller.wait(1)
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"processes": 0}, "processes is 0 and must be a whole number from 1"),
+    ({"processes": 2.5}, "processes is 2.5"),
+    ({"processes": 2, "smallest": 3}, "smallest is 3 and must be a whole number from 1 to 2"),
+    ({"processes": 2, "port": 70000}, "port is 70000 and must be a whole number from 0 to 65535"),
+    ({"processes": 2, "rebuilds": -1}, "rebuilds is -1"),
+    ({"processes": 2, "policy": "shrinks"}, "shrinks"),
+    ({"processes": 2, "gather": -1}, "-1"),
+    ({"processes": 2, "host": "0.0.0.0"}, "certificates")])
+def test_terms_out_of_range_are_refused_with_their_limits(options, text):
+    with pytest.raises(troupe.InvalidArgument) as caught:
+        troupe.Controller(**options)
+    assert text in str(caught.value)
+
+
+def test_the_packages_program_launches_processes(gloo, program):
+    done = subprocess.run([sys.executable, "-m", "troupe", "launch", "-n", "2", "--no-prefix", "--", sys.executable,
+                           str(WORKER)], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+
+
+def test_the_program_replaces_the_process_that_runs_it(program):
+    """So that signals reach it, and its exit status is the process's own."""
+    child = subprocess.Popen([sys.executable, "-m", "troupe", "launch", "-n", "1", "--no-prefix", "--", "sh", "-c",
+                              "echo ready; exec sleep 600"], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    assert pathlib.Path(f"/proc/{child.pid}/exe").resolve() == pathlib.Path(program).resolve()
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGINT)  # the second one kills at once
+    child.communicate(timeout=PATIENCE)
+    assert child.returncode != 0

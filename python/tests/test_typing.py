@@ -1,0 +1,56 @@
+"""py.typed is a promise: a strict type checker accepts right uses, rejects wrong ones, and the package itself is clean."""
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import troupe
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "troupe"
+
+
+def check(tmp_path, *files):
+    """What `mypy --strict` prints, and its exit status."""
+    if subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True).returncode != 0:
+        pytest.skip("mypy is not installed: apt-get install mypy")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary",
+                           "--show-error-codes", "--no-color-output", f"--cache-dir={tmp_path}", *map(str, files)],
+                          capture_output=True, text=True, cwd=tmp_path, env={"MYPYPATH": str(PACKAGE.parent), "PATH": ""})
+    assert done.stderr == ""
+    return done.stdout, done.returncode
+
+
+def test_right_uses_are_accepted(tmp_path):
+    said, status = check(tmp_path, HERE / "typing" / "good.py")
+    assert (said, status) == ("", 0)
+
+
+def test_every_misuse_is_rejected_where_it_is(tmp_path):
+    file = HERE / "typing" / "bad.py"
+    expected = {(number, line.rpartition("  # ")[2]) for number, line in enumerate(file.read_text().splitlines(), 1)
+                if "  # " in line}
+    said, _ = check(tmp_path, file)
+    found = {(int(number), code) for number, code in re.findall(r"bad\.py:(\d+): error: .*\[([a-z-]+)\]$", said, re.M)}
+    assert len(expected) > 20
+    assert found == expected, said
+
+
+def test_the_package_is_clean_itself(tmp_path):
+    options = tmp_path / "mypy.ini"  # of libraries that may be missing here
+    options.write_text("[mypy]\n[mypy-torch.*,cupy.*]\nignore_missing_imports = True\n")
+    said, status = check(tmp_path, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.glob("*.py")))
+    assert (said, status) == ("", 0)
+
+
+@pytest.mark.parametrize("owner", [troupe.World, troupe.Rank, troupe.Group])
+def test_every_operation_is_documented_and_has_no_open_arguments(owner):
+    import inspect
+    for name, method in inspect.getmembers(owner, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        assert method.__doc__, f"{owner.__name__}.{name}"
+        kinds = {one.kind for one in inspect.signature(method).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{owner.__name__}.{name}"

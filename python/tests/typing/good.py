@@ -1,0 +1,53 @@
+"""Uses of troupe that a strict type checker accepts: see test_typing.py."""
+from __future__ import annotations
+
+import datetime
+from typing import List, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+import troupe
+import troupe.testing
+
+
+async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[NDArray[np.float32]]) -> int:
+    sums = [np.empty_like(one) for one in grads]
+    reply: troupe.Reply = world.all_reduce(grads, out=sums, op="avg", deadline=5.0)
+    done: troupe.Completion = await reply
+    world.all_reduce(grads, "pre_mul_sum", factor=[0.5, 0.25], deadline=datetime.timedelta(seconds=5)).result(timeout=1)
+    world.broadcast(grads, 0, retry_safe=True, stream=None)
+    world.scatter([grads[0], None], root=0, out=sums)
+    world.all_gather_v(grads, sums, ([1, 2], [0, 1]))
+    mine.lane("decode").reduce(grads[0], root=1, dtype="float8_e4m3fn")
+    mine.all_to_all_v(grads[0], sums[0], [1, 2], [2, 1])
+    mine.send(troupe.empty(world, 0, (2, 3)), peer=1, tag=7, lane="kv")
+    mine.barrier()
+    request: troupe.Request = world.prepare("all_reduce", grads, op="max")
+    with world.group(deadline=1.0) as both:
+        both.all_reduce(grads)
+        both.transfer(0, grads[0], 1, sums[0])
+        both.on(0, "broadcast", grads[0], root=0)
+    asked: Optional[troupe.Reply] = both.reply
+    failure: Optional[BaseException] = request.ask().exception()
+    if isinstance(failure, troupe.Error) and failure.was_rejected and asked is not None:
+        asked.result()
+    return done.epoch
+
+
+def pretend(values: List[NDArray[np.float32]]) -> bool:
+    script = troupe.testing.FaultScript()
+    script.on(1).operation(0).hang()
+    with troupe.testing.VirtualWorld(2, script, recovery_policy="keep_size", limits_hang=0.1) as world:
+        reply: troupe.testing.VirtualReply = world.rank(0).all_reduce(values[0])
+        return world.run_until(reply.done, at_most=5.0)
+
+
+def processes() -> str:
+    with troupe.Controller(4, policy="shrink", smallest=2) as controller:
+        environment = controller.environment(rank=0)
+        return environment["TROUPE_CONTROL"] + troupe.program_path()
+
+
+with troupe.Runtime(backend="mock", mock_devices=2, deadlines_form=10.0, config=None) as runtime:
+    parts = runtime.form_world().split({"even": [0], "odd": [1]})

@@ -1,0 +1,109 @@
+"""Worlds over several processes, from Python: the controller that their processes join."""
+from __future__ import annotations
+
+import os
+import pathlib
+import secrets
+from typing import Any, Dict, Literal, Optional, Union
+
+from . import _troupe
+from ._collectives import refuse
+from ._types import Seconds
+
+Policy = Literal["respawn", "shrink", "fail"]
+
+
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    if not isinstance(value, int) or not least <= value <= most:
+        raise refuse(f"{name} is {value!r} and must be a whole number from {least} to {most}")
+    return value
+
+
+class Controller:
+    """The controller of a world over processes: it admits them, forms epochs, notices losses and orders requests.
+
+    It lives in this process and starts no others. Start them with environment(), e.g. by subprocess, and let each call
+    troupe.Runtime().form_world():
+
+        with troupe.Controller(4) as controller:
+            workers = [subprocess.Popen([sys.executable, "worker.py"], env=controller.environment(rank))
+                       for rank in range(4)]
+
+    The program `troupe launch` (python -m troupe launch) does this and also watches processes and starts them again.
+
+    processes: ranks of the world, one in each process.
+    host, port: where the processes reach it; port 0 is any free one. A host beyond loopback needs certificates.
+    certificates: the folder that `troupe certs --out FOLDER` has made.
+    token: the secret of the world; None makes one.
+    policy: what the loss of a process leads to (docs/processes.md): respawn, shrink or fail.
+    smallest: the fewest ranks that shrink goes on with.
+    rebuilds: losses and faults within ten minutes that the world survives.
+    gather: how long it waits for all processes to join. suspicion: silence after which a process counts as lost.
+
+    Errors: InvalidArgument (a number out of range, a port in use, certificates that are missing where they are needed),
+    Missing (a file of the certificates). Threads: any.
+    """
+
+    def __init__(self, processes: int, *, host: str = "127.0.0.1", port: int = 0,
+                 certificates: Union[str, "os.PathLike[str]", None] = None, token: Optional[str] = None,
+                 policy: Policy = "respawn", smallest: int = 1, rebuilds: Optional[int] = None,
+                 gather: Optional[Seconds] = None, suspicion: Optional[Seconds] = None) -> None:
+        self._processes = _whole("processes", processes, 1, 1 << 20)
+        self._token = secrets.token_hex(32) if token is None else token
+        self._certificates = None if certificates is None else pathlib.Path(certificates).absolute()
+        folder = None if self._certificates is None else str(self._certificates)
+        self._native = _troupe.Controller(
+            processes, host, _whole("port", port, 0, 65535), self._token, folder, policy,
+            _whole("smallest", smallest, 1, processes),
+            None if rebuilds is None else _whole("rebuilds", rebuilds, 0, 1 << 30), gather, suspicion)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, the setting control.address of its processes."""
+        return self._native.address()
+
+    def environment(self, rank: Optional[int] = None) -> Dict[str, str]:
+        """This process's environment, and what a process of the world needs to join: address, token, certificates.
+
+        rank: the rank that the process begins with, on this machine; None leaves its place to the launcher that starts
+        it, or to the controller. Contains the world's secret: do not print it.
+        """
+        made = dict(os.environ, TROUPE_CONTROL=self.address, TROUPE_JOIN_TOKEN=self._token)
+        if self._certificates is not None:
+            made.update(TROUPE_CONTROL_CA=str(self._certificates / "ca.pem"),
+                        TROUPE_CONTROL_CERTIFICATE=str(self._certificates / "host.pem"),
+                        TROUPE_CONTROL_KEY=str(self._certificates / "host.key"))
+        if rank is not None:
+            made.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE=str(rank), RANK=str(rank), LOCAL_RANK=str(rank),
+                        WORLD_SIZE=str(self._processes), LOCAL_WORLD_SIZE=str(self._processes))
+        return made
+
+    def process_ended(self, name: str, pid: int, how: str) -> None:
+        """Tells it of a process that this program has seen end, which is sooner than its connection may tell.
+
+        name: TROUPE_PROCESS of that process. how: for people, e.g. "it was killed by SIGKILL".
+        """
+        self._native.process_ended(name, pid, how)
+
+    def stop(self) -> None:
+        """Tells all processes to finish what they do and leave."""
+        self._native.stop()
+
+    def wait(self, timeout: Optional[Seconds] = None) -> bool:
+        """Waits until the last process has left or the world has failed. Returns whether it has, within timeout seconds."""
+        return self._native.wait(timeout)
+
+    @property
+    def reason(self) -> Optional[Exception]:
+        """Why the world has failed; None while it serves, and where all its processes have done their work."""
+        return self._native.reason()
+
+    def close(self) -> None:
+        """Ends it. Processes that are still there lose their controller (control.orphaned). Idempotent."""
+        self._native.close()
+
+    def __enter__(self) -> "Controller":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

@@ -1,0 +1,27 @@
+"""The program `troupe`, which the package contains: launch, controller, certs, doctor, bench and the rest."""
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from typing import NoReturn
+
+from ._errors import make_error
+
+
+def program_path() -> str:
+    """The path of the program `troupe` that belongs to this package, e.g. for subprocess.run([path, "launch", ...]).
+
+    Errors: Missing where the package was built without it.
+    """
+    path = pathlib.Path(__file__).parent / "_bin" / "troupe"
+    if not path.is_file():
+        text = f"this package has no program: {path} is not there; build it with -DTROUPE_BUILD_PROGRAM=ON"
+        raise make_error(text, {"code": "missing", "effect": "rejected", "text": text})
+    return str(path)
+
+
+def main() -> NoReturn:
+    """What `troupe` and `python -m troupe` run: the program, in place of this process."""
+    path = program_path()
+    os.execv(path, [path, *sys.argv[1:]])

@@ -1,0 +1,52 @@
+"""Types of arguments, for type checkers and readers. Nothing is checked here at run time."""
+from __future__ import annotations
+
+import array
+import datetime
+import os
+from typing import Any, Literal, Optional, Protocol, Sequence, Tuple, Union
+
+
+class SupportsDLPack(Protocol):
+    """A tensor of NumPy, PyTorch, CuPy, JAX or another library that implements DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsCudaStream(Protocol):
+    """A stream of PyTorch."""
+
+    @property
+    def cuda_stream(self) -> int: ...
+
+
+class SupportsPtr(Protocol):
+    """A stream of CuPy."""
+
+    @property
+    def ptr(self) -> int: ...
+
+
+#: One operand: memory of one rank, row-major without gaps. Arrays without DLPack are for virtual worlds only.
+Tensor = Union[SupportsDLPack, "array.array[Any]", memoryview, bytearray]
+#: Operands of a request to all ranks: one for each of world.local_ranks, in that order. A single one stands for a list
+#: of one, or belongs to the root of an operation that has a root.
+Tensors = Union[Tensor, Sequence[Optional[Tensor]]]
+#: Seconds, or a timedelta.
+Seconds = Union[float, datetime.timedelta]
+#: An element type, e.g. "float32", numpy.float32 or torch.float32.
+DType = Any
+#: How a reduction combines elements.
+Reduction = Literal["sum", "prod", "min", "max", "avg", "pre_mul_sum"]
+#: The factor of pre_mul_sum: a number, or memory of one element on the rank's device; a list has one for each rank.
+Factor = Union[float, SupportsDLPack, Sequence[Union[float, SupportsDLPack]]]
+#: Elements of each rank, packed in rank order; or (elements, displacements), both in elements.
+Counts = Union[Sequence[int], Tuple[Sequence[int], Sequence[int]]]
+#: What a request waits for on the GPU: "producer" is the tensor's library's current stream, None is nothing.
+Stream = Union[Literal["producer"], int, SupportsCudaStream, SupportsPtr, None]
+#: Operations by name, for prepare() and Group.on().
+Operation = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather",
+                    "scatter", "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "all_to_all_v", "barrier",
+                    "send", "recv", "copy"]
+#: The value of a setting. A list or tuple is joined with commas.
+Setting = Union[str, bool, int, float, datetime.timedelta, "os.PathLike[str]", Sequence[Union[str, int]], None]

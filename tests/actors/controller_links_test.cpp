@@ -1,0 +1,264 @@
+/// What a controller does about two processes that it hears and that cannot reach each other.
+#include "support/controller_scene.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <set>
+#include <utility>
+
+namespace troupe::tests {
+
+namespace {
+
+/// A world of `size`, each process on a host of its own unless told otherwise; process i speaks by the link 10 + i.
+struct links_scene : controller_scene {
+  explicit links_scene(controller_terms terms, int hosts = 1000) : controller_scene{std::move(terms)}, hosts_{hosts} {}
+
+  void come(int process, bool spare = false, int host = -1) {
+    join(link(process), spare ? 0 : process, [&](join_request& asked) {
+      asked.who.host = "h" + std::to_string(host >= 0 ? host : process % hosts_);
+      asked.spare = spare;
+    });
+    came_.insert(process);
+  }
+  static link_id link(int process) { return static_cast<link_id>(10 + process); }
+  [[nodiscard]] std::vector<link_id> all() const {
+    std::vector<link_id> found;
+    for (const int one : came_) found.push_back(link(one));
+    return found;
+  }
+  void cut(int one, int other) {
+    cuts_.emplace(one, other);
+    cuts_.emplace(other, one);
+  }
+  void heal() { cuts_.clear(); }
+
+  /// The ranks of the epoch that forms meet: those with a cut between them report each other; time passes for the rest.
+  void meet() {
+    const epoch of = state.current_epoch();
+    say(*state.link_of(rank{0}), id_offer{of, {}});
+    std::set<int> reported;
+    for (const auto& [from, to] : cuts_) {
+      const auto me = state.rank_of(link(from), of), peer = state.rank_of(link(to), of);
+      if (!me || !peer || !reported.insert(from).second) continue;
+      say(link(from), failed_report{of, {.code = errc::communicator_failed, .text = "no way", .rank = *peer}, {*peer}});
+    }
+    if (state.current_epoch() != of) return;
+    for (const int one : came_)
+      if (state.rank_of(link(one), of) && !reported.contains(one)) say(link(one), formed_report{of});
+  }
+  /// Goes on until the world serves, at most \p limit. Returns how long that took.
+  nanoseconds serve(nanoseconds limit) {
+    const time_point began = now;
+    while (phase() != control_phase::serving && phase() != control_phase::failed && now - began < limit) {
+      if (phase() == control_phase::forming) {
+        pass(2500ms, all()); // until a rank gives a peer up
+        meet();
+      }
+      pass(20ms, all());
+    }
+    return now - began;
+  }
+  [[nodiscard]] std::set<int> ranks() const {
+    std::set<int> found;
+    for (const int one : came_)
+      if (state.rank_of(link(one), state.current_epoch())) found.insert(one);
+    return found;
+  }
+  void drain() {
+    for (const int one : came_) say(link(one), drained_report{state.current_epoch()});
+  }
+
+private:
+  int hosts_;
+  std::set<int> came_;
+  std::set<std::pair<int, int>> cuts_;
+};
+
+links_scene four(loss_policy policy, int hosts = 1000) {
+  links_scene world{terms_of(4, policy), hosts};
+  for (int i = 0; i < 4; ++i) world.come(i);
+  world.meet();
+  REQUIRE(world.phase() == control_phase::serving);
+  return world;
+}
+
+void fail_by_hang(links_scene& world) {
+  world.say(links_scene::link(1),
+            failed_report{world.state.current_epoch(), {.code = errc::deadline_exceeded, .text = "it hangs"}, {}});
+}
+
+} // namespace
+
+TEST_CASE("a world whose link is broken goes on without one of its ends", "[control][links]") {
+  for (int one = 0; one < 4; ++one)
+    for (int other = one + 1; other < 4; ++other) {
+      links_scene world = four(loss_policy::shrink);
+      world.cut(one, other);
+      fail_by_hang(world);
+      CHECK(world.serve(60s) < 10s);
+      CHECK(world.ranks().size() == 3);
+      CHECK_FALSE((world.ranks().contains(one) && world.ranks().contains(other)));
+      CHECK(world.count<control_effect::kill_process>() == 0); // nobody is dead
+      CHECK(world.told<fence_notice>(links_scene::link(other)).empty());
+    }
+}
+
+TEST_CASE("of two ends that cannot reach each other the one stays that more ranks can reach", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  const auto report = [&](int from, int to) {
+    const epoch of = world.state.current_epoch();
+    world.say(links_scene::link(from),
+              failed_report{of, {.code = errc::communicator_failed, .text = "no way", .rank = rank{to}}, {rank{to}}});
+  };
+  fail_by_hang(world);
+  for (int i = 0; i < 2; ++i) {
+    world.pass(2500ms, world.all());
+    world.say(links_scene::link(0), id_offer{world.state.current_epoch(), {}});
+    report(1, 2);
+    report(2, 1);
+    report(3, 1); // it waits for 1, which waits for 2
+    world.pass(1100ms, world.all());
+  }
+  CHECK(world.state.event().ranks == 3);
+  CHECK_FALSE(world.ranks().contains(1));
+}
+
+TEST_CASE("a link that fails once, and not again, costs nobody its place", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  world.cut(1, 3);
+  fail_by_hang(world);
+  world.pass(100ms, world.all());
+  REQUIRE(world.phase() == control_phase::forming);
+  world.pass(2500ms, world.all());
+  world.meet();
+  world.heal();
+  world.pass(100ms, world.all());
+  REQUIRE(world.state.current_epoch() == epoch{3});
+  world.serve(60s);
+  CHECK(world.ranks().size() == 4);
+  CHECK(world.state.current_epoch() == epoch{3});
+}
+
+TEST_CASE("a broken link is tried again, more and more seldom, without using up the rebuilds", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  world.cut(2, 3);
+  fail_by_hang(world);
+  world.serve(60s);
+  REQUIRE(world.ranks() == std::set{0, 1, 2});
+  std::vector<nanoseconds> waits;
+  for (int i = 0; i < 12; ++i) {
+    const time_point began = world.now;
+    while (world.phase() == control_phase::serving && world.now - began < 20min) world.pass(100ms, world.all());
+    waits.push_back(world.now - began);
+    REQUIRE(world.phase() == control_phase::quiescing);
+    if (i == 11) world.heal();
+    world.drain();
+    world.serve(60s);
+    REQUIRE(world.phase() == control_phase::serving);
+  }
+  CHECK(waits[0] <= 10s);
+  CHECK(waits[1] > 15s);
+  CHECK(waits[2] > 30s);
+  CHECK(waits[10] > 9min);
+  CHECK(waits[10] < 11min);
+  CHECK(world.ranks().size() == 4); // it has healed
+  CHECK(world.told<formation_order>(links_scene::link(0)).back().has_newcomers);
+}
+
+TEST_CASE("who has been cut off is replaced by a spare of another host", "[control][links]") {
+  links_scene world{terms_of(4, loss_policy::respawn)};
+  for (int i = 0; i < 4; ++i) world.come(i);
+  world.come(4, true, 3); // beside process 3, so it cannot do better
+  world.come(5, true, 0);
+  world.meet();
+  world.cut(2, 3);
+  world.cut(2, 4);
+  fail_by_hang(world);
+  CHECK(world.serve(60s) < 10s);
+  CHECK(world.ranks() == std::set{0, 1, 2, 5});
+}
+
+TEST_CASE("a world that cannot do without the ends of a broken link tries again until its rebuilds are used up",
+          "[control][links]") {
+  links_scene world = four(loss_policy::respawn);
+  world.cut(2, 3);
+  fail_by_hang(world);
+  CHECK(world.serve(10min) > 60s); // it does not hurry
+  CHECK(world.phase() == control_phase::failed);
+  const std::string why = world.state.event().reason.text;
+  CHECK(why.find("process 12") != std::string::npos);
+  CHECK(why.find("process 13") != std::string::npos);
+  CHECK(why.find("could not reach") != std::string::npos);
+
+  links_scene healed = four(loss_policy::respawn);
+  healed.cut(2, 3);
+  fail_by_hang(healed);
+  healed.serve(30s);
+  healed.heal();
+  CHECK(healed.serve(60s) < 45s);
+  CHECK(healed.ranks().size() == 4);
+}
+
+TEST_CASE("under the policy fail a broken link ends the world and is named", "[control][links]") {
+  links_scene world = four(loss_policy::fail);
+  world.cut(2, 3);
+  fail_by_hang(world);
+  world.serve(60s);
+  CHECK(world.phase() == control_phase::failed);
+  CHECK(world.state.event().reason.text.find("could not reach") != std::string::npos);
+}
+
+TEST_CASE("where hosts cannot reach each other the smaller one is left out as a whole", "[control][links]") {
+  controller_terms terms = terms_of(5, loss_policy::shrink);
+  links_scene world{terms};
+  for (int i = 0; i < 5; ++i) world.come(i, false, i < 3 ? 0 : 1);
+  world.meet();
+  REQUIRE(world.phase() == control_phase::serving);
+  for (int one = 0; one < 3; ++one)
+    for (int other = 3; other < 5; ++other) world.cut(one, other);
+  fail_by_hang(world);
+  CHECK(world.serve(60s) < 10s);
+  CHECK(world.ranks() == std::set{0, 1, 2});
+}
+
+TEST_CASE("two processes of one host that cannot reach each other are told apart by name", "[control][links]") {
+  links_scene world = four(loss_policy::shrink, 1);
+  world.cut(0, 1);
+  fail_by_hang(world);
+  CHECK(world.serve(60s) < 10s);
+  CHECK(world.ranks() == std::set{0, 2, 3});
+}
+
+TEST_CASE("a fault of a rank's own while others cannot reach it is the reason, at once", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  fail_by_hang(world);
+  world.pass(100ms, world.all());
+  const epoch of = world.state.current_epoch();
+  world.say(links_scene::link(0), id_offer{of, {}});
+  world.say(links_scene::link(0),
+            failed_report{of, {.code = errc::communicator_failed, .text = "no way", .rank = rank{2}}, {rank{2}}});
+  CHECK(world.phase() == control_phase::forming); // the others' reports are waited for
+  world.say(links_scene::link(1), failed_report{of, {.code = errc::communicator_failed, .text = "closed"}, {rank{1}}});
+  CHECK(world.phase() == control_phase::forming);
+  world.say(links_scene::link(2), failed_report{of, {.code = errc::device_failed, .text = "it burns"}, {rank{2}}});
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(world.state.event().reason.text == "it burns");
+}
+
+TEST_CASE("a rank that dies while its peers cannot reach it is lost as ever", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  fail_by_hang(world);
+  world.pass(100ms, world.all());
+  const epoch of = world.state.current_epoch();
+  world.say(links_scene::link(0), id_offer{of, {}});
+  world.say(links_scene::link(0),
+            failed_report{of, {.code = errc::communicator_failed, .text = "no way", .rank = rank{2}}, {rank{2}}});
+  world.note(world.state.on_process_ended("12", 12, "killed by signal 9", world.now));
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.state.current_epoch() == of.next());
+  world.meet();
+  CHECK(world.ranks() == std::set{0, 1, 3});
+}
+
+} // namespace troupe::tests

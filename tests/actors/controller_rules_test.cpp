@@ -1,0 +1,415 @@
+/// What a controller heeds and what it does not: tokens, names and pids, epochs, budgets, and who stands by.
+#include "support/controller_scene.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+namespace troupe::tests {
+
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+void as_spare(join_request& asked) {
+  asked.spare = true;
+}
+void as_next_attempt(join_request& asked) {
+  asked.attempt = 1;
+}
+
+/// A world of \p size that serves: its processes are 11, 12 and so on, in the order of their places.
+controller_scene serving_scene(int size, controller_terms terms) {
+  controller_scene world{std::move(terms)};
+  std::vector<link_id> all;
+  for (int place = 0; place < size; ++place) {
+    all.push_back(static_cast<link_id>(11 + place));
+    world.join(all.back(), place);
+  }
+  world.form(all);
+  REQUIRE(world.phase() == control_phase::serving);
+  return world;
+}
+
+/// What it has announced last.
+control_event last_event(const controller_scene& world) {
+  control_event found;
+  for (const auto& one : world.all)
+    if (const auto* told = std::get_if<control_effect::announce>(&one)) found = told->event;
+  return found;
+}
+
+error error_of_end(const controller_scene& world) {
+  REQUIRE(world.count<control_effect::end>() == 1);
+  for (const auto& one : world.all)
+    if (const auto* end = std::get_if<control_effect::end>(&one)) return end->why;
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("a token is the whole token or none", "[control][SEC-1]") {
+  controller_scene world{terms_of(8)};
+  link_id link = 20;
+  for (const std::string& token :
+       {std::string{}, std::string{"s"}, std::string{"secre"}, std::string{"secret\0", 7}, std::string{"secretx"},
+        std::string{"Secret"}, std::string{"secreT"}, std::string{"xsecret"}}) {
+    CAPTURE(token);
+    world.join(++link, 0, [&](join_request& asked) { asked.token = token; });
+    CHECK(world.told<join_welcome>(link).empty());
+    REQUIRE(world.told<join_refusal>(link).size() == 1);
+    CHECK_THAT(world.told<join_refusal>(link).front().why.text, ContainsSubstring("token"));
+  }
+  world.join(11, 0);
+  CHECK(world.told<join_welcome>(11).size() == 1);
+
+  controller_terms open = terms_of(1);
+  open.token.clear();
+  controller_scene anybody{open};
+  anybody.join(11, 0);
+  CHECK(anybody.told<join_welcome>(11).size() == 1);
+}
+
+TEST_CASE("an exit notice is believed of the process that it names by name and pid", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.note(world.state.on_process_ended("12", 4711, "killed", world.now)); // the process before it
+  CHECK(world.phase() == control_phase::serving);
+  world.note(world.state.on_process_ended("11", 12, "killed", world.now));
+  CHECK(world.phase() == control_phase::serving);
+  world.note(world.state.on_process_ended("12", 12, "killed by signal 9", world.now));
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK_THAT(world.state.event().reason.text, ContainsSubstring("killed by signal 9"));
+  CHECK(world.count<control_effect::kill_process>() == 0); // it is dead
+}
+
+TEST_CASE("losses leave the window of the budget", "[control]") {
+  controller_terms terms = terms_of(2);
+  terms.rebuilds = 2;
+  terms.window = 10s;
+  controller_scene world = serving_scene(2, terms);
+  link_id last = 12;
+  for (link_id next = 21; next < 27; ++next) {
+    world.note(world.state.on_link_down(last, world.now));
+    REQUIRE(world.phase() == control_phase::rebuilding);
+    world.join(last = next, 1, as_next_attempt);
+    world.form({11, last});
+    REQUIRE(world.phase() == control_phase::serving);
+    world.pass(6s, {11, last}); // never more than two in 10 s
+  }
+  for (link_id next = 31; next < 33; ++next) {
+    world.note(world.state.on_link_down(last, world.now));
+    if (world.phase() == control_phase::failed) return;
+    world.join(last = next, 1, as_next_attempt);
+    world.form({11, last});
+  }
+  FAIL("three losses within the window do not use up a budget of two");
+}
+
+TEST_CASE("the loss of an idle spare is no fault of the epoch", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, as_spare);
+  REQUIRE(world.state.event().spares == 1);
+  world.note(world.state.on_link_down(13, world.now));
+  CHECK(world.phase() == control_phase::serving);
+  CHECK(world.state.current_epoch() == epoch{1});
+  CHECK(world.state.event().spares == 0);
+  for (const link_id one : {11, 12}) CHECK(world.told<failure_order>(one).empty());
+  REQUIRE(last_event(world).lost);
+  CHECK(last_event(world).lost->pid == 13);
+}
+
+TEST_CASE("what is said of an epoch that is over changes nothing (EPO-1)", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  const epoch old = world.state.current_epoch();
+  world.say(12, failed_report{old, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(100ms, {11, 12});
+  REQUIRE(world.phase() == control_phase::forming);
+  const epoch present = world.state.current_epoch();
+  CHECK_FALSE(world.state.rank_of(11, old));
+  CHECK(world.state.rank_of(11, present) == rank{0});
+
+  const std::size_t orders = world.told<formation_order>(12).size();
+  world.say(11, id_offer{old, {}});
+  world.say(12, id_offer{present, {}}); // not rank 0
+  CHECK(world.told<formation_order>(12).size() == orders);
+  for (const link_id one : {11, 12}) world.say(one, formed_report{present}); // it has no name yet
+  CHECK(world.phase() == control_phase::forming);
+  world.say(11, id_offer{present, {}});
+  CHECK(world.told<formation_order>(12).size() == orders + 1);
+  world.say(11, id_offer{present, {}}); // twice
+  CHECK(world.told<formation_order>(12).size() == orders + 1);
+
+  for (const link_id one : {11, 12}) world.say(one, formed_report{old});
+  CHECK(world.phase() == control_phase::forming);
+  for (const link_id one : {11, 12}) world.say(one, drained_report{present});
+  CHECK(world.phase() == control_phase::forming);
+  for (const link_id one : {11, 12}) world.say(one, formed_report{present});
+  CHECK(world.phase() == control_phase::serving);
+  world.say(12, failed_report{old, {.code = errc::communicator_failed, .text = "late"}, {}});
+  CHECK(world.phase() == control_phase::serving);
+}
+
+TEST_CASE("a spare takes its own place before another", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, as_spare);
+  world.join(14, 1, as_spare);
+  world.note(world.state.on_link_down(12, world.now));
+  REQUIRE(world.phase() == control_phase::forming);
+  CHECK(world.state.rank_of(14, world.state.current_epoch()) == rank{1});
+  CHECK_FALSE(world.state.rank_of(13, world.state.current_epoch()));
+}
+
+TEST_CASE("a world does not shrink below its smallest size", "[control]") {
+  controller_terms terms = terms_of(3, loss_policy::shrink);
+  terms.smallest = 2;
+  controller_scene world = serving_scene(3, terms);
+  world.note(world.state.on_link_down(13, world.now));
+  REQUIRE(world.phase() == control_phase::forming);
+  world.form({11, 12});
+  world.note(world.state.on_link_down(12, world.now));
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.join(14, 1, as_next_attempt);
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("after a rank's own fault the next epoch waits until a loss would be known", "[control]") {
+  controller_terms terms = terms_of(2);
+  terms.settle = 50ms;
+  controller_scene world = serving_scene(2, terms);
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(40ms, {11, 12});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.pass(20ms, {11, 12});
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("a rank's own fault leaves what was in flight with an unknown outcome", "[control][ONE-2]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .effect = effect::rejected}, {}});
+  REQUIRE(world.told<failure_order>(11).size() == 1);
+  CHECK(world.told<failure_order>(11).front().why.effect == effect::unknown_outcome);
+  CHECK(world.told<failure_order>(11).front().why.epoch == epoch{1});
+  CHECK(world.told<failure_order>(11).front().why.rank == rank{1});
+}
+
+TEST_CASE("what a process says counts as a sign of life", "[control]") {
+  controller_terms terms = terms_of(1);
+  controller_scene world = serving_scene(1, terms);
+  world.pass(3 * terms.suspicion, {11});
+  CHECK(world.phase() == control_phase::serving);
+  world.pass(terms.suspicion + 1s, {});
+  CHECK(world.phase() == control_phase::rebuilding);
+}
+
+TEST_CASE("how long an outage was is told with the epoch that ends it, and once", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  CHECK_FALSE(last_event(world).since_detection);
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(200ms, {11, 12});
+  world.form({11, 12});
+  REQUIRE(last_event(world).phase == control_phase::serving);
+  CHECK(last_event(world).since_detection == 200ms);
+  CHECK_THAT(last_event(world).reason.text, ContainsSubstring("it hangs"));
+  world.note(world.state.on_link_down(12, world.now));
+  world.pass(100ms, {11});
+  world.join(13, 1, as_next_attempt);
+  world.form({11, 13});
+  CHECK(last_event(world).since_detection == 100ms);
+}
+
+TEST_CASE("an epoch has newcomers where somebody was not part of the one before", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(100ms, {11, 12});
+  world.form({11, 12});
+  CHECK_FALSE(world.told<formation_order>(11).back().has_newcomers);
+  CHECK_THAT(world.told<formation_order>(11).back().reason.text, ContainsSubstring("it hangs"));
+  world.note(world.state.on_link_down(12, world.now));
+  world.join(13, 1, as_next_attempt);
+  world.form({11, 13});
+  CHECK(world.told<formation_order>(11).back().has_newcomers);
+}
+
+TEST_CASE("a process that is fenced is told so until its connection ends", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2, loss_policy::shrink));
+  world.note(world.state.on_process_ended("12", 12, "it is said to have ended", world.now));
+  const std::size_t told = world.told<fence_notice>(12).size();
+  world.say(12, heartbeat{});
+  CHECK(world.told<fence_notice>(12).size() == told + 1);
+  world.note(world.state.on_link_down(12, world.now));
+  world.say(12, heartbeat{}); // by a connection that is not there any more
+  CHECK(world.told<fence_notice>(12).size() == told + 1);
+  world.say(99, heartbeat{}); // nobody
+  CHECK(world.told<fence_notice>(99).empty());
+}
+
+TEST_CASE("a lost connection or silence lets the process be killed, its own end or leave does not", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3, loss_policy::shrink));
+  world.note(world.state.on_link_down(13, world.now));
+  REQUIRE(world.count<control_effect::kill_process>() == 1);
+  for (const auto& one : world.all)
+    if (const auto* kill = std::get_if<control_effect::kill_process>(&one)) CHECK(kill->who.pid == 13);
+  world.form({11, 12});
+  world.say(12, leave_notice{{.code = errc::internal, .text = "it gives up"}});
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.count<control_effect::kill_process>() == 1);
+}
+
+TEST_CASE("the common order is closed before ranks hear of a fault (ORD-1)", "[control][ORD-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.all.clear();
+  world.note(world.state.on_link_down(12, world.now));
+  REQUIRE(world.told<failure_order>(11).size() == 1);
+  CHECK(world.closed_before<failure_order>());
+}
+
+TEST_CASE("a rank that leaves while an epoch forms fails it, one that serves begins the end", "[control]") {
+  controller_scene forming{terms_of(2)};
+  forming.join(11, 0);
+  forming.join(12, 1);
+  REQUIRE(forming.phase() == control_phase::forming);
+  forming.say(12, leave_notice{});
+  CHECK(forming.told<failure_order>(11).size() == 1);
+  CHECK(forming.phase() == control_phase::rebuilding);
+
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 1, as_spare);
+  world.join(14, 1, as_spare);
+  world.say(13, leave_notice{});
+  CHECK(world.phase() == control_phase::serving);
+  CHECK(world.told<stop_order>(13).size() == 1); // it has been heard, and may go
+  world.say(12, leave_notice{});
+  CHECK(world.phase() == control_phase::finishing);
+  world.note(world.state.on_link_down(14, world.now)); // who stands by is not waited for
+  CHECK(world.phase() == control_phase::finishing);
+  world.join(15, 1, as_next_attempt);
+  REQUIRE(world.told<join_refusal>(15).size() == 1);
+  CHECK(world.told<join_refusal>(15).front().why.code == errc::stopping);
+  world.say(11, leave_notice{});
+  CHECK_FALSE(error_of_end(world));
+}
+
+TEST_CASE("spares are sent home when the last rank has left", "[control]") {
+  controller_scene world = serving_scene(1, terms_of(1));
+  world.join(13, 0, as_spare);
+  world.say(11, leave_notice{});
+  CHECK(world.told<stop_order>(13).size() == 1);
+  CHECK_FALSE(error_of_end(world));
+}
+
+TEST_CASE("under the policy fail a loss or a fault while others finish ends the world with its reason", "[control]") {
+  const bool is_loss = GENERATE(true, false);
+  controller_scene world = serving_scene(3, terms_of(3, loss_policy::fail));
+  world.say(11, leave_notice{});
+  REQUIRE(world.phase() == control_phase::finishing);
+  if (is_loss)
+    world.note(world.state.on_link_down(12, world.now));
+  else
+    world.say(12, failed_report{epoch{1}, {.code = errc::device_failed, .text = "a GPU fell off"}, {}});
+  CHECK(world.phase() == control_phase::failed);
+  REQUIRE(world.told<stop_order>(13).size() == 1);
+  CHECK(world.told<stop_order>(13).front().why);
+  if (is_loss) CHECK(world.told<failure_order>(13).size() == 1);
+  world.join(14, 0, as_next_attempt);
+  REQUIRE(world.told<join_refusal>(14).size() == 1);
+  CHECK(world.told<join_refusal>(14).front().why.code == errc::world_failed);
+  for (const link_id one : {12, 13}) world.say(one, leave_notice{});
+  CHECK(error_of_end(world));
+}
+
+TEST_CASE("a world is told to stop once, and ends when all have left", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.note(world.state.on_stop(world.now));
+  world.note(world.state.on_stop(world.now));
+  for (const link_id one : {11, 12}) CHECK(world.told<stop_order>(one).size() == 1);
+  CHECK(world.count<control_effect::end>() == 0);
+  world.join(13, 0, as_spare);
+  REQUIRE(world.told<join_refusal>(13).size() == 1);
+  world.say(11, leave_notice{});
+  CHECK(world.count<control_effect::end>() == 0);
+  world.note(world.state.on_link_down(12, world.now)); // it may have gone without a word
+  CHECK_FALSE(error_of_end(world));
+
+  controller_scene empty{terms_of(2)};
+  empty.note(empty.state.on_stop(empty.now));
+  CHECK(empty.count<control_effect::end>() == 1);
+}
+
+TEST_CASE("the time to gather begins with the first who joins, and anew with each loss", "[control]") {
+  controller_terms terms = terms_of(2);
+  terms.gather = 60s;
+  controller_scene world{terms};
+  world.pass(50s, {});
+  world.join(11, 0);
+  world.pass(50s, {11});
+  CHECK(world.phase() == control_phase::gathering);
+  world.join(12, 1);
+  world.form({11, 12});
+  world.pass(100s, {11, 12});
+  world.note(world.state.on_link_down(12, world.now));
+  world.pass(50s, {11});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.pass(11s, {11});
+  CHECK(world.phase() == control_phase::failed);
+}
+
+TEST_CASE("ranks that do not come to rest in time fail their epoch", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2, loss_policy::shrink));
+  world.note(world.state.on_link_down(12, world.now));
+  world.form({11});
+  world.join(13, 1, as_next_attempt);
+  REQUIRE(world.phase() == control_phase::quiescing);
+  world.pass(29s, {11, 13});
+  CHECK(world.phase() == control_phase::quiescing);
+  world.pass(2s, {11, 13});
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.told<failure_order>(11).size() == 2);
+}
+
+TEST_CASE("all who are in a world hear that its controller lives", "[control]") {
+  controller_scene world = serving_scene(1, terms_of(1));
+  world.join(13, 0, as_spare);
+  world.pass(1s, {11, 13});
+  CHECK(world.told<heartbeat>(11).size() >= 3);
+  CHECK(world.told<heartbeat>(11).size() <= 5);
+  CHECK(world.told<heartbeat>(13).size() == world.told<heartbeat>(11).size());
+}
+
+TEST_CASE("an epoch that serves is not renumbered by what a newcomer says", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, [](join_request& asked) {
+    asked.spare = true;
+    asked.last_epoch = epoch{99};
+  });
+  CHECK(world.state.current_epoch() == epoch{1});
+  CHECK(world.state.rank_of(11, epoch{1}) == rank{0});
+}
+
+TEST_CASE("the policy fail ends a world with its first loss, and forgives faults", "[control]") {
+  controller_scene faulty = serving_scene(2, terms_of(2, loss_policy::fail));
+  faulty.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  CHECK(faulty.phase() == control_phase::rebuilding);
+  controller_scene bereft = serving_scene(2, terms_of(2, loss_policy::fail));
+  bereft.note(bereft.state.on_link_down(12, bereft.now));
+  CHECK(bereft.phase() == control_phase::failed);
+}
+
+TEST_CASE("who comes anew for a taken place stands by, and who names no place gets a free one", "[control]") {
+  controller_scene world{terms_of(3)};
+  world.join(11, 0);
+  world.join(12, 0, as_next_attempt);
+  CHECK(world.told<join_welcome>(12).size() == 1);
+  CHECK(world.state.event().spares == 1);
+  world.join(13, 2);
+  world.join(14, 0, [](join_request& asked) { asked.place.reset(); });
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.state.rank_of(14, epoch{1}) == rank{1});
+  world.join(15, 0, [](join_request& asked) { asked.place.reset(); });
+  REQUIRE(world.told<join_refusal>(15).size() == 1);
+  world.join(16, 0, [](join_request& asked) { asked.place = -1; });
+  CHECK(world.told<join_refusal>(16).size() == 1);
+  world.join(17, 0, [](join_request& asked) { asked.place = 3; });
+  CHECK(world.told<join_refusal>(17).size() == 1);
+}
+
+} // namespace troupe::tests

@@ -1,0 +1,67 @@
+# What the scripts of this folder share: a controller, and a program whose processes a cluster's launcher starts. To be
+# sourced with TROUPE and PROGRAM in "$1" and "$2".
+#
+#   clusters_need COMMAND...  exits with 77, which means skipped, where one of them is not there
+#   start_controller SIZE     starts a controller, exports TROUPE_CONTROL and TROUPE_JOIN_TOKEN
+#   await_controller          waits for its end, which must be a good one
+#   member                    what each process runs, as an array
+#   check_members SIZE LOG    checks what the processes have said
+
+troupe=$(realpath "$1")
+program=$(realpath "$2")
+work=$(mktemp -d /tmp/troupe-clusters-XXXXXX)
+started=()
+# shellcheck disable=SC2034 # for the scripts
+member=("$program" --backend gloo --steps 50 --elements 16)
+
+clean_up() {
+  local pid
+  for pid in "${started[@]}"; do
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true # it may still write into the folder
+  done
+  rm -rf "$work"
+}
+trap clean_up EXIT
+
+fail() {
+  echo "clusters: $*" >&2
+  exit 1
+}
+
+clusters_need() {
+  local name
+  for name in "$@"; do
+    command -v "$name" >/dev/null || { echo "skipped: there is no '$name'"; exit 77; }
+  done
+}
+
+start_controller() {
+  TROUPE_JOIN_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+  export TROUPE_JOIN_TOKEN
+  "$troupe" controller -n "$1" --suspicion 30s >"$work/controller" 2>"$work/controller-log" &
+  controller=$!
+  started+=("$controller")
+  local i
+  for ((i = 0; i < 300; i++)); do
+    grep -q '^TROUPE_CONTROL=' "$work/controller" && break
+    kill -0 "$controller" 2>/dev/null || break
+    sleep 0.1
+  done
+  grep -q '^TROUPE_CONTROL=' "$work/controller" || { cat "$work/controller-log" >&2; fail "the controller did not start"; }
+  TROUPE_CONTROL=$(sed -n 's/^TROUPE_CONTROL=//p' "$work/controller")
+  export TROUPE_CONTROL
+}
+
+await_controller() {
+  wait "$controller" || { cat "$work/controller-log" >&2; fail "the controller ended with $?"; }
+}
+
+check_members() {
+  local size=$1 log=$2 rank
+  cat "$log"
+  for ((rank = 0; rank < size; rank++)); do
+    grep -q "rank $rank of $size in epoch 1 has ended at step 50" "$log" || fail "rank $rank has not said that it is done"
+  done
+  [[ $(grep -c '50 steps, every weight is right' "$log") == "$size" ]] || fail "not all processes have right weights"
+}

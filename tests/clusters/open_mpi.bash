@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# A job under Open MPI's mpirun: three processes of one world. Usage: open_mpi.bash TROUPE MANY_HOSTS
+set -euo pipefail
+# shellcheck source=tests/clusters/members.bash
+. "$(dirname "$0")/members.bash"
+clusters_need mpirun
+mpirun --version | grep -q 'Open MPI' || { echo "skipped: mpirun is not Open MPI's"; exit 77; }
+
+as_root=()
+[[ $(id -u) -ne 0 ]] || as_root=(--allow-run-as-root)
+start_controller 3
+timeout 120 mpirun "${as_root[@]}" --oversubscribe -n 3 -x TROUPE_CONTROL -x TROUPE_JOIN_TOKEN "${member[@]}" \
+  >"$work/said" 2>&1 || { cat "$work/said"; fail "mpirun ended with $?"; }
+check_members 3 "$work/said"
+await_controller

@@ -1,0 +1,85 @@
+/// A controller's state in a time of its own, for tests of what it decides.
+#pragma once
+
+#include <troupe/actors/control/controller_state.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troupe::tests {
+
+using namespace std::chrono_literals;
+
+/// A controller and what it has said, in a time of its own.
+struct controller_scene {
+  explicit controller_scene(controller_terms terms) : state{std::move(terms), now} {}
+
+  void note(control_effects more) {
+    for (auto& one : more) all.push_back(std::move(one));
+  }
+  void join(link_id link, int place, const std::function<void(join_request&)>& change = {}) {
+    join_request asked{.token = "secret",
+                       .who = {.name = std::to_string(link), .host = "here", .pid = static_cast<std::int64_t>(link)},
+                       .facts = {{"troupe", "1"}},
+                       .place = place,
+                       .device_count = 8};
+    if (change) change(asked);
+    note(state.on_join(link, asked, now, 0));
+  }
+  void say(link_id link, process_message what) { note(state.on_message(link, what, now)); }
+  void pass(nanoseconds time, const std::vector<link_id>& alive) {
+    for (const auto until = now + time; now < until;) {
+      now += 20ms;
+      for (const link_id one : alive) say(one, heartbeat{});
+      note(state.on_tick(now));
+    }
+  }
+  /// All who have been told to form say that they have.
+  void form(const std::vector<link_id>& all_links) {
+    const epoch of = state.current_epoch();
+    say(*state.link_of(rank{0}), id_offer{of, {}});
+    for (const link_id one : all_links)
+      if (state.rank_of(one, of)) say(one, formed_report{of});
+  }
+
+  template <class Message>
+  [[nodiscard]] std::vector<Message> told(link_id link) const {
+    std::vector<Message> found;
+    for (const auto& one : all)
+      if (const auto* sent = std::get_if<control_effect::send>(&one); sent && sent->to == link)
+        if (const auto* what = std::get_if<Message>(&sent->what)) found.push_back(*what);
+    return found;
+  }
+  template <class Effect>
+  [[nodiscard]] std::size_t count() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(all, [](const auto& one) { return std::holds_alternative<Effect>(one); }));
+  }
+  [[nodiscard]] control_phase phase() const { return state.event().phase; }
+
+  /// Whether the common order was closed, and nothing of kind Message sent before that.
+  template <class Message>
+  [[nodiscard]] bool closed_before() const {
+    for (const auto& one : all) {
+      if (std::holds_alternative<control_effect::close_order>(one)) return true;
+      const auto* sent = std::get_if<control_effect::send>(&one);
+      if (sent && std::holds_alternative<Message>(sent->what)) return false;
+    }
+    return false;
+  }
+
+  time_point now{1h};
+  controller_state state;
+  control_effects all;
+};
+
+inline controller_terms terms_of(int size, loss_policy policy = loss_policy::respawn) {
+  controller_terms terms{.world_size = size, .policy = policy};
+  terms.token = "secret";
+  return terms;
+}
+
+} // namespace troupe::tests
