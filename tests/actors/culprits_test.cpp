@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::culprits_test {
 
 namespace {
 
@@ -48,4 +48,4 @@ TEST_CASE("where failed communicators cannot be made others of, only a rank's ow
   CHECK(culprits_of(fault_of(errc::device_failed, 2), nullptr, fault_time::forming_of_failed) == ranks{rank{2}});
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::culprits_test

@@ -15,7 +15,7 @@
 #include <set>
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::shells_simulation_test {
 
 namespace {
 
@@ -164,4 +164,4 @@ TEST_CASE("a client that dies is alone in that: peers are told, and others go on
   CHECK(told > 10);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::shells_simulation_test

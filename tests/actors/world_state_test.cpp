@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::world_state_test {
 
 namespace {
 
@@ -375,4 +375,4 @@ TEST_CASE("each rung that is tried is told with its time and why it was not the 
   }
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::world_state_test

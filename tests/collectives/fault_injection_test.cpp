@@ -17,7 +17,8 @@
 #include <utility>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::fault_injection_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
@@ -210,3 +211,5 @@ TEST_CASE("what is made of failed communicators is a formation of its own, with 
   for (const auto* all : {&std::as_const(first), &fewer, &again})
     for (const auto& one : *all) one->abort();
 }
+
+} // namespace troupe::tests::fault_injection_test

@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::fault_suspects_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
@@ -227,3 +228,5 @@ TEST_CASE("NCCL's RAS is asked where its environment says that it is", "[collect
   CHECK(nccl_ras_command("", "nonsense") == "ncclras -v");
   CHECK(nccl_ras_command("0", "").empty());
 }
+
+} // namespace troupe::tests::fault_suspects_test

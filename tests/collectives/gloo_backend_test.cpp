@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::gloo_backend_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using steady = std::chrono::steady_clock;
@@ -497,3 +497,5 @@ TEST_CASE("what makes no sense is refused by name", "[collectives][gloo]") {
   CHECK(real->examine({}).find(feature::split).available == availability::yes);
   CHECK_THAT(real->version(), ContainsSubstring("Gloo"));
 }
+
+} // namespace troupe::tests::gloo_backend_test

@@ -20,8 +20,8 @@
 #include <string>
 #include <thread>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::gloo_process_test {
+
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
@@ -134,3 +134,5 @@ TEST_CASE("ranks in two processes reduce together, and kill -9 of one is an erro
   while (code_of([&] { mine.peers().check(); }) == errc::none && steady::now() - killed < 5s) std::this_thread::yield();
   CHECK(code_of([&] { mine.peers().check(); }) == errc::communicator_failed);
 }
+
+} // namespace troupe::tests::gloo_process_test

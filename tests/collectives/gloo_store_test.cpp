@@ -16,7 +16,8 @@
 #include <string>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::gloo_store_test {
+
 using troupe::tests::code_of;
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
@@ -162,3 +163,5 @@ TEST_CASE("a wait in the store ends at once when it is interrupted, or when the 
   CHECK(other.get() == errc::communicator_failed);
   CHECK(steady::now() - began < 5s);
 }
+
+} // namespace troupe::tests::gloo_store_test

@@ -16,7 +16,8 @@
 #include <string>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::launcher_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
@@ -189,3 +190,5 @@ TEST_CASE("a launcher stuck in a call is left behind after its deadline, and rep
   stuck.count_down();
   while (gpu.use_count() > 1) std::this_thread::yield(); // its thread has ended
 }
+
+} // namespace troupe::tests::launcher_test

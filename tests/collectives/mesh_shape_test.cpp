@@ -6,7 +6,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-using namespace troupe;
+namespace troupe::tests::mesh_shape_test {
+
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 
@@ -73,3 +74,5 @@ TEST_CASE("overlapping groups are split off in as many rounds as they need", "[c
   const std::vector<rank_group> groups{{"a", {rank{0}, rank{1}}}, {"b", {rank{2}}}, {"c", {rank{1}, rank{2}}}};
   CHECK(disjoint_rounds(groups, 3) == std::vector<std::vector<std::size_t>>{{0, 1}, {2}});
 }
+
+} // namespace troupe::tests::mesh_shape_test

@@ -20,7 +20,8 @@
 #include <thread>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::mock_backend_test {
+
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 using troupe::tests::gate;
@@ -408,3 +409,5 @@ TEST_CASE("a communicator that is neither destroyed nor aborted is reported", "[
   kind->create(kind->make_unique_id(), rank{0}, 1, gpu)->init();
   CHECK(unreturned_count() == before + 1);
 }
+
+} // namespace troupe::tests::mock_backend_test

@@ -24,7 +24,8 @@
 #include <type_traits>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::nccl_backend_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
@@ -365,3 +366,5 @@ TEST_CASE("whether a pool can grow beside a hung NCCL operation is measured (BUF
   growth.get();
   CHECK(becomes_idle(*lone.queue));
 }
+
+} // namespace troupe::tests::nccl_backend_test

@@ -9,7 +9,8 @@
 #include <set>
 #include <string>
 
-using namespace troupe;
+namespace troupe::tests::nccl_capabilities_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -220,3 +221,5 @@ TEST_CASE("what the chosen algorithms leave nobody for is refused, and nothing e
     CHECK(refused(nccl_capabilities(one_device), of<reduce_scatter>(dtype::f32, reduction::avg)));
   }
 }
+
+} // namespace troupe::tests::nccl_capabilities_test

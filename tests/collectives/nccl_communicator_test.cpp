@@ -18,7 +18,8 @@
 #include <thread>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::nccl_communicator_test {
+
 using troupe::tests::error_of;
 
 namespace {
@@ -210,3 +211,5 @@ TEST_CASE("a library without the functions is told of before anything is done", 
   CHECK(error_of([&] { static_cast<void>(one->revoke_and_split()); }).code == errc::unsupported);
   one->abort();
 }
+
+} // namespace troupe::tests::nccl_communicator_test

@@ -13,8 +13,8 @@
 #include <atomic>
 #include <latch>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::rank_pipeline_fusion_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -533,3 +533,5 @@ TEST_CASE("a batch that cannot be launched fails in both answers of who wanted a
   CHECK(why.code == errc::communicator_failed);
   CHECK(why.effect == effect::unknown_outcome);
 }
+
+} // namespace troupe::tests::rank_pipeline_fusion_test

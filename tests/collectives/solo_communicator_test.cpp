@@ -10,7 +10,8 @@
 #include <algorithm>
 #include <cstring>
 
-using namespace troupe;
+namespace troupe::tests::solo_communicator_test {
+
 using troupe::tests::gate;
 
 namespace {
@@ -105,3 +106,5 @@ TROUPE_DRIVER_TEST(1, "a world of one multiplies by its factor, on host or devic
   const auto seen = host.host_span<float>().first(count);
   for (std::size_t i = 0; i < count; ++i) REQUIRE(seen[i] == 3 * static_cast<float>(i % 1000));
 }
+
+} // namespace troupe::tests::solo_communicator_test

@@ -14,7 +14,8 @@
 #include <cstdint>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::validation_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -274,3 +275,5 @@ TEST_CASE("in place, no other part of send may lie where the result is written",
   require_refusal(scattered({0, 2}, true), errc::invalid_argument, {"two parts of the send buffer", "in place"});
   require_refusal(scattered({0, 0}, true), errc::invalid_argument, {"two parts of the send buffer", "in place"});
 }
+
+} // namespace troupe::tests::validation_test

@@ -8,7 +8,8 @@
 #include <thread>
 #include <utility>
 
-using namespace troupe;
+namespace troupe::tests::answer_test {
+
 using troupe::tests::error_of;
 using troupe::tests::outcome_log;
 
@@ -201,3 +202,5 @@ TEST_CASE("a group that may have run lists what is undefined of all its parts, i
   CHECK(log.failure().undefined->at(0).rank == rank{0});
   CHECK(log.failure().undefined->at(1).rank == rank{3});
 }
+
+} // namespace troupe::tests::answer_test

@@ -12,7 +12,8 @@
 #include <string>
 #include <thread>
 
-using namespace troupe;
+namespace troupe::tests::in_flight_test {
+
 using troupe::tests::outcome_log;
 using stage = in_flight::stage;
 
@@ -135,3 +136,5 @@ TEST_CASE("of threads that set a mark together one is the first, and its reason 
     REQUIRE(mark.why().text == std::to_string(std::ranges::find(first, 1) - first.begin()));
   }
 }
+
+} // namespace troupe::tests::in_flight_test

@@ -15,7 +15,8 @@
 #include <utility>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::driver_suite_test {
+
 using troupe::tests::code_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
@@ -362,3 +363,5 @@ TROUPE_DRIVER_TEST(1, "destructors give everything back", "[device]") {
   }
   CHECK(unreturned_count() == before);
 }
+
+} // namespace troupe::tests::driver_suite_test

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::fibers_test {
 
 namespace {
 
@@ -154,4 +154,4 @@ TEST_CASE("where all wait for each other there is nothing to be done", "[device]
   stuck.detach();
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::fibers_test

@@ -7,8 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::machine_test {
 
 namespace {
 
@@ -102,3 +101,5 @@ TEST_CASE("this machine is examined, and is one on which threads can be bound", 
   CHECK(host.library_version().starts_with("2."));
   CHECK(&host == &machine::here());
 }
+
+} // namespace troupe::tests::machine_test

@@ -10,7 +10,8 @@
 
 #include <optional>
 
-using namespace troupe;
+namespace troupe::tests::memory_pool_test {
+
 using troupe::tests::error_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
@@ -107,3 +108,5 @@ TEST_CASE("a device that fails at the second block's event has not yet freed the
   }                                         // and goes with its pool
   CHECK(unreturned_count() == reports + 1);
 }
+
+} // namespace troupe::tests::memory_pool_test

@@ -13,7 +13,8 @@
 #include <limits>
 #include <string>
 
-using namespace troupe;
+namespace troupe::tests::mock_fault_test {
+
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 using troupe::tests::gate;
@@ -273,3 +274,5 @@ TEST_CASE("addresses and handles that are nobody's are refused", "[device][mock]
   CHECK(refused([&] { foreign.record(rig.work); })); // both must belong to one device
   CHECK(rig.api->describe(&ordinary).kind == memory_kind::pageable);
 }
+
+} // namespace troupe::tests::mock_fault_test

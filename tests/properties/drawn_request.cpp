@@ -9,7 +9,7 @@
 #include <functional>
 #include <optional>
 
-namespace troupe::tests {
+namespace troupe::tests::drawn_request {
 
 namespace {
 
@@ -358,4 +358,4 @@ bool plant_mismatch(std::vector<operation>& asked) {
   return true;
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::drawn_request

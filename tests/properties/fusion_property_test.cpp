@@ -9,7 +9,8 @@
 #include <array>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::fusion_property_test {
+
 using troupe::tests::check_property;
 
 namespace {
@@ -149,3 +150,5 @@ TEST_CASE("property: batches divide what is released in its order, hold no race 
   CHECK(fused > 0);
   CHECK(cut > 0);
 }
+
+} // namespace troupe::tests::fusion_property_test

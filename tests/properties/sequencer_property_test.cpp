@@ -13,8 +13,7 @@
 #include <tuple>
 #include <vector>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::sequencer_property_test {
 
 namespace {
 
@@ -396,3 +395,5 @@ TEST_CASE("property: a world that is closed at any time hands out all that waite
       },
       3);
 }
+
+} // namespace troupe::tests::sequencer_property_test

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::back_pressure_test {
 
 namespace {
 
@@ -264,4 +264,4 @@ TEST_CASE("a sub-world has an account of its own", "[runtime][credit]") {
   CHECK(foreign.code == errc::invalid_argument);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::back_pressure_test

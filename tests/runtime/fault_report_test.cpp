@@ -21,7 +21,8 @@
 
 #include <unistd.h>
 
-using namespace troupe;
+namespace troupe::tests::fault_report_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
@@ -212,3 +213,5 @@ TEST_CASE("a report that cannot be written is a warning and nothing else", "[run
   CHECK_NOTHROW(heard(faulty_event())); // no helper any more
   CHECK_THAT(log.text(), ContainsSubstring("has no helper any more"));
 }
+
+} // namespace troupe::tests::fault_report_test

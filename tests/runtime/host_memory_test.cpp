@@ -9,8 +9,8 @@
 
 #include <thread>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::host_memory_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -200,3 +200,5 @@ TROUPE_WORLD_TEST(2, "a rank that waits for its peer among the chunks is given u
   }
   CHECK(unreturned_count() == reports);
 }
+
+} // namespace troupe::tests::host_memory_test

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::lanes_test {
 
 namespace {
 
@@ -335,4 +335,4 @@ TROUPE_WORLD_TEST(4, "sub-worlds and their parent share one order (ORD-1)", "[ru
   CHECK(failed == 0);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::lanes_test

@@ -9,7 +9,7 @@
 
 #include <set>
 
-namespace troupe::tests {
+namespace troupe::tests::launch_environment_test {
 
 namespace {
 
@@ -158,4 +158,4 @@ TEST_CASE("a local rank past the devices is refused with both numbers and what t
         }).starts_with("position.local_rank is 0, but this process sees 0 devices"));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::launch_environment_test

@@ -7,7 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-namespace troupe::tests {
+namespace troupe::tests::one_reply_test {
 
 namespace {
 
@@ -226,4 +226,4 @@ TEST_CASE("a late error that another call is told of still fails the operation t
   CHECK(failure_of(std::move(later)).code != errc::none);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::one_reply_test

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::overlap_test {
 
 namespace {
 
@@ -220,4 +220,4 @@ TEST_CASE("an aborted world's event fires or not, and its outcome is no success 
   CHECK(told.ranks[0].behind->reached());
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::overlap_test

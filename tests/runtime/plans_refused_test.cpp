@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace troupe::tests {
+namespace troupe::tests::plans_refused_test {
 
 namespace {
 
@@ -240,4 +240,4 @@ TEST_CASE("a world that fails during a capture answers it, and its graphs are go
   CHECK(mock_of(rt).graph_count() == 0);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::plans_refused_test

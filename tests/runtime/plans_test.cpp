@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace troupe::tests {
+namespace troupe::tests::plans_test {
 
 namespace {
 
@@ -302,4 +302,4 @@ TEST_CASE("an actor captures a plan and replays it by messages", "[runtime][plan
   CHECK(all_are(where, values, 3));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::plans_test

@@ -29,7 +29,7 @@
 #include <thread>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::processes_test {
 
 namespace {
 
@@ -474,4 +474,4 @@ TEST_CASE("a controller behind a guard lets in who has its certificates", "[proc
   CHECK_THROWS_AS(process.form_world(), exception); // SEC-1
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::processes_test

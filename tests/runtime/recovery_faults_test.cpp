@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::recovery_faults_test {
 
 namespace {
 
@@ -187,4 +187,4 @@ TROUPE_WORLD_TEST(2, "under first_rung = abort_first the failed epoch is aborted
   one.serve();
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::recovery_faults_test

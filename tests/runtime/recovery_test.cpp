@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::recovery_test {
 
 namespace {
 
@@ -246,4 +246,4 @@ TROUPE_WORLD_TEST(2, "a world that is stopped while it is rebuilt ends", "[runti
   CHECK(std::chrono::steady_clock::now() - began < 9s);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::recovery_test

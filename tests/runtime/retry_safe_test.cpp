@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::retry_safe_test {
+
 using namespace troupe::testing;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
@@ -417,3 +418,5 @@ TEST_CASE("requests under ordering::caller cannot be retry_safe", "[runtime][ret
   CHECK_THAT(whole, fails_with(errc::unsupported) && was_rejected());
   CHECK_THAT(error_in(whole).text, ContainsSubstring("ordering::caller"));
 }
+
+} // namespace troupe::tests::retry_safe_test

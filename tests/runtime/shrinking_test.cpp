@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::shrinking_test {
 
 namespace {
 
@@ -252,4 +252,4 @@ TEST_CASE("what a recovery is to begin with must be there, or it is refused at t
   CHECK_THROWS_WITH(rt.form_world(), ContainsSubstring("recovery.first_rung is revoke"));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::shrinking_test

@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::thread_plan_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -134,3 +134,5 @@ TEST_CASE("a runtime whose devices are near CPUs that it may not use runs all th
   use_all_ranks(all);
   CHECK(cpus_of_threads("troupe/gpu0") == std::vector{usable_cpus()});
 }
+
+} // namespace troupe::tests::thread_plan_test

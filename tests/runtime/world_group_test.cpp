@@ -12,7 +12,8 @@
 #include <algorithm>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::world_group_test {
+
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 using troupe::tests::failure_of;
@@ -166,3 +167,5 @@ TEST_CASE("parts for another world or another's rank are refused", "[runtime][GR
              ContainsSubstring("rank 2"));
   CHECK(asked.of(rank{0}).parts.empty());
 }
+
+} // namespace troupe::tests::world_group_test

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::certificates_test {
 
 namespace {
 
@@ -89,4 +89,4 @@ TEST_CASE("an order that cannot be met is refused", "[guard]") {
   CHECK(std::filesystem::is_empty(scratch.path()));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::certificates_test

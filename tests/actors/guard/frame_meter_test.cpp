@@ -5,7 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-namespace troupe::tests {
+namespace troupe::tests::frame_meter_test {
 
 TEST_CASE("whole frames of any size up to the bound pass, in pieces of any size", "[guard]") {
   bytes all;
@@ -89,4 +89,4 @@ TEST_CASE("what CAF would stumble over does not come to it", "[guard]") {
   CHECK(fault_of(frame_meter::routed_message, 1) == "sent something that is no BASP frame, or a routed one");
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::frame_meter_test

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::guard_credentials_test {
 
 namespace {
 
@@ -119,4 +119,4 @@ TEST_CASE("an encrypted key is refused without asking for its passphrase", "[gua
   CHECK(says(refusal_of(guard_side::dialer, wrong), "without one is needed"));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::guard_credentials_test

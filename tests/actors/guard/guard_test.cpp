@@ -12,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-namespace troupe::tests {
+namespace troupe::tests::guard_test {
 
 namespace {
 
@@ -467,4 +467,4 @@ TEST_CASE("two hundred connections leave no descriptor and no thread", "[guard]"
   CHECK(entries_of("/proc/self/fd") == descriptors);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::guard_test

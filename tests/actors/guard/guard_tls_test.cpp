@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace troupe::tests {
+namespace troupe::tests::guard_tls_test {
 
 namespace {
 
@@ -325,4 +325,4 @@ TEST_CASE("guards with TLS end at once, with connections open", "[guard]") {
   CHECK(quickest < milliseconds{500});
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::guard_tls_test

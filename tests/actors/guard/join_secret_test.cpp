@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::join_secret_test {
 
 namespace {
 
@@ -108,4 +108,4 @@ TEST_CASE("a token's file is read to the end of its first line, unless others ma
   }
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::join_secret_test

@@ -4,7 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-using namespace troupe;
+namespace troupe::tests::hierarchy_plan_test {
+
 using troupe::tests::case_choice;
 using troupe::tests::make_case;
 using troupe::tests::play;
@@ -135,3 +136,5 @@ TEST_CASE("plans run together where they have the same levels and use no scratch
   CHECK_FALSE(can_run_together(*sum, *gathered)); // across first
   CHECK_FALSE(can_run_together(*reduced, *reduced));
 }
+
+} // namespace troupe::tests::hierarchy_plan_test

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::hosted_backend_test {
 
 namespace {
 
@@ -218,4 +218,4 @@ TEST_CASE("devices whose streams cannot wait for words are refused, and told why
   CHECK(why.code == errc::unsupported);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::hosted_backend_test

@@ -11,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::capture_meeting_test {
+
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
@@ -128,3 +129,5 @@ TEST_CASE("what else ranks must agree on is asked for each collective, also with
              "the third");
   CHECK(asked == std::vector<std::size_t>{2, 2, 2});
 }
+
+} // namespace troupe::tests::capture_meeting_test

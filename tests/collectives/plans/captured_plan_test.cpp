@@ -12,8 +12,8 @@
 #include <atomic>
 #include <stdexcept>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::captured_plan_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -268,3 +268,5 @@ TEST_CASE("of a list, what follows each other and may be fused is one launch on 
   CHECK(notes_of(fusion::plans) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
   CHECK(notes_of(fusion::off) == notes{"all_reduce", "all_reduce", "all_reduce", "barrier", "all_reduce"});
 }
+
+} // namespace troupe::tests::captured_plan_test

@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::held_lane_test {
+
 using Catch::Matchers::ContainsSubstring;
 using operations = sequencer_rig::operations;
 
@@ -85,3 +85,5 @@ TEST_CASE("a lane that nobody holds, or that is not there, goes on as it is", "[
   rig.resume(held);
   CHECK(rig.released.size() == 1);
 }
+
+} // namespace troupe::tests::held_lane_test

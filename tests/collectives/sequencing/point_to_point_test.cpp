@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::point_to_point_test {
+
 using Catch::Matchers::ContainsSubstring;
 using operations = sequencer_rig::operations;
 
@@ -160,3 +160,5 @@ TEST_CASE("a cancelled group takes the whole closure with it, and those who come
   for (int r = 0; r < 4; ++r) rig.ask(r, group{{to((r + 1) % 4), from((r + 3) % 4)}});
   CHECK(rig.released == operations{{"0/1", "1/1", "2/1", "3/1"}});
 }
+
+} // namespace troupe::tests::point_to_point_test

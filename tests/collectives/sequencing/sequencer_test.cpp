@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::sequencer_test {
+
 using Catch::Matchers::ContainsSubstring;
 using operations = sequencer_rig::operations;
 
@@ -197,3 +197,5 @@ TEST_CASE("a closed world refuses what waits and what comes, and the others go o
   CHECK(rig.released == operations{{"0/2", "1/1"}});
   CHECK(rig.order.waiting() == 0);
 }
+
+} // namespace troupe::tests::sequencer_test

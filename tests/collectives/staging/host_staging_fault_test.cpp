@@ -11,8 +11,7 @@
 
 #include <deque>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::host_staging_fault_test {
 
 namespace {
 
@@ -159,3 +158,5 @@ TEST_CASE("pinned chunks of a failed rank serve the next formation", "[collectiv
   std::ranges::sort(second);
   CHECK(first == second);
 }
+
+} // namespace troupe::tests::host_staging_fault_test

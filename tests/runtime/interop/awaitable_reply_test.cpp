@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::awaitable_reply_test {
 
 namespace {
 
@@ -253,4 +253,4 @@ TEST_CASE("requests of a world that stops end the coroutines that wait for them"
   REQUIRE(failure_of(told.outcomes[0]) != nullptr);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::awaitable_reply_test

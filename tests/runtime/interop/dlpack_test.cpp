@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::dlpack_test {
 
 namespace {
 
@@ -435,4 +435,4 @@ TEST_CASE("nccl: device memory says so to readers, and pinned memory that it is 
   CHECK(out->dl_tensor.device.device_type == kDLCPU);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::dlpack_test

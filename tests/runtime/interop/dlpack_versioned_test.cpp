@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::dlpack_versioned_test {
 
 namespace {
 
@@ -197,4 +197,4 @@ TEST_CASE("every dtype goes out with a version and comes back as itself, fp8 by 
   CHECK_THROWS_AS(to_versioned_dlpack(memory, dtype::f32, std::vector<std::int64_t>{17}), exception);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::dlpack_versioned_test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::guest_test {
 
 namespace {
 
@@ -203,4 +203,4 @@ TEST_CASE("a host without CAF's io is refused where there is a controller", "[ru
   require_alive(host);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::guest_test

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::request_sender_test {
 
 namespace {
 
@@ -355,4 +355,4 @@ TEST_CASE("an operation may be destroyed by its own ending", "[runtime][interop]
   CHECK(state == nullptr);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::request_sender_test

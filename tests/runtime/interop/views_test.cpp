@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::views_test {
 
 /// A half type of a client's own.
 struct brain_half {
@@ -60,14 +60,14 @@ private:
   std::shared_ptr<int> ended_;
 };
 
-} // namespace troupe::tests
+} // namespace troupe::tests::views_test
 
 template <>
-struct troupe::dtype_of<troupe::tests::brain_half> {
+struct troupe::dtype_of<troupe::tests::views_test::brain_half> {
   static constexpr dtype value = dtype::bf16;
 };
 
-namespace troupe::tests {
+namespace troupe::tests::views_test {
 
 namespace {
 
@@ -197,4 +197,4 @@ TEST_CASE("pinned memory is found to be pinned", "[runtime][interop][views]") {
   CHECK(borrow(where, rank{0}, host.host_span<float>()).memory.kind() == memory_kind::pinned);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::views_test

@@ -20,7 +20,7 @@
 #include <optional>
 #include <thread>
 
-namespace troupe::tests {
+namespace troupe::tests::child_process_test {
 
 namespace {
 
@@ -196,4 +196,4 @@ TEST_CASE("a process that is given up is killed, and waited for", "[launch]") {
   CHECK(unreturned_count() == unreturned);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::child_process_test

@@ -7,7 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-namespace troupe::tests {
+namespace troupe::tests::host_list_test {
 
 namespace {
 
@@ -56,4 +56,4 @@ TEST_CASE("a fault in a file of hosts is told with its line", "[launch]") {
   CHECK(code_of([] { static_cast<void>(launch::read_hosts_file("/no/such/file")); }) == errc::missing);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::host_list_test

@@ -13,7 +13,7 @@
 #include <map>
 #include <memory>
 
-namespace troupe::tests {
+namespace troupe::tests::process_keeper_test {
 
 namespace {
 
@@ -235,4 +235,4 @@ TEST_CASE("what is to happen later happens in the order of its time", "[launch]"
   CHECK(all.get_future().get() == "abc");
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::process_keeper_test

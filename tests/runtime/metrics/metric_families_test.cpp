@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::metric_families_test {
 
 namespace {
 
@@ -150,4 +150,4 @@ TEST_CASE("every family has its description's labels, and is there once", "[runt
   CHECK(seen.size() == all_metrics().size()); // made_up() has a sample of each
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::metric_families_test

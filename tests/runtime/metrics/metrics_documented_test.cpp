@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::metrics_documented_test {
 
 namespace {
 
@@ -101,4 +101,4 @@ TEST_CASE("metrics are named as Prometheus advises", "[runtime][metrics]") {
   }
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::metrics_documented_test

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::metrics_endpoint_test {
 
 namespace {
 
@@ -267,4 +267,4 @@ TEST_CASE("metrics are nothing when their runtime has ended", "[runtime][metrics
   CHECK_FALSE(source->read());
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::metrics_endpoint_test

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace troupe::tests {
+namespace troupe::tests::metrics_settings_test {
 
 namespace {
 
@@ -60,4 +60,4 @@ TEST_CASE("an address beyond loopback is refused unless it is allowed in so many
   CHECK(words_of([] { check(metrics_settings{"0.0.0.0:9464", true}); }).empty());
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::metrics_settings_test

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::world_history_test {
 
 namespace {
 
@@ -74,4 +74,4 @@ TEST_CASE("reports of stragglers are counted", "[runtime][metrics]") {
   CHECK(counted.read().straggling == 2);
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::world_history_test

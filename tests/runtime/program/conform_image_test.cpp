@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-namespace troupe::tests {
+namespace troupe::tests::conform_image_test {
 
 namespace {
 
@@ -164,4 +164,4 @@ TEST_CASE("a rounded mean is right, in the words of the bound", "[conform]") {
   CHECK_THAT(fault_of_results_times(1 + 1e-5F), ContainsSubstring("elements are wrong"));
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::conform_image_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::program {
+namespace troupe::program::metric_scrape_test {
 
 namespace {
 
@@ -82,4 +82,4 @@ TEST_CASE("percentiles are of what was observed between two scrapes, over all sa
   CHECK(std::isnan(scrape_interval{&now, now}.quantile(0.5, "t")));
 }
 
-} // namespace troupe::program
+} // namespace troupe::program::metric_scrape_test

@@ -20,7 +20,7 @@
 #include <system_error>
 #include <vector>
 
-namespace troupe::tests {
+namespace troupe::tests::option_ranges_test {
 
 namespace {
 
@@ -189,4 +189,4 @@ TEST_CASE("what ended the program is told with its remedy", "[program]") {
   CHECK(told(3) == "troupe: an exception of no known type\n");
 }
 
-} // namespace troupe::tests
+} // namespace troupe::tests::option_ranges_test

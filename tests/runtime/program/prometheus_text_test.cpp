@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-namespace troupe::program {
+namespace troupe::program::prometheus_text_test {
 
 namespace {
 
@@ -63,4 +63,4 @@ TEST_CASE("what is no sample is refused with its line", "[runtime][metrics]") {
   CHECK(complaint_about("a{=\"1\"} 2") == "line 1 of the metrics: a label's name is missing before '=\"1\"} 2'");
 }
 
-} // namespace troupe::program
+} // namespace troupe::program::prometheus_text_test

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::program {
+namespace troupe::program::top_view_test {
 
 namespace {
 
@@ -160,4 +160,4 @@ TEST_CASE("where metrics are read is a URL or a host and a port", "[runtime][met
     CHECK_THROWS_AS(parse_http_address(text, "/metrics"), exception);
 }
 
-} // namespace troupe::program
+} // namespace troupe::program::top_view_test

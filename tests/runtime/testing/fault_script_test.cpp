@@ -12,7 +12,8 @@
 #include <string_view>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::fault_script_test {
+
 using namespace troupe::testing;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
@@ -345,3 +346,5 @@ TEST_CASE("what a script cannot mean is refused with the remedy", "[testing][fau
   CHECK_THAT(refused([&] { static_cast<void>(script.on(rank{0}).in(epoch{0})); }).text, ContainsSubstring("from 1"));
   CHECK(script.waiting().empty());
 }
+
+} // namespace troupe::tests::fault_script_test

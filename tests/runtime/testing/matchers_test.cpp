@@ -7,7 +7,8 @@
 #include <future>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::matchers_test {
+
 using namespace troupe::testing;
 using Catch::Matchers::ContainsSubstring;
 
@@ -123,3 +124,5 @@ TEST_CASE("launches are matched one by one, and what they were is said", "[testi
   CHECK_FALSE(second.match(sum));
   CHECK_THAT(second.describe(), ContainsSubstring("was asked for by client 9 (it was: all_reduce of 8 f32, sum; in"));
 }
+
+} // namespace troupe::tests::matchers_test

@@ -14,7 +14,8 @@
 #include <memory>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::mock_world_test {
+
 using namespace troupe::testing;
 using namespace std::chrono_literals;
 using troupe::tests::code_of;
@@ -117,3 +118,5 @@ TEST_CASE("memory of mock worlds is looked at as elements that fit", "[testing]"
   CHECK(code_of([&] { static_cast<void>(elements_of<float>(seven)); }) == errc::invalid_argument);
   CHECK(code_of([] { static_cast<void>(elements_of<float>(buffer{})); }) == errc::invalid_argument);
 }
+
+} // namespace troupe::tests::mock_world_test

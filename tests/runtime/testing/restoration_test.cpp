@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::restoration_test {
+
 using namespace troupe::testing;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
@@ -233,3 +234,5 @@ TEST_CASE("what came back is said by kind, and in how long", "[recovery]") {
   CHECK(to_string(restored_state::back) == "back");
   CHECK(to_string(restored_state::lost) == "lost");
 }
+
+} // namespace troupe::tests::restoration_test

@@ -16,7 +16,8 @@
 #include <thread>
 #include <vector>
 
-using namespace troupe;
+namespace troupe::tests::virtual_world_test {
+
 using namespace troupe::testing;
 using namespace std::chrono_literals;
 using troupe::tests::code_of;
@@ -316,3 +317,5 @@ TEST_CASE("a world that is dropped while it hangs ends", "[testing]") {
   }
   CHECK_THAT(replies[0], has_unknown_outcome());
 }
+
+} // namespace troupe::tests::virtual_world_test

@@ -16,8 +16,8 @@
 #include <random>
 #include <set>
 
-using namespace troupe;
-using namespace troupe::tests;
+namespace troupe::tests::batch_test {
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -443,3 +443,5 @@ TEST_CASE("what follows a lane that cannot be had is not refused with it", "[col
   REQUIRE(reader.next(in, one));
   CHECK_FALSE(one.why);
 }
+
+} // namespace troupe::tests::batch_test
