@@ -2,10 +2,10 @@
 // across. A step is one all_reduce in each. Compared: one stream for all; a stream each, in no order; a stream each,
 // chained by events; and a stream each with NCCL_LAUNCH_ORDER_IMPLICIT=1, which is another run of this program with
 // that set.
-#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/event.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 
 #include <CLI/CLI.hpp>
 

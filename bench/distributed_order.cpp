@@ -7,9 +7,9 @@
 // nanoseconds for a rank's request, and requests a second of all ranks together; bytes for a request there and back.
 // "min" is the least of the repetitions: of ns_each the one to compare on a machine that others use, of
 // items_per_second the worst.
-#include <troupe/collectives/sequencing/distributed/decision_codec.hpp>
-#include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
-#include <troupe/collectives/sequencing/distributed/request_codec.hpp>
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -6,7 +6,7 @@
 // then every rank asks once in every lane, in an order drawn beforehand, and so on. Counters: nanoseconds for a rank's
 // request, requests a second, and how many were pending really, on average. "min" is the least of the repetitions: of
 // ns_each the one to compare on a machine that others use, of items_per_second the worst.
-#include <troupe/collectives/sequencing/sequencer.hpp>
+#include <troupe/collectives/order/sequencer.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -35,10 +35,10 @@ foreach(layer device completion collectives actors runtime)
           PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE
           PATTERN runtime_parts.hpp EXCLUDE PATTERN prometheus_collectable.hpp EXCLUDE)
 endforeach()
-foreach(door device/cuda/cuda_driver.hpp collectives/gloo/gloo_backend.hpp collectives/gloo/gloo_options.hpp
-             collectives/nccl/nccl_backend.hpp
-             collectives/nccl/nccl_environment.hpp collectives/nccl/nccl_library.hpp collectives/nccl/nccl_options.hpp
-             collectives/nccl/nccl_profiler.hpp)
+foreach(door device/cuda/cuda_driver.hpp collectives/backend/gloo/gloo_backend.hpp collectives/backend/gloo/gloo_options.hpp
+             collectives/backend/nccl/nccl_backend.hpp
+             collectives/backend/nccl/nccl_environment.hpp collectives/backend/nccl/nccl_library.hpp collectives/backend/nccl/nccl_options.hpp
+             collectives/backend/nccl/nccl_profiler.hpp)
   cmake_path(GET door PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder}
           COMPONENT development)
@@ -53,10 +53,14 @@ if(TARGET troupe)
   # built one found it.
   cmake_path(SET to_libraries NORMALIZE "/${CMAKE_INSTALL_LIBDIR}")
   cmake_path(RELATIVE_PATH to_libraries BASE_DIRECTORY "/${CMAKE_INSTALL_BINDIR}")
-  set_target_properties(troupe PROPERTIES EXPORT_NAME program INSTALL_RPATH_USE_LINK_PATH ON)
+  set(tools ${TROUPE_TOOLS})
+  list(TRANSFORM tools PREPEND troupe-)
+  set_target_properties(troupe PROPERTIES EXPORT_NAME program)
+  set_target_properties(troupe ${tools} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   if(BUILD_SHARED_LIBS)
-    set_target_properties(troupe PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
+    set_target_properties(troupe ${tools} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
   endif()
+  install(TARGETS ${tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS troupe EXPORT troupe-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(EXPORT troupe-program NAMESPACE troupe:: DESTINATION ${package_dir} COMPONENT program)
 endif()

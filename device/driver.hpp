@@ -4,7 +4,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
-#include <troupe/device/locality.hpp>
+#include <troupe/device/topology/locality.hpp>
 
 #include <cstddef>
 #include <cstdint>

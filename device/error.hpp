@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/identity.hpp>
-#include <troupe/device/undefined_buffer.hpp>
+#include <troupe/device/memory/undefined_buffer.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-struct absence_report; // collectives/sequencing/absence_report.hpp
+struct absence_report; // collectives/order/absence_report.hpp
 
 /// The kind of a failure. Each value says what the caller should do.
 enum class errc : std::uint8_t {

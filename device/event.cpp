@@ -1,5 +1,5 @@
 #include <troupe/device/event.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 /// The command line of an example: its own options, as `--steps 200`, and any of troupe's settings, as `--ranks 2`.
 #pragma once
 
-#include <troupe/runtime/gathered_settings.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 
 #include <charconv>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Spans of time: 250ms.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
 
 using namespace troupe;
 

@@ -2,7 +2,7 @@
 #include "fuzz_target.hpp"
 #include "variables.hpp"
 
-#include <troupe/runtime/launch_environment.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 using namespace troupe;
 

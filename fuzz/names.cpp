@@ -1,9 +1,9 @@
 // Names of dtypes, reductions, backends, profiles, strategies, placements and settings.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/dtype.hpp>
-#include <troupe/collectives/reduction.hpp>
-#include <troupe/runtime/settings.hpp>
+#include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/collectives/operation/reduction.hpp>
+#include <troupe/runtime/configuration/settings.hpp>
 
 using namespace troupe;
 

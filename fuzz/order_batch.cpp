@@ -2,9 +2,9 @@
 // and how long; what the order decides goes to readers as the processes have them.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/sequencing/distributed/batch_header.hpp>
-#include <troupe/collectives/sequencing/distributed/decision_codec.hpp>
-#include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/batch_header.hpp>
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/order_keeper.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include "fuzz_target.hpp"
 #include "variables.hpp"
 
-#include <troupe/runtime/gathered_settings.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 
 using namespace troupe;
 

@@ -1,8 +1,8 @@
 // Settings files.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/gathered_settings.hpp>
-#include <troupe/runtime/settings_file.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/configuration/settings_file.hpp>
 
 using namespace troupe;
 

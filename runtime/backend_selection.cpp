@@ -1,8 +1,8 @@
-#include <troupe/collectives/faults/faulty_backend.hpp>
-#include <troupe/collectives/gloo/gloo_backend.hpp>
-#include <troupe/collectives/hierarchy/hierarchical_backend.hpp>
-#include <troupe/collectives/mock/mock_backend.hpp>
-#include <troupe/collectives/nccl/nccl_backend.hpp>
+#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/backend_selection.hpp>

@@ -1,10 +1,10 @@
 /// Turns the configured backend into a driver and a communicator backend.
 #pragma once
 
-#include <troupe/collectives/communicator.hpp>
-#include <troupe/collectives/hierarchy/node_directory.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/backend/hierarchy/node_directory.hpp>
 #include <troupe/device/driver.hpp>
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
 #include <memory>
 #include <string>

@@ -1,12 +1,12 @@
 #include <troupe/runtime/controller.hpp>
 
+#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/controller_actor.hpp>
-#include <troupe/actors/guard/guard_listener.hpp>
-#include <troupe/actors/message_types.hpp>
-#include <troupe/device/condition.hpp>
-#include <troupe/runtime/control_settings.hpp>
+#include <troupe/actors/transport/guard_listener.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/runtime/configuration/control_settings.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <mutex>

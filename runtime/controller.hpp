@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/actors/guard/guard_credentials.hpp>
-#include <troupe/collectives/sequencing/sequencer.hpp>
-#include <troupe/completion/clock.hpp>
+#include <troupe/actors/transport/guard_credentials.hpp>
+#include <troupe/collectives/order/sequencer.hpp>
+#include <troupe/completion/poller/clock.hpp>
 
 #include <cstdint>
 #include <functional>

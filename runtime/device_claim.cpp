@@ -1,5 +1,5 @@
+#include <troupe/runtime/configuration/duration.hpp>
 #include <troupe/runtime/device_claim.hpp>
-#include <troupe/runtime/duration.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <troupe/device/error.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/identity.hpp>
-#include <troupe/runtime/launch_environment.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 namespace troupe {
 

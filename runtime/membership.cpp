@@ -2,8 +2,8 @@
 
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
+#include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/logging.hpp>
-#include <troupe/runtime/settings.hpp>
 
 #include <unistd.h>
 
@@ -123,7 +123,7 @@ struct membership::listener {
   }
 };
 
-membership::membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
+membership::membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
                        const selected_backend& selected, std::shared_ptr<const clock> time)
   : settings_{settings.control},
     claim_{who.who.gpu.empty() ? device_claim{}

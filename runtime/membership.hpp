@@ -2,10 +2,10 @@
 #pragma once
 
 #include <troupe/actors/control/process_actor.hpp>
-#include <troupe/actors/guard/guard_dialer.hpp>
-#include <troupe/collectives/helper_crew.hpp>
+#include <troupe/actors/transport/guard_dialer.hpp>
+#include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/runtime/backend_selection.hpp>
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/device_claim.hpp>
 
 #include <caf/actor_system.hpp>
@@ -31,7 +31,7 @@ class membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that cannot work, or that are missing beyond
   /// loopback), missing (their files), device_occupied (another world uses its GPU).
-  membership(join_request who, const configuration& settings, std::shared_ptr<helper_crew> helpers,
+  membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
              const selected_backend& selected, std::shared_ptr<const clock> time);
   ~membership() { end(); }
 
@@ -49,7 +49,7 @@ private:
 
   control_settings settings_;
   device_claim claim_; ///< On the GPU, where there is one.
-  std::shared_ptr<helper_crew> helpers_;
+  std::shared_ptr<deadline_pool> helpers_;
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;
   std::shared_ptr<process_link> link_;

@@ -1,7 +1,7 @@
 /// A world split along the axes of a grid, as parallel training and inference want it: {dp: 2, tp: 4}.
 #pragma once
 
-#include <troupe/collectives/mesh_shape.hpp>
+#include <troupe/collectives/operation/mesh_shape.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <map>

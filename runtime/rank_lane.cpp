@@ -51,7 +51,7 @@ rank_lane::~rank_lane() {
 }
 
 void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
-                     std::shared_ptr<answer> reply) {
+                     std::shared_ptr<reply_promise> reply) {
   rank_request asked{.what = std::move(what), .epoch = acknowledged_, .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
   asked.retry_safe = is_retry_safe;
@@ -60,14 +60,14 @@ void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, c
 }
 
 std::future<completion> rank_lane::ask(operation what, nanoseconds deadline, call_site from) {
-  auto [reply, future] = make_future_answer();
-  post(std::move(what), deadline, false, from, std::make_shared<answer>(std::move(reply)));
+  auto [reply, future] = make_future_promise();
+  post(std::move(what), deadline, false, from, std::make_shared<reply_promise>(std::move(reply)));
   return std::move(future);
 }
 
 std::future<completion> rank_lane::ask(retry_safe_mark, operation what, nanoseconds deadline, call_site from) {
-  auto [reply, future] = make_future_answer();
-  post(std::move(what), deadline, true, from, std::make_shared<answer>(std::move(reply)));
+  auto [reply, future] = make_future_promise();
+  post(std::move(what), deadline, true, from, std::make_shared<reply_promise>(std::move(reply)));
   return std::move(future);
 }
 

@@ -1,8 +1,8 @@
 /// A lane at one rank, for a plain thread: where its requests are asked in order.
 #pragma once
 
-#include <troupe/collectives/request.hpp>
-#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <cstdint>
@@ -61,7 +61,8 @@ public:
 private:
   void leave() noexcept;
   [[nodiscard]] const collective_handle& actor() const;
-  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, std::shared_ptr<answer> reply);
+  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
+            std::shared_ptr<reply_promise> reply);
 
   world world_;
   rank whom_;

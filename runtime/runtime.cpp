@@ -1,5 +1,5 @@
-#include <troupe/actors/world_actor.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/actors/world/world_actor.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
 #include <troupe/runtime/world_log.hpp>
@@ -58,7 +58,7 @@ runtime::runtime(caf::actor_system& host, configuration settings) {
 void runtime::begin(configuration settings, caf::actor_system* host) {
   check(settings);
   open_log(settings.log_level);
-  on_unreturned([](const error& why) { log_warning(to_string(why)); });
+  on_leak([](const error& why) { log_warning(to_string(why)); });
   parts_ = std::make_shared<parts>(std::move(settings), host);
   end_with_process(parts_);
   log_info(describe() + " (" + parts_->selected.why + ")");
@@ -98,7 +98,7 @@ world runtime::form_world(const world_options& options) {
   p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
 
   const std::uint64_t seed = draw_seed();
-  auto pending = std::make_shared<pending_work>(p.settings.pending, p.services.poller);
+  auto pending = std::make_shared<admission_quota>(p.settings.pending, p.services.poller);
   world_plan plan{.world_size = position && spans_processes ? position->world_size : count,
                   .id = options.id,
                   .backend = p.selected.collectives,
@@ -135,7 +135,7 @@ world runtime::form_world(const world_options& options) {
     plan.guide = p.join(plan.locals.front().where->id());
     first_device = plan.locals.front().where;
   }
-  shared->retries = plan.retries = make_retry_shelf(plan);
+  shared->retries = plan.retries = make_retry_queue(plan);
   shared->board = plan.board;
   shared->deadlines = plan.deadlines;
   shared->pending = plan.pending;

@@ -1,8 +1,8 @@
 /// The beginning of every program: opens devices, starts troupe's threads and its actor system, forms worlds.
 #pragma once
 
-#include <troupe/collectives/communicator.hpp>
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <filesystem>

@@ -1,11 +1,11 @@
-#include <troupe/actors/caf_host.hpp>
+#include <troupe/actors/caf/caf_host.hpp>
+#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
-#include <troupe/actors/message_types.hpp>
-#include <troupe/collectives/faults/faulty_backend.hpp>
-#include <troupe/collectives/nccl/nvtx_ranges.hpp>
-#include <troupe/completion/latch.hpp>
-#include <troupe/device/unreturned.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
+#include <troupe/completion/poller/latch.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/local_device.hpp>
@@ -105,7 +105,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     selected{select_backend(settings)},
     wait{choose_wait(settings.profile, spinner_count(), std::thread::hardware_concurrency())},
     threads{place_threads()},
-    helpers{std::make_shared<helper_crew>()} {
+    helpers{std::make_shared<deadline_pool>()} {
   if (system != nullptr) {
     require_host(*system, settings);
     for (const std::string& one : host_shortcomings(system->config(), settings))

@@ -1,10 +1,10 @@
 /// What a runtime is made of, and in which order it ends. Of runtime.cpp alone.
 #pragma once
 
-#include <troupe/collectives/rank_pipeline.hpp>
-#include <troupe/collectives/sequencing/arbiter.hpp>
-#include <troupe/device/memory_pool.hpp>
-#include <troupe/device/memory_reserve.hpp>
+#include <troupe/collectives/order/arbiter.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/device/process_exit.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/membership.hpp>
@@ -67,7 +67,7 @@ public:
   thread_plan threads;
   std::unique_ptr<caf::actor_system_config> system_settings;
   std::unique_ptr<caf::actor_system> own_system; ///< Null for a guest.
-  std::shared_ptr<helper_crew> helpers;
+  std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
   std::mutex guard; ///< Of all below.

@@ -1,4 +1,4 @@
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/thread_plan.hpp>
 

@@ -1,8 +1,8 @@
 /// Which CPUs a runtime's launchers and poller run on.
 #pragma once
 
-#include <troupe/device/thread_binding.hpp>
-#include <troupe/device/topology.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/device/topology/topology.hpp>
 
 #include <map>
 #include <span>

@@ -1,40 +1,41 @@
 /// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It weighs as much as the runtime alone, most
-/// of it CAF: files that only handle buffers and requests are better off with <troupe/collectives/request.hpp>.
+/// of it CAF: files that only handle buffers and requests are better off with
+/// <troupe/collectives/operation/request.hpp>.
 #pragma once
 
 // device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
-#include <troupe/device/buffer.hpp>
 #include <troupe/device/device.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/event.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/stream.hpp>
-#include <troupe/device/unreturned.hpp>
 
 // completion: how a request ends.
-#include <troupe/completion/outcome.hpp>
+#include <troupe/completion/reply/outcome.hpp>
 
 // collectives: what can be asked for.
-#include <troupe/collectives/capabilities.hpp>
-#include <troupe/collectives/dtype.hpp>
-#include <troupe/collectives/fault_report.hpp>
-#include <troupe/collectives/operation.hpp>
-#include <troupe/collectives/part_outcomes.hpp>
-#include <troupe/collectives/plans/captured_plan.hpp>
-#include <troupe/collectives/plans/plan_steps.hpp>
-#include <troupe/collectives/plans/rank_capture.hpp>
-#include <troupe/collectives/reduction.hpp>
-#include <troupe/collectives/request.hpp>
-#include <troupe/collectives/sequencing/absence_report.hpp>
-#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/reduction.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/pipeline/fault_report.hpp>
+#include <troupe/collectives/pipeline/part_outcomes.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
+#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 
 // actors: messages and handles, for actors of your own.
-#include <troupe/actors/actor_error.hpp>
-#include <troupe/actors/messages.hpp>
-#include <troupe/actors/world_event.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/world/world_event.hpp>
 
 // runtime: where a program begins, and what plain threads hold.
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>

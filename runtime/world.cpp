@@ -1,4 +1,4 @@
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
@@ -157,7 +157,7 @@ std::shared_ptr<captured_plan> world::capture(plan_steps steps, plan_options opt
 }
 
 std::shared_ptr<captured_plan> world::capture(capture_request asked) {
-  auto [reply, future] = make_value_answer<capture_reply>();
+  auto [reply, future] = make_value_promise<capture_reply>();
   compat::post(core_->actor, posted_capture{std::move(asked), std::move(reply)});
   return future.get().plan;
 }
@@ -181,8 +181,8 @@ std::future<completion> world::ask_each(const operation& part, nanoseconds deadl
 }
 
 std::future<completion> world::ask(world_request asked) {
-  auto [reply, future] = make_future_answer();
-  compat::post(core_->actor, posted_world_request{std::move(asked), std::make_shared<answer>(std::move(reply))});
+  auto [reply, future] = make_future_promise();
+  compat::post(core_->actor, posted_world_request{std::move(asked), std::make_shared<reply_promise>(std::move(reply))});
   return std::move(future);
 }
 
@@ -191,7 +191,7 @@ std::future<completion> world::ask(rank whom, operation what, nanoseconds deadli
 }
 
 std::future<completion> world::ask(rank whom, rank_request asked) {
-  auto [reply, future] = make_future_answer();
+  auto [reply, future] = make_future_promise();
   ask_into(*this, whom, std::move(asked), std::move(reply));
   return std::move(future);
 }
@@ -210,10 +210,10 @@ retry_counts world::retries() const {
   return core_->retries ? core_->retries->counts() : retry_counts{};
 }
 
-std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count) {
-  auto [first, enqueued_future] = make_value_answer<enqueued>();
-  auto [second, outcome_future] = make_future_answer();
-  return {std::make_shared<answer>(make_overlapped_answer(std::move(first), part_count, std::move(second))),
+std::pair<std::shared_ptr<reply_promise>, overlapped> make_overlapped(std::size_t part_count) {
+  auto [first, enqueued_future] = make_value_promise<enqueued>();
+  auto [second, outcome_future] = make_future_promise();
+  return {std::make_shared<reply_promise>(make_overlapped_promise(std::move(first), part_count, std::move(second))),
           overlapped{std::move(enqueued_future), std::move(outcome_future)}};
 }
 
@@ -238,7 +238,7 @@ overlapped world::ask_overlapped(rank whom, rank_request asked) {
 }
 
 std::future<troupe::credit> world::credit(std::size_t operations, std::size_t bytes, nanoseconds deadline) {
-  auto [reply, future] = make_value_answer<troupe::credit>();
+  auto [reply, future] = make_value_promise<troupe::credit>();
   compat::post(core_->actor, posted_credit{{operations, bytes, epoch(), deadline}, std::move(reply)});
   return std::move(future);
 }
@@ -279,7 +279,7 @@ const collective_handle& world::collective(rank whom) const {
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
-  auto [reply, future] = make_value_answer<split_reply>();
+  auto [reply, future] = make_value_promise<split_reply>();
   const world_event before = status(); // whose ranks the groups name, or it is refused
   compat::post(core_->actor, posted_split{{std::move(groups), before.epoch}, std::move(reply)});
 

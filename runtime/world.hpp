@@ -1,14 +1,14 @@
 /// What a user holds of a world: to ask it from plain threads, and to find its actors.
 #pragma once
 
-#include <troupe/actors/messages.hpp>
-#include <troupe/actors/world_board.hpp>
-#include <troupe/collectives/capabilities.hpp>
-#include <troupe/collectives/plans/captured_plan.hpp>
-#include <troupe/collectives/plans/plan_steps.hpp>
-#include <troupe/collectives/plans/rank_capture.hpp>
-#include <troupe/collectives/request.hpp>
-#include <troupe/device/buffer.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/world/world_board.hpp>
+#include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
+#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/device/memory/buffer.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -181,7 +181,7 @@ public:
 
 private:
   friend class rank_lane;
-  friend void ask_into(const world& where, rank whom, rank_request asked, answer&& to, std::uint64_t client);
+  friend void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client);
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
   [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);
 

@@ -1,12 +1,12 @@
 /// What all handles of one world share. Not for users.
 #pragma once
 
-#include <troupe/actors/messages.hpp>
-#include <troupe/actors/rank_directory.hpp>
-#include <troupe/actors/world_plan.hpp>
-#include <troupe/collectives/staging/staging_stock.hpp>
-#include <troupe/completion/value_answer.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/world/rank_directory.hpp>
+#include <troupe/actors/world/world_plan.hpp>
+#include <troupe/collectives/pipeline/staging/staging_stock.hpp>
+#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -53,10 +53,10 @@ private:
 
 /// The obligation to reply, and the future that it arrives in.
 template <class Value>
-std::pair<std::shared_ptr<value_answer<Value>>, std::future<Value>> make_value_answer() {
+std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_promise() {
   const auto done = std::make_shared<std::promise<Value>>();
   auto future = done->get_future();
-  return {std::make_shared<value_answer<Value>>([done](std::variant<Value, error> result) {
+  return {std::make_shared<value_promise<Value>>([done](std::variant<Value, error> result) {
             if (error* failure = std::get_if<error>(&result))
               done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
             else
@@ -66,7 +66,7 @@ std::pair<std::shared_ptr<value_answer<Value>>, std::future<Value>> make_value_a
 }
 
 /// Both answers of one request of \p part_count ranks, and the futures that they arrive in.
-[[nodiscard]] std::pair<std::shared_ptr<answer>, overlapped> make_overlapped(std::size_t part_count);
+[[nodiscard]] std::pair<std::shared_ptr<reply_promise>, overlapped> make_overlapped(std::size_t part_count);
 
 class world::core {
 public:
@@ -91,8 +91,8 @@ public:
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
-  std::shared_ptr<const pending_work> pending;
-  std::shared_ptr<const retry_shelf> retries; ///< None where nothing is run again.
+  std::shared_ptr<const admission_quota> pending;
+  std::shared_ptr<const retry_queue> retries; ///< None where nothing is run again.
   std::shared_ptr<world_history> history = std::make_shared<world_history>();
   std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
   /// Before the first event, or as early as may be: what `history` counts.

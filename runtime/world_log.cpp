@@ -1,5 +1,5 @@
-#include <troupe/runtime/fault_report_json.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/fault_report_json.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/world_log.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds time_to_write{10};
 
 void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,
-                  const recorded_by& recorder, helper_crew& helpers) {
+                  const recorded_by& recorder, deadline_pool& helpers) {
   helpers.run(
       "writing the report of a fault", time_to_write,
       [folder, report, recorder, stamp = report_stamp::now()] {
@@ -33,7 +33,7 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
 } // namespace
 
 world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                     std::shared_ptr<helper_crew> helpers, recorded_by recorder) {
+                                     std::shared_ptr<deadline_pool> helpers, recorded_by recorder) {
   return [folder = std::move(report_folder), helpers = std::move(helpers),
           recorder = std::move(recorder)](const world_event& event) {
     try {

@@ -1,8 +1,8 @@
 /// What the log is told of a world.
 #pragma once
 
-#include <troupe/actors/world_board.hpp>
-#include <troupe/collectives/helper_crew.hpp>
+#include <troupe/actors/world/world_board.hpp>
+#include <troupe/collectives/pipeline/deadline_pool.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -24,6 +24,6 @@ struct recorded_by {
 /// none, information in the log. The flight record goes beside it into the folder. A file that cannot be written is
 /// a warning and nothing else.
 [[nodiscard]] world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                                   std::shared_ptr<helper_crew> helpers, recorded_by recorder = {});
+                                                   std::shared_ptr<deadline_pool> helpers, recorded_by recorder = {});
 
 } // namespace troupe

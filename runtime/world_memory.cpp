@@ -27,7 +27,7 @@ const std::shared_ptr<device>& world::device_of(rank where) const {
 }
 
 void world::register_memory(std::size_t size_bytes) {
-  auto [reply, future] = make_value_answer<registration_reply>();
+  auto [reply, future] = make_value_promise<registration_reply>();
   compat::post(core_->actor, posted_registration{{size_bytes, epoch()}, std::move(reply)});
   auto pool = future.get().pool;
   const std::lock_guard lock{core_->registered_guard};
@@ -59,13 +59,13 @@ registered_memory_status world::registered_memory() const {
 }
 
 std::vector<std::size_t> world::suspend() {
-  auto [reply, future] = make_value_answer<suspension_reply>();
+  auto [reply, future] = make_value_promise<suspension_reply>();
   compat::post(core_->actor, posted_suspension{{epoch()}, std::move(reply)});
   return future.get().bytes;
 }
 
 void world::resume() {
-  auto [reply, future] = make_value_answer<resumption_reply>();
+  auto [reply, future] = make_value_promise<resumption_reply>();
   compat::post(core_->actor, posted_resumption{std::move(reply)});
   static_cast<void>(future.get());
 }

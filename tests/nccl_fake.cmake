@@ -1,7 +1,7 @@
 # Fake NCCL libraries for nccl_backend_test.cpp: one too old, one new enough but incomplete.
 # Usage, in tests/CMakeLists.txt:  include(nccl_fake.cmake)  then  troupe_use_fake_nccl(<test target>)
 function(troupe_fake_nccl name version)
-  add_library(${name} MODULE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/collectives/fake_nccl.cpp)
+  add_library(${name} MODULE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/collectives/backend/nccl/fake_nccl.cpp)
   target_compile_definitions(${name} PRIVATE TROUPE_FAKE_NCCL_VERSION=${version})
 endfunction()
 

@@ -3,8 +3,8 @@
 /// every local user can connect to a port of loopback (docs/security.md, SEC-2).
 #pragma once
 
-#include <troupe/actors/caf_compat.hpp>
-#include <troupe/actors/guard/guard_socket.hpp>
+#include <troupe/actors/caf/caf_compat.hpp>
+#include <troupe/actors/transport/guard_socket.hpp>
 
 #include <caf/actor.hpp>
 

@@ -1,5 +1,5 @@
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/collectives/sequencing/distributed/wire.hpp>
+#include <troupe/collectives/order/distributed/wire.hpp>
 
 #include <cstring>
 #include <limits>

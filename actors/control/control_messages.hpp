@@ -1,8 +1,8 @@
 /// What a controller and the processes of its world say to each other. Plain values: control_codec.hpp has their bytes.
 #pragma once
 
-#include <troupe/collectives/communicator.hpp>
-#include <troupe/completion/clock.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 

@@ -1,9 +1,9 @@
 /// The controller of a world that spans processes: one actor, to which each process speaks.
 #pragma once
 
+#include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/actors/messages.hpp>
-#include <troupe/collectives/sequencing/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_keeper.hpp>
 
 #include <caf/actor.hpp>
 #include <caf/actor_addr.hpp>

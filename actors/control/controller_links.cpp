@@ -1,6 +1,6 @@
 // Which link between two ranks is broken, and without whom the world goes on. (docs/design/0051-broken-links.md)
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/collectives/fault_suspects.hpp>
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <algorithm>
 #include <chrono>

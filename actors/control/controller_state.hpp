@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/actors/recovery_ladder.hpp>
-#include <troupe/completion/clock.hpp>
+#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/completion/poller/clock.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -1,10 +1,10 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/process_actor.hpp>
-#include <troupe/device/condition.hpp>
 #include <troupe/device/overloaded.hpp>
-#include <troupe/device/thread_binding.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 
 #include <chrono>
 #include <utility>
@@ -60,7 +60,7 @@ private:
 
 process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link,
                              std::shared_ptr<process_outlet> outlet, controller_search search,
-                             std::shared_ptr<helper_crew> helpers)
+                             std::shared_ptr<deadline_pool> helpers)
   : process_inner_handle::base{settings},
     link_{std::move(link)},
     outlet_{std::move(outlet)},

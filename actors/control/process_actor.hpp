@@ -1,9 +1,9 @@
 /// A process's own actor in a world that spans processes: it finds the controller, and carries what is said.
 #pragma once
 
+#include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/control/process_link.hpp>
-#include <troupe/actors/messages.hpp>
-#include <troupe/collectives/helper_crew.hpp>
+#include <troupe/collectives/pipeline/deadline_pool.hpp>
 
 #include <caf/actor.hpp>
 
@@ -34,7 +34,7 @@ using process_inner_handle = compat::typed_actor<caf::result<void>(std::string),
 class process_actor final : public process_inner_handle::base {
 public:
   process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link, std::shared_ptr<process_outlet> outlet,
-                controller_search search, std::shared_ptr<helper_crew> helpers);
+                controller_search search, std::shared_ptr<deadline_pool> helpers);
 
   behavior_type make_behavior() override;
   void on_exit() override;
@@ -52,7 +52,7 @@ private:
   std::shared_ptr<process_link> link_;
   std::shared_ptr<process_outlet> outlet_;
   controller_search search_;
-  std::shared_ptr<helper_crew> helpers_;
+  std::shared_ptr<deadline_pool> helpers_;
   std::shared_ptr<pulse> pulse_; ///< Until on_exit().
   bool searching_ = false;
   std::uint64_t connection_ = 0; ///< Counts them: an older one's end means nothing.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/actors/world_guide.hpp>
-#include <troupe/actors/world_notes.hpp>
-#include <troupe/completion/clock.hpp>
-#include <troupe/device/condition.hpp>
+#include <troupe/actors/world/world_guide.hpp>
+#include <troupe/actors/world/world_notes.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/condition.hpp>
 
 #include <atomic>
 #include <functional>

@@ -2,11 +2,11 @@
 /// when something has gone wrong or somebody asks.
 #pragma once
 
-#include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
 #include <troupe/collectives/recording/ring_log.hpp>
-#include <troupe/completion/in_flight.hpp>
+#include <troupe/completion/poller/in_flight.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 

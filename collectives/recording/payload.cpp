@@ -1,4 +1,4 @@
-#include <troupe/collectives/dtype.hpp>
+#include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/collectives/recording/payload.hpp>
 
 #include <numeric>

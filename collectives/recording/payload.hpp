@@ -1,7 +1,7 @@
 /// How large a request is, for counting and for people.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
 

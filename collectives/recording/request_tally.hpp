@@ -1,7 +1,7 @@
 /// What one rank's requests have come to, counted: by operation and size, with how long they took.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/recording/size_class.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>

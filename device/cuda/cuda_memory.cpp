@@ -115,7 +115,7 @@ pointer_description cuda_api::describe(const void* address) {
 
 void cuda_api::copy(device_id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
   // With pageable memory CUDA may hold the caller too, until the stream has come to the copy, and between two host
-  // addresses it does: which is why requests do both by host functions (collectives/staging/).
+  // addresses it does: which is why requests do both by host functions (collectives/pipeline/staging/).
   const cuda_scope here = anywhere();
   cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/cuda/nvml.hpp>
-#include <troupe/device/pci_address.hpp>
+#include <troupe/device/topology/pci_address.hpp>
 
 #include <optional>
 #include <string>

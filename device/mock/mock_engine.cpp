@@ -1,6 +1,6 @@
 #include <troupe/device/mock/mock_engine.hpp>
 #include <troupe/device/mock/mock_handle.hpp>
-#include <troupe/device/thread_binding.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 
 #include <algorithm>
 #include <string>

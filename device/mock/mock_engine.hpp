@@ -2,9 +2,9 @@
 /// a test or the simulator decides when (DET-1).
 #pragma once
 
-#include <troupe/device/condition.hpp>
 #include <troupe/device/driver.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -2,9 +2,9 @@
 
 #include "snippets.hpp"
 
-#include <troupe/collectives/hierarchy/hierarchical_backend.hpp>
-#include <troupe/collectives/hierarchy/node_map.hpp>
-#include <troupe/device/topology.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
+#include <troupe/collectives/backend/hierarchy/node_map.hpp>
+#include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <array>

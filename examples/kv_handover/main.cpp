@@ -4,7 +4,7 @@
 
 #include "../command_line.hpp"
 
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <algorithm>
 #include <cstdio>

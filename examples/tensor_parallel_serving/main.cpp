@@ -3,7 +3,7 @@
 
 #include "../command_line.hpp"
 
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <caf/scoped_actor.hpp>
 

@@ -2,8 +2,8 @@
 /// never waits, and is a template of its world, so that serving_loop_test.cpp runs it in virtual time.
 #pragma once
 
-#include <troupe/actors/world_event.hpp>
-#include <troupe/collectives/operation.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 
 #include <algorithm>

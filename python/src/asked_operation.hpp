@@ -3,7 +3,7 @@
 
 #include "operand.hpp"
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 
 #include <pybind11/pybind11.h>
 

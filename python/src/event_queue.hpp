@@ -1,8 +1,8 @@
 /// Events of worlds on their way to Python: told by threads of troupe, taken by one of Python's.
 #pragma once
 
-#include <troupe/actors/world_event.hpp>
-#include <troupe/completion/clock.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/completion/poller/clock.hpp>
 
 #include <condition_variable>
 #include <deque>

@@ -3,8 +3,8 @@
 
 #include "deferred_release.hpp"
 
-#include <troupe/collectives/dtype.hpp>
-#include <troupe/device/buffer.hpp>
+#include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/event.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>

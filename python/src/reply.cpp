@@ -8,7 +8,7 @@ std::shared_ptr<reply> reply::make(held_object outputs) {
   return std::allocate_shared<reply>(recycling_allocator<reply>{}, std::move(outputs));
 }
 
-answer reply::make_answer() {
+answer reply::make_reply_promise() {
   self_ = shared_from_this();
   return answer{*this};
 }

@@ -4,8 +4,8 @@
 #include "deferred_release.hpp"
 #include "loop_mailbox.hpp"
 
-#include <troupe/completion/answer.hpp>
-#include <troupe/completion/clock.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/completion/poller/clock.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -19,14 +19,14 @@
 namespace troupe::python {
 
 /// Where the outcome of one request arrives. Threads: safe from any.
-class reply final : public answer_sink, public std::enable_shared_from_this<reply> {
+class reply final : public outcome_sink, public std::enable_shared_from_this<reply> {
 public:
   /// \p outputs: what a completion says was written.
   [[nodiscard]] static std::shared_ptr<reply> make(held_object outputs);
   explicit reply(held_object outputs) : outputs_{std::move(outputs)} {}
 
   /// The obligation to answer it, which keeps it alive. Once.
-  [[nodiscard]] answer make_answer();
+  [[nodiscard]] reply_promise make_reply_promise();
 
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
   /// Spins for \p spin, then sleeps until \p until. Returns whether it is done. Without the GIL.

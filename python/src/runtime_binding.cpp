@@ -5,7 +5,7 @@
 #include "world_binding.hpp"
 
 #include <troupe/runtime/runtime.hpp>
-#include <troupe/runtime/settings.hpp>
+#include <troupe/runtime/configuration/settings.hpp>
 
 #include <pybind11/stl.h>
 

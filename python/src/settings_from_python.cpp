@@ -3,7 +3,7 @@
 #include "failure.hpp"
 #include "reply_binding.hpp"
 
-#include <troupe/runtime/settings.hpp>
+#include <troupe/runtime/configuration/settings.hpp>
 
 #include <algorithm>
 #include <string>

@@ -1,7 +1,7 @@
 /// Settings as keyword arguments.
 #pragma once
 
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
 #include <pybind11/pybind11.h>
 

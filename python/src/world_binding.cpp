@@ -4,7 +4,7 @@
 #include "reply_binding.hpp"
 #include "settings_from_python.hpp"
 
-#include <troupe/collectives/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <pybind11/stl.h>
 

@@ -1,5 +1,5 @@
-#include <troupe/actors/collective_state.hpp>
-#include <troupe/actors/messages.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/rank/collective_state.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world_core.hpp>
 
@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-void ask_into(const world& where, world_request asked, answer&& to) {
-  compat::post(where.actor(), posted_world_request{std::move(asked), std::make_shared<answer>(std::move(to))});
+void ask_into(const world& where, world_request asked, reply_promise&& to) {
+  compat::post(where.actor(), posted_world_request{std::move(asked), std::make_shared<reply_promise>(std::move(to))});
 }
 
-void ask_into(const world& where, rank whom, rank_request asked, answer&& to, std::uint64_t client) {
+void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client) {
   const world::core& all = *where.core_;
   const world_event now = all.board->latest();
   const auto has = [whom](const std::vector<rank>& ranks) { return std::ranges::find(ranks, whom) != ranks.end(); };
@@ -21,7 +21,7 @@ void ask_into(const world& where, rank whom, rank_request asked, answer&& to, st
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
   const collective_handle& door = all.ranks->at(all.place_of(whom, now));
-  compat::post(door, posted_request{std::move(asked), std::make_shared<answer>(std::move(to)), client});
+  compat::post(door, posted_request{std::move(asked), std::make_shared<reply_promise>(std::move(to)), client});
 }
 
 void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept {

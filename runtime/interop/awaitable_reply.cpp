@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-class reply_state::sink final : public answer_sink {
+class reply_state::sink final : public outcome_sink {
 public:
   explicit sink(std::shared_ptr<reply_state> to) noexcept : to_{std::move(to)} {}
   void deliver(outcome result) noexcept override { to_->deliver(std::move(result)); }
@@ -13,8 +13,8 @@ private:
   std::shared_ptr<reply_state> to_;
 };
 
-answer reply_state::make_answer(std::shared_ptr<reply_state> to) {
-  return answer{std::make_unique<sink>(std::move(to))};
+answer reply_state::make_reply_promise(std::shared_ptr<reply_state> to) {
+  return reply_promise{std::make_unique<sink>(std::move(to))};
 }
 
 bool reply_state::has_outcome() const {

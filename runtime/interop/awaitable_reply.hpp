@@ -31,7 +31,7 @@ public:
   /// Nobody waits any more.
   void leave() noexcept;
   /// An answer that comes here.
-  [[nodiscard]] static answer make_answer(std::shared_ptr<reply_state> to);
+  [[nodiscard]] static reply_promise make_reply_promise(std::shared_ptr<reply_state> to);
 
 private:
   class sink;
@@ -108,7 +108,7 @@ template <resumer Resumer>
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, world_request asked) {
   auto state = make_reply_state(std::move(where_to));
-  ask_into(where, std::move(asked), reply_state::make_answer(state));
+  ask_into(where, std::move(asked), reply_state::make_reply_promise(state));
   return awaitable_reply{std::move(state)};
 }
 template <resumer Resumer>
@@ -120,7 +120,7 @@ awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<opera
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_request asked) {
   auto state = make_reply_state(std::move(where_to));
-  ask_into(where, whom, std::move(asked), reply_state::make_answer(state));
+  ask_into(where, whom, std::move(asked), reply_state::make_reply_promise(state));
   return awaitable_reply{std::move(state)};
 }
 template <resumer Resumer>

@@ -1,7 +1,7 @@
 /// A stream of the client's own beside a rank: it waits for requests, and requests wait for it, on the device.
 #pragma once
 
-#include <troupe/completion/overlap.hpp>
+#include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/interop/tensor.hpp>
 

@@ -1,4 +1,4 @@
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
 #include <troupe/runtime/interop/dlpack_versioned.hpp>
 #include <troupe/runtime/world.hpp>

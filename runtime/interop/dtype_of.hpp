@@ -1,7 +1,7 @@
 /// Which dtype an element type of C++ is.
 #pragma once
 
-#include <troupe/collectives/dtype.hpp>
+#include <troupe/collectives/operation/dtype.hpp>
 
 #include <concepts>
 #include <cstddef>

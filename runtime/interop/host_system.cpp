@@ -1,6 +1,6 @@
-#include <troupe/actors/caf_host.hpp>
+#include <troupe/actors/caf/caf_host.hpp>
+#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
-#include <troupe/actors/message_types.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 
 #include <algorithm>

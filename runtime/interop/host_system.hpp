@@ -1,7 +1,7 @@
 /// An actor system that is there already and that a runtime is a guest of: what it is to be made with.
 #pragma once
 
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
 #include <string>
 #include <vector>

@@ -73,7 +73,7 @@ public:
     friend class stop_listener<token, state>;
 
     void ask() noexcept {
-      answer to{std::make_unique<sink>(*this)};
+      reply_promise to{std::make_unique<sink>(*this)};
       try {
         if (auto* const all = std::get_if<world_request>(&sender_.asked_)) {
           ask_into(sender_.world_, std::move(*all), std::move(to));
@@ -89,7 +89,7 @@ public:
       }
     }
 
-    class sink final : public answer_sink {
+    class sink final : public outcome_sink {
     public:
       explicit sink(state& to) noexcept : to_{&to} {}
       void deliver(outcome result) noexcept override { to_->end(std::move(result)); }

@@ -1,7 +1,7 @@
 /// Memory with a shape: what arrays of other libraries become here.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstddef>

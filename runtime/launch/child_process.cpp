@@ -2,7 +2,7 @@
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <poll.h>
 #include <sys/prctl.h>

@@ -1,6 +1,6 @@
-#include <troupe/runtime/bounded_file.hpp>
+#include <troupe/runtime/configuration/bounded_file.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
-#include <troupe/runtime/whole_number.hpp>
 
 #include <troupe/device/error.hpp>
 

@@ -1,9 +1,9 @@
 /// What `troupe launch` starts: which processes on which hosts, and what each finds in its environment.
 #pragma once
 
+#include <troupe/runtime/configuration/variable_lookup.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 #include <troupe/runtime/launch/process_spec.hpp>
-#include <troupe/runtime/variable_lookup.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include <troupe/runtime/launch/output_writer.hpp>
 
-#include <troupe/device/thread_binding.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 
 #include <unistd.h>
 

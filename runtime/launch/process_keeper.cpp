@@ -3,7 +3,7 @@
 #include <troupe/runtime/launch/process_keeper.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/device/thread_binding.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>

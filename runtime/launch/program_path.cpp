@@ -1,6 +1,6 @@
+#include <troupe/runtime/configuration/variable_lookup.hpp>
 #include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
-#include <troupe/runtime/variable_lookup.hpp>
 
 #include <troupe/device/error.hpp>
 

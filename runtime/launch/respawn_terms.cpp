@@ -1,4 +1,4 @@
-#include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
 #include <troupe/runtime/launch/respawn_terms.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <troupe/runtime/launch/respawning_supervisor.hpp>
 
-#include <troupe/runtime/duration.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
 
 #include <utility>
 

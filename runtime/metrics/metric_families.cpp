@@ -1,6 +1,6 @@
 #include <troupe/runtime/metrics/metric_families.hpp>
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>
-#include <troupe/runtime/whole_number.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

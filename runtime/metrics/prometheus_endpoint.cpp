@@ -1,8 +1,8 @@
 // One thread with a bounded number of connections. Not prometheus-cpp's own server: each of its connections takes a
 // thread until its request is complete, so a few hundred that never are keep scrapers out for minutes.
 #include <troupe/device/error.hpp>
-#include <troupe/device/unreturned.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/metrics/metric_families.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>

@@ -1,11 +1,11 @@
 /// A look at everything that a runtime counts, as plain values.
 #pragma once
 
-#include <troupe/actors/world_event.hpp>
-#include <troupe/collectives/pipeline_progress.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
-#include <troupe/completion/pending_charge.hpp>
-#include <troupe/completion/poller.hpp>
+#include <troupe/completion/admission/quota_charge.hpp>
+#include <troupe/completion/poller/poller.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 
 #include <chrono>

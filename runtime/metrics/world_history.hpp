@@ -1,7 +1,7 @@
 /// What a world's events have come to since it was formed: faults by kind, and how long it took to come back from them.
 #pragma once
 
-#include <troupe/actors/world_event.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
 
 #include <array>

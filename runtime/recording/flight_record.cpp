@@ -1,6 +1,6 @@
 #include <troupe/runtime/recording/flight_record.hpp>
-#include <troupe/runtime/replace_file.hpp>
-#include <troupe/runtime/utc_time.hpp>
+#include <troupe/runtime/recording/replace_file.hpp>
+#include <troupe/runtime/recording/utc_time.hpp>
 
 #include <nlohmann/json.hpp>
 

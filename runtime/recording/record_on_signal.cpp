@@ -1,5 +1,5 @@
 #include <troupe/device/error.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/recording/record_on_signal.hpp>
 
 #include <poll.h>

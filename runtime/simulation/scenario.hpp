@@ -2,10 +2,10 @@
 /// and is plain data, so that a run that fails can be shortened and played again.
 #pragma once
 
-#include <troupe/actors/recovery_ladder.hpp>
-#include <troupe/collectives/sequencing/fusion_plan.hpp>
-#include <troupe/completion/clock.hpp>
-#include <troupe/completion/completion_source.hpp>
+#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <array>

@@ -1,4 +1,4 @@
-#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/simulation/simulated_cast.hpp>
 
 #include <algorithm>

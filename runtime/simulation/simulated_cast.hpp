@@ -1,8 +1,8 @@
 /// Those who ask in a simulated run, and the faults that lie outside the communicators.
 #pragma once
 
-#include <troupe/completion/value_answer.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/simulated_stage.hpp>
@@ -42,8 +42,8 @@ private:
   void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
   /// Of the one answer to \p what, asked of the world now.
   template <class Reply>
-  [[nodiscard]] std::shared_ptr<value_answer<Reply>> expect(const planned_request& what, epoch now,
-                                                            std::function<void(Reply&)> keep);
+  [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, epoch now,
+                                                             std::function<void(Reply&)> keep);
   /// Gives its turn away until \p what has been answered, or should have been.
   void wait_for(const planned_request& what) const;
   /// Whoever asks first for something decides which epoch it is for, so that all mean the same.

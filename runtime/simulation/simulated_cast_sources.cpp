@@ -1,5 +1,5 @@
 // Who asks a world for registered memory and for plans, and replays them.
-#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/simulation/simulated_cast.hpp>
 
 #include <chrono>
@@ -23,14 +23,15 @@ lane lane_of_plan(std::size_t lane) {
 } // namespace
 
 template <class Reply>
-std::shared_ptr<value_answer<Reply>> simulated_cast::expect(const planned_request& what, epoch now,
-                                                            std::function<void(Reply&)> keep) {
-  const auto reply = std::make_shared<answer>(ledger_.expect(what, std::nullopt, now));
-  return std::make_shared<value_answer<Reply>>([reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
-    if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
-    keep(std::get<Reply>(result));
-    reply->deliver(completion{.ticket = {}, .epoch = now, .times = {}});
-  });
+std::shared_ptr<value_promise<Reply>> simulated_cast::expect(const planned_request& what, epoch now,
+                                                             std::function<void(Reply&)> keep) {
+  const auto reply = std::make_shared<reply_promise>(ledger_.expect(what, std::nullopt, now));
+  return std::make_shared<value_promise<Reply>>(
+      [reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
+        if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
+        keep(std::get<Reply>(result));
+        reply->deliver(completion{.ticket = {}, .epoch = now, .times = {}});
+      });
 }
 
 void simulated_cast::wait_for(const planned_request& what) const {

@@ -1,7 +1,7 @@
 /// Makes the planned faults of a simulated run happen.
 #pragma once
 
-#include <troupe/collectives/faults/fault_injector.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>

@@ -1,12 +1,12 @@
 /// The memory of a simulated run's requests: known values in, a mark where results go, and whether what came is right.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
-#include <troupe/collectives/plans/captured_plan.hpp>
-#include <troupe/collectives/plans/plan_steps.hpp>
-#include <troupe/collectives/registered_pool.hpp>
-#include <troupe/device/memory_pool.hpp>
-#include <troupe/device/undefined_buffer.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/memory/undefined_buffer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>

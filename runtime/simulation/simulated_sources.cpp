@@ -1,7 +1,7 @@
 // Memory that requests of a simulated run share one after the other: registered, and captured plans'.
-#include <troupe/collectives/plans/rank_capture.hpp>
+#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/fibers.hpp>
+#include <troupe/device/threads/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/watched_block.hpp>
 

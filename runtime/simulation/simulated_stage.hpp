@@ -1,10 +1,10 @@
 /// What those who ask in a simulated run speak to: a world's states themselves, or the actors around them.
 #pragma once
 
-#include <troupe/actors/requests.hpp>
-#include <troupe/actors/world_event.hpp>
-#include <troupe/collectives/request.hpp>
-#include <troupe/completion/answer.hpp>
+#include <troupe/actors/caf/requests.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>
@@ -21,11 +21,11 @@ public:
   virtual ~simulated_stage() = default;
 
   [[nodiscard]] virtual world_event latest() const = 0;
-  virtual void ask_world(world_request asked, answer reply) = 0;
-  virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) = 0;
+  virtual void ask_world(world_request asked, reply_promise reply) = 0;
+  virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
   virtual void capture(capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
   /// By \p self's client in \p lane, each of which has one.
-  virtual void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) = 0;
+  virtual void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) = 0;
   /// \p self's client leaves \p lane.
   virtual void withdraw(rank self, std::size_t lane) = 0;
   /// \p self's client in \p lane dies.

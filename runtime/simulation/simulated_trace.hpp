@@ -1,7 +1,7 @@
 /// What happened in one simulated run, in its order.
 #pragma once
 
-#include <troupe/device/fibers.hpp>
+#include <troupe/device/threads/fibers.hpp>
 
 #include <algorithm>
 #include <chrono>

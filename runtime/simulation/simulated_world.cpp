@@ -1,5 +1,5 @@
-#include <troupe/collectives/faults/faulty_backend.hpp>
-#include <troupe/collectives/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 
 #include <chrono>
@@ -34,7 +34,7 @@ simulated_terms terms_of(const scenario& of) {
 
 simulated_machine::simulated_machine(const simulated_terms& of)
   : api{std::make_shared<mock_driver>(mock_options{.device_count = of.ranks, .memory_bytes = of.memory_bytes})},
-    helpers{std::make_shared<helper_crew>(1s)} {
+    helpers{std::make_shared<deadline_pool>(1s)} {
   const auto time = std::make_shared<monotonic_clock>();
   for (int i = 0; i < of.ranks; ++i) devices.push_back(device::open(api, device_id{i}));
   services = {.time = time,
@@ -57,14 +57,14 @@ simulated_machine::~simulated_machine() {
 
 class simulated_world::mailbox final : public world_mailbox, public std::enable_shared_from_this<mailbox> {
 public:
-  using turn = std::function<void(world_conductor&)>;
+  using turn = std::function<void(world_executor&)>;
 
   explicit mailbox(std::optional<std::uint64_t> seed) {
     if (seed) chance_.emplace(mix(*seed, 3));
   }
 
   void post(world_note what) override {
-    put([what = std::move(what)](world_conductor& to) { to.on(what); });
+    put([what = std::move(what)](world_executor& to) { to.on(what); });
   }
   void post_after(nanoseconds delay, world_note what) override {
     worker{[self = shared_from_this(), delay, what = std::move(what)] {
@@ -86,7 +86,7 @@ public:
     changed_.notify_all();
   }
 
-  void serve(world_conductor& to) {
+  void serve(world_executor& to) {
     for (;;) {
       turn next;
       {
@@ -130,7 +130,7 @@ world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std
                   .deadlines = of.deadlines,
                   .recovery = of.recovery,
                   .seed = of.seed.value_or(0),
-                  .pending = std::make_shared<pending_work>(of.pending, on.services.poller)};
+                  .pending = std::make_shared<admission_quota>(of.pending, on.services.poller)};
   plan.services.observer = observer;
   plan.services.able = std::make_shared<const capabilities>(sound->examine(on.devices));
   for (int i = 0; i < of.ranks; ++i) {
@@ -145,7 +145,7 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
   : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
   for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
   world_shell& shell = *this;
-  conductor_ = std::make_unique<world_conductor>(make_plan(of, on, board_, std::move(faults)), states_, mail_, shell);
+  conductor_ = std::make_unique<world_executor>(make_plan(of, on, board_, std::move(faults)), states_, mail_, shell);
   turns_ = worker{[this] {
     conductor_->begin();
     mail_->serve(*conductor_);
@@ -160,22 +160,22 @@ simulated_world::~simulated_world() {
   conductor_->let_go();
 }
 
-void simulated_world::ask_world(world_request asked, answer reply) {
+void simulated_world::ask_world(world_request asked, reply_promise reply) {
   const fibers::must_not_wait at_the_door;
   conductor_->entrance().accept(std::move(asked), std::move(reply));
 }
 
-void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) {
+void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {
   const fibers::must_not_wait at_the_door;
   rank_state(self).accept(std::move(asked), std::move(reply), client_of(self, lane));
 }
 
-void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) {
-  mail_->put([asked, reply = std::move(reply)](world_conductor& to) { to.register_memory(asked, reply); });
+void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
+  mail_->put([asked, reply = std::move(reply)](world_executor& to) { to.register_memory(asked, reply); });
 }
 
 void simulated_world::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
-  mail_->put([asked = std::move(asked), reply = std::move(reply)](world_conductor& to) { to.capture(asked, reply); });
+  mail_->put([asked = std::move(asked), reply = std::move(reply)](world_executor& to) { to.capture(asked, reply); });
 }
 
 std::optional<std::size_t> simulated_world::held_up() const {
@@ -190,13 +190,13 @@ void simulated_world::withdraw(rank self, std::size_t lane) {
 }
 
 void simulated_world::stop() {
-  mail_->put([](world_conductor& to) { to.stop(); });
+  mail_->put([](world_executor& to) { to.stop(); });
 }
 
 void simulated_world::end_rank(rank self) {
   rank_state(self).end("the simulation says so");
   const auto place = static_cast<std::size_t>(self.value());
-  mail_->put([place](world_conductor& to) { to.on_rank_ended(place, "the simulation says so"); });
+  mail_->put([place](world_executor& to) { to.on_rank_ended(place, "the simulation says so"); });
 }
 
 std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t place, rank self) {

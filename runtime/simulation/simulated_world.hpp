@@ -2,11 +2,11 @@
 /// helpers over the mock, all of them fibers.
 #pragma once
 
-#include <troupe/actors/world_conductor.hpp>
-#include <troupe/collectives/faults/fault_injector.hpp>
-#include <troupe/device/condition.hpp>
+#include <troupe/actors/world/world_executor.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulated_stage.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
@@ -48,7 +48,7 @@ struct simulated_machine {
 
   std::shared_ptr<mock_driver> api;
   std::vector<std::shared_ptr<device>> devices;
-  std::shared_ptr<helper_crew> helpers;
+  std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
   std::vector<std::shared_ptr<launcher>> launchers;
@@ -65,10 +65,10 @@ public:
   ~simulated_world() override;
 
   [[nodiscard]] world_event latest() const override { return board_->latest(); }
-  void ask_world(world_request asked, answer reply) override;
-  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) override;
+  void ask_world(world_request asked, reply_promise reply) override;
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
-  void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override;
+  void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
   void withdraw(rank self, std::size_t lane) override;
   void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
   void end_rank(rank self) override;
@@ -78,7 +78,7 @@ public:
   /// Calls \p heard at each later event; to be called before the first turn, where all are to be heard.
   void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
   /// What its clients find at its door, and at that of the rank which was called \p origin in the first epoch.
-  [[nodiscard]] world_entrance& entrance() noexcept { return conductor_->entrance(); }
+  [[nodiscard]] request_gate& entrance() noexcept { return conductor_->entrance(); }
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
   }
@@ -106,7 +106,7 @@ private:
   std::shared_ptr<world_board> board_ = std::make_shared<world_board>();
   std::vector<std::shared_ptr<collective_state>> states_;
   std::shared_ptr<mailbox> mail_;
-  std::unique_ptr<world_conductor> conductor_;
+  std::unique_ptr<world_executor> conductor_;
   bool over_ = false;
   worker turns_;
 };

@@ -1,7 +1,7 @@
 /// Plays a scenario: the whole of a world in virtual time on one thread, from one seed (DET-1).
 #pragma once
 
-#include <troupe/collectives/sequencing/retry_counts.hpp>
+#include <troupe/collectives/order/retry_counts.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 

@@ -27,7 +27,7 @@ verdict& verdict::operator+=(const verdict& other) noexcept {
   return *this;
 }
 
-class simulation_ledger::sink final : public answer_sink {
+class simulation_ledger::sink final : public outcome_sink {
 public:
   sink(simulation_ledger& book, std::size_t index) noexcept : book_{book}, index_{index} {}
   void deliver(outcome result) noexcept override { book_.answered(index_, std::move(result)); }
@@ -49,7 +49,7 @@ answer simulation_ledger::expect(const planned_request& what, std::optional<rank
   entries_of_[what.number].push_back(entries_.size() - 1);
   if (memory_.registered_place(what, self.value_or(rank{0})) != nullptr) ++on_registered_;
   if (log_.is_kept()) log_.note("ask " + name_of(entries_.back()) + " epoch " + to_string(asked_in));
-  return answer{std::make_unique<sink>(*this, entries_.size() - 1)};
+  return reply_promise{std::make_unique<sink>(*this, entries_.size() - 1)};
 }
 
 void simulation_ledger::answered(std::size_t index, outcome result) {

@@ -1,8 +1,8 @@
 /// Who was answered what in a simulated run, what each rank launched, and what of that must not be.
 #pragma once
 
-#include <troupe/collectives/registered_region.hpp>
-#include <troupe/completion/answer.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
@@ -36,7 +36,7 @@ public:
   simulation_ledger(const scenario& of, simulated_memory& memory, trace& log);
 
   /// The answer to \p what, asked in \p asked_in of the rank \p self, or of all.
-  [[nodiscard]] answer expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
+  [[nodiscard]] reply_promise expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
   [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
   [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
   /// The same by what was asked.

@@ -1,7 +1,7 @@
 /// Memory of a simulated run: of words that are known, in blocks whose end is heard of.
 #pragma once
 
-#include <troupe/device/buffer.hpp>
+#include <troupe/device/memory/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>

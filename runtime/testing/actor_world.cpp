@@ -1,5 +1,5 @@
-#include <troupe/actors/world_actor.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/actors/world/world_actor.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/actor_world.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 
@@ -36,7 +36,7 @@ public:
     compat::post(world, stop_world{});
     const bool over = run_until([this] { return status().phase == world_phase::stopped; }, on.longest_stop());
     if (!over)
-      report_unreturned(
+      report_leak(
           {.code = errc::deadline_exceeded, .text = "an actor world has not ended: it is " + describe(status())});
     world = world_handle{};
     ranks_of_it->clear();

@@ -2,7 +2,7 @@
 /// deterministic tests of actors, of either line.
 #pragma once
 
-#include <troupe/actors/messages.hpp>
+#include <troupe/actors/caf/messages.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
 #include <cstddef>

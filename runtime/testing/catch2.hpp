@@ -3,7 +3,7 @@
 /// later, which troupe itself does not.
 #pragma once
 
-#include <troupe/completion/outcome.hpp>
+#include <troupe/completion/reply/outcome.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/testing/launch_record.hpp>
 #include <troupe/testing/virtual_reply.hpp>

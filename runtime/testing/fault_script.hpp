@@ -1,11 +1,11 @@
 /// A script of faults for tests: which rank's which operation, forming or abort goes wrong, and how.
 #pragma once
 
-#include <troupe/collectives/faults/fault_injector.hpp>
-#include <troupe/collectives/launch_observer.hpp>
-#include <troupe/device/condition.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
+#include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/launch_record.hpp>
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 /// What a rank of a mock world was told to launch, and who had asked for it.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
-#include <troupe/collectives/sequencing/lane.hpp>
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 

@@ -1,9 +1,9 @@
 /// Memory of mock worlds as tests fill it and look at it, in real time and in virtual time alike.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
-#include <troupe/device/buffer.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/memory/buffer.hpp>
 
 #include <algorithm>
 #include <cstddef>

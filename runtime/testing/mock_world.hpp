@@ -1,7 +1,7 @@
 /// A world over the mock in a line, in real time: for tests of clients that use threads, futures or actors.
 #pragma once
 
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/testing/fault_script.hpp>

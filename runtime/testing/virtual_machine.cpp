@@ -1,4 +1,4 @@
-#include <troupe/runtime/configuration.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 
 #include <chrono>

@@ -1,8 +1,8 @@
 /// What worlds in virtual time run on: pretend devices, and the threads that serve them, as fibers of one thread.
 #pragma once
 
-#include <troupe/device/fibers.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/threads/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
 

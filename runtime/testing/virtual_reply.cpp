@@ -3,7 +3,7 @@
 
 namespace troupe::testing {
 
-class virtual_reply::sink final : public answer_sink {
+class virtual_reply::sink final : public outcome_sink {
 public:
   explicit sink(std::shared_ptr<state> to) noexcept : to_{std::move(to)} {}
   void deliver(outcome result) noexcept override {
@@ -17,9 +17,9 @@ private:
   std::shared_ptr<state> to_;
 };
 
-std::pair<answer, virtual_reply> virtual_reply::make() {
+std::pair<reply_promise, virtual_reply> virtual_reply::make() {
   auto shared = std::make_shared<state>();
-  return {answer{std::make_unique<sink>(shared)}, virtual_reply{shared}};
+  return {reply_promise{std::make_unique<sink>(shared)}, virtual_reply{shared}};
 }
 
 bool virtual_reply::is_ready() const {

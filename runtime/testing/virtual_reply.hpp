@@ -1,9 +1,9 @@
 /// The reply to a request in virtual time: something to look at, or to wait for while virtual time passes.
 #pragma once
 
-#include <troupe/completion/answer.hpp>
-#include <troupe/completion/outcome.hpp>
-#include <troupe/device/condition.hpp>
+#include <troupe/completion/reply/outcome.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/threads/condition.hpp>
 
 #include <chrono>
 #include <future>
@@ -19,7 +19,7 @@ namespace troupe::testing {
 class virtual_reply {
 public:
   /// A reply, and the answer that arrives in it.
-  [[nodiscard]] static std::pair<answer, virtual_reply> make();
+  [[nodiscard]] static std::pair<reply_promise, virtual_reply> make();
 
   /// Whether it has been answered. No time passes.
   [[nodiscard]] bool is_ready() const;

@@ -1,5 +1,5 @@
-#include <troupe/actors/collective_state.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/actors/rank/collective_state.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
@@ -34,7 +34,7 @@ public:
     on.options.script->attach(nullptr);
     on.options.script->release();
     if (!stop(on.longest_stop()))
-      report_unreturned(
+      report_leak(
           {.code = errc::deadline_exceeded, .text = "a virtual world has not ended: it is " + describe(status())});
   }
 
@@ -49,7 +49,7 @@ public:
   template <class Value, class Ask>
   [[nodiscard]] Value await(const Ask& ask) {
     const auto seen = std::make_shared<std::optional<std::variant<Value, error>>>();
-    ask(std::make_shared<value_answer<Value>>(
+    ask(std::make_shared<value_promise<Value>>(
         [seen](std::variant<Value, error> result) { *seen = std::move(result); }));
     if (!on.run_until([&] { return seen->has_value(); }, for_ever))
       throw exception{errc::deadline_exceeded, "there is no answer after an hour of virtual time"};
@@ -160,7 +160,7 @@ virtual_reply virtual_world::copy(rank whom, buffer from, buffer to) {
 
 void virtual_world::register_memory(std::size_t size_bytes) {
   stage_->registered = stage_
-                           ->await<registration_reply>([&](std::shared_ptr<registration_answer> reply) {
+                           ->await<registration_reply>([&](std::shared_ptr<registration_promise> reply) {
                              stage_->where->register_memory({size_bytes, epoch()}, std::move(reply));
                            })
                            .pool;

@@ -1,16 +1,16 @@
 /// A world in virtual time on the test's own thread: nothing happens while the test does not let time pass.
 #pragma once
 
-#include <troupe/actors/recovery_ladder.hpp>
-#include <troupe/actors/requests.hpp>
-#include <troupe/actors/world_event.hpp>
-#include <troupe/actors/world_plan.hpp>
-#include <troupe/collectives/request.hpp>
-#include <troupe/collectives/sequencing/fusion_plan.hpp>
-#include <troupe/collectives/sequencing/sequencer.hpp>
-#include <troupe/completion/completion_source.hpp>
-#include <troupe/completion/pending_work.hpp>
-#include <troupe/completion/track.hpp>
+#include <troupe/actors/caf/requests.hpp>
+#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/actors/world/world_plan.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/collectives/order/sequencer.hpp>
+#include <troupe/completion/admission/admission_quota.hpp>
+#include <troupe/completion/poller/track.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/memory.hpp>
 #include <troupe/testing/virtual_reply.hpp>

@@ -3,8 +3,8 @@
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 
-#include <troupe/device/memory_pool.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 
 #include <catch2/generators/catch_generators.hpp>
 
@@ -348,7 +348,7 @@ TROUPE_DRIVER_TEST(1, "device memory is stale once its device has lost its memor
 }
 
 TROUPE_DRIVER_TEST(1, "destructors give everything back", "[device]") {
-  const std::size_t before = unreturned_count();
+  const std::size_t before = leak_count();
   {
     const auto gpu = open_first(api);
     stream first{gpu};
@@ -361,7 +361,7 @@ TROUPE_DRIVER_TEST(1, "destructors give everything back", "[device]") {
     second.ref().copy(pinned.data(), memory.data(), 1024);
     second.ref().synchronize();
   }
-  CHECK(unreturned_count() == before);
+  CHECK(leak_count() == before);
 }
 
 } // namespace troupe::tests::driver_suite_test

@@ -3,8 +3,8 @@
 #include "support/gate.hpp"
 
 #include <troupe/device/event_stock.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/device/unreturned.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -53,7 +53,7 @@ TEST_CASE("cuda: events of a stock are used again", "[device][overlap][gpu]") {
 }
 
 TEST_CASE("an event may outlive its stock", "[device][overlap]") {
-  const auto reports = unreturned_count();
+  const auto reports = leak_count();
   const auto where = device::open(make_mock_driver({.device_count = 1}), device_id{0});
   stream line{where};
   shared_event left;
@@ -64,5 +64,5 @@ TEST_CASE("an event may outlive its stock", "[device][overlap]") {
   line.ref().synchronize();
   CHECK(left->reached());
   left = nullptr;
-  CHECK(unreturned_count() == reports);
+  CHECK(leak_count() == reports);
 }

@@ -4,8 +4,8 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/device/graph.hpp>
-#include <troupe/device/memory_pool.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -187,7 +187,7 @@ TROUPE_DRIVER_TEST(1, "other threads work as ever while a stream is in capture, 
 }
 
 TROUPE_DRIVER_TEST(1, "a graph that is destroyed while it runs runs on, and nothing is left", "[device][plans]") {
-  const auto reports = unreturned_count();
+  const auto reports = leak_count();
   const auto gpu = open_first(api);
   const shared_word flag{gpu};
   const stream work{gpu};
@@ -205,7 +205,7 @@ TROUPE_DRIVER_TEST(1, "a graph that is destroyed while it runs runs on, and noth
   { const stream_capture dropped{gpu, work}; }
   CHECK(work.ref().idle());
   if (const auto mock = std::dynamic_pointer_cast<mock_driver>(api)) CHECK(mock->graph_count() == 0);
-  CHECK(unreturned_count() == reports);
+  CHECK(leak_count() == reports);
 }
 
 TEST_CASE("the mock says what it knows of graphs that are not there, or another device's", "[device][plans]") {

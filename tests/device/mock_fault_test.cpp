@@ -2,9 +2,9 @@
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/device/unreturned.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -111,7 +111,7 @@ TEST_CASE("an injected fault hits work and not a wait, a record or a free", "[de
 }
 
 TEST_CASE("a sticky error poisons all devices for ever, and giving back still works", "[device][mock]") {
-  const std::size_t unreturned = unreturned_count();
+  const std::size_t unreturned = leak_count();
   {
     by_hand rig;
     const auto pool = memory_pool::create(rig.gpu);
@@ -135,7 +135,7 @@ TEST_CASE("a sticky error poisons all devices for ever, and giving back still wo
     CHECK(error_of([&] { static_cast<void>(allocate_pinned(rig.other, 4)); }).code == errc::process_poisoned);
     CHECK_THAT(error_of([&] { rig.write_flag(rig.elsewhere, 1); }).text, ContainsSubstring("illegal address"));
   }
-  CHECK(unreturned_count() == unreturned);
+  CHECK(leak_count() == unreturned);
 }
 
 TEST_CASE("whoever waits for a stream whose device fails gets the error instead of waiting for ever",

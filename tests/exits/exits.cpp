@@ -1,6 +1,6 @@
 // A program that ends with operations in flight, in the way that its first argument names; its second is the backend.
 // It says "ending" when it begins to; whatever happens after that is what is looked at.
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <sys/wait.h>

@@ -2,8 +2,8 @@
 // more memory from its n-th allocation on. For each n, in a process of its own: every request is answered once
 // (ONE-1), nothing terminates, and where there is enough again the world serves again.
 //   troupe_failing_points threads|memory FIRST STEP
-#include <troupe/collectives/faults/armed_faults.hpp>
-#include <troupe/device/memory_reserve.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <dlfcn.h>

@@ -6,11 +6,11 @@
 // third are such bytes of strangers, who do not know the join token. Without HOST:PORT the controller is one of this
 // process's own. With it, it is that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is
 // its secret: no process of the storm joins then, so that the job's own world must go on as if nothing had happened.
+#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/actors/guard/guard_dialer.hpp>
-#include <troupe/actors/message_types.hpp>
-#include <troupe/runtime/control_settings.hpp>
+#include <troupe/actors/transport/guard_dialer.hpp>
+#include <troupe/runtime/configuration/control_settings.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/logging.hpp>

@@ -419,7 +419,7 @@ def help_of(words):
 
 def subcommands(words=()):
     """All that have no further ones, from what --help says."""
-    section = help_of(words).partition("\nSubcommands:\n")[2]
+    _, _, section = help_of(words).partition("\nSubcommands:\n")  # with the programs of their own after them
     names = [match[1] for match in re.finditer(r"^  ([\w-]+)(?:  |$)", section, re.MULTILINE)]
     if not names:
         yield " ".join(words)

@@ -1,6 +1,6 @@
 #include "properties/drawn_request.hpp"
 
-#include <troupe/collectives/mock/small_float.hpp>
+#include <troupe/collectives/backend/mock/small_float.hpp>
 
 #include <rapidcheck.h>
 

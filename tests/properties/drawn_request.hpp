@@ -1,7 +1,7 @@
 /// Requests of any mix and shape, drawn for all ranks of a world, with the memory that they must leave.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
 #include <vector>

@@ -1,9 +1,9 @@
 // Batches of any operations, judged byte by byte: what is fused never races, and nothing is lost or overtaken.
 #include "properties/property.hpp"
 
-#include <troupe/collectives/extents.hpp>
-#include <troupe/collectives/sequencing/fusion_plan.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <array>

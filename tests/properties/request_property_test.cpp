@@ -3,7 +3,7 @@
 #include "properties/property.hpp"
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/signature.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 
 #include <cstring>
 #include <map>

@@ -1,9 +1,9 @@
 // Any requests of any ranks in any lanes, joined in any order that keeps each rank's own, with and without requests
 // that are taken back: judged from what was asked, not from the sequencer's tables.
-#include "collectives/sequencing/sequencer_rig.hpp"
+#include "collectives/order/sequencer_rig.hpp"
 #include "properties/property.hpp"
 
-#include <troupe/collectives/signature.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 
 #include <algorithm>
 #include <map>

@@ -1,13 +1,13 @@
 // What is written of settings reads back as the same.
 #include "properties/property.hpp"
 
-#include <troupe/device/cpu_set.hpp>
-#include <troupe/device/pci_address.hpp>
-#include <troupe/runtime/byte_size.hpp>
-#include <troupe/runtime/duration.hpp>
-#include <troupe/runtime/gathered_settings.hpp>
-#include <troupe/runtime/settings_file.hpp>
-#include <troupe/runtime/whole_number.hpp>
+#include <troupe/device/topology/cpu_set.hpp>
+#include <troupe/device/topology/pci_address.hpp>
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/configuration/settings_file.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
 
 #include <set>
 #include <sstream>

@@ -2,10 +2,10 @@
 #include "properties/drawn_request.hpp"
 #include "properties/property.hpp"
 
-#include <troupe/collectives/extents.hpp>
-#include <troupe/collectives/signature.hpp>
-#include <troupe/collectives/validation.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/operation/validation.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <optional>

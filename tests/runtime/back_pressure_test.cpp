@@ -1,7 +1,7 @@
 // Under overload a client is answered busy, or asks for credit; nobody hangs, and nothing is lost (ONE-1, BLK-2).
 #include "../support/runtimes.hpp"
 
-#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -2,7 +2,7 @@
 #include "../support/runtimes.hpp"
 #include "../support/settings_sources.hpp"
 
-#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/mesh.hpp>
 
 #include <caf/scoped_actor.hpp>

@@ -103,9 +103,9 @@ TEST_CASE("a world stays for those who hold its actors, and ends after them", "[
   where.reset();
   static_cast<void>(rt.form_world()); // which looks after the others
   CHECK_FALSE(end.comes_within(0s));
-  auto [reply, future] = make_future_answer();
+  auto [reply, future] = make_future_promise();
   compat::post(held, posted_world_request{{.parts = {barrier{}, barrier{}}, .epoch = epoch{1}},
-                                          std::make_shared<answer>(std::move(reply))});
+                                          std::make_shared<reply_promise>(std::move(reply))});
   CHECK_FALSE(failure_of(std::move(future)));
   held = world_handle{};
   bool has_ended = false;

@@ -1,8 +1,8 @@
 // Reports of faults for programs: as JSON, in files and in the log.
-#include <troupe/collectives/fault_suspects.hpp>
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
-#include <troupe/runtime/fault_report_json.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/fault_report_json.hpp>
 #include <troupe/runtime/world_log.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -161,7 +161,7 @@ TEST_CASE("a report's file is named after world, epoch, process and time, and it
 TEST_CASE("a report goes into the log in words, and into the folder as JSON", "[runtime][report]") {
   const scratch folder;
   const kept_log log;
-  auto helpers = std::make_shared<helper_crew>();
+  auto helpers = std::make_shared<deadline_pool>();
   make_world_log(folder.path(), helpers)(faulty_event());
   helpers->stop(); // waits for the file
   REQUIRE(folder.files().size() == 1);
@@ -176,7 +176,7 @@ TEST_CASE("a report goes into the log in words, and into the folder as JSON", "[
 TEST_CASE("the flight record that goes beside a report says of what versions it is", "[runtime][report]") {
   const scratch folder;
   const kept_log log;
-  auto helpers = std::make_shared<helper_crew>();
+  auto helpers = std::make_shared<deadline_pool>();
   make_world_log(folder.path(), helpers, {std::make_shared<flight_recorder>(16), "NCCL 1.2"})(faulty_event());
   helpers->stop();
   std::vector<std::filesystem::path> records;
@@ -188,7 +188,7 @@ TEST_CASE("the flight record that goes beside a report says of what versions it 
 
 TEST_CASE("a report without a folder goes into the log as JSON too", "[runtime][report]") {
   const kept_log log;
-  make_world_log({}, std::make_shared<helper_crew>())(faulty_event());
+  make_world_log({}, std::make_shared<deadline_pool>())(faulty_event());
   CHECK_THAT(log.text(), ContainsSubstring("[warning] world 3, epoch 2: ") &&
                              ContainsSubstring("[info] {\"schema\":1,\"written\":"));
 }
@@ -198,13 +198,13 @@ TEST_CASE("a report that is of no change of phase is logged alone", "[runtime][r
   world_event late = faulty_event();
   late.phase = world_phase::ready;
   late.reason = {};
-  make_world_log({}, std::make_shared<helper_crew>())(late);
+  make_world_log({}, std::make_shared<deadline_pool>())(late);
   CHECK_THAT(log.text(), ContainsSubstring("world 3, epoch 2: ") && !ContainsSubstring("world of 2 is"));
 }
 
 TEST_CASE("a report that cannot be written is a warning and nothing else", "[runtime][report]") {
   const kept_log log;
-  auto helpers = std::make_shared<helper_crew>();
+  auto helpers = std::make_shared<deadline_pool>();
   const auto heard = make_world_log("/dev/null/reports", helpers);
   heard(faulty_event());
   helpers->stop();

@@ -1,7 +1,7 @@
 // Host memory through a whole world, on the mock and on GPUs alike.
 #include "support/runtimes.hpp"
 
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -175,7 +175,7 @@ TROUPE_WORLD_TEST(2, "a rank that waits for its peer among the chunks is given u
   settings.limits.hang = 500ms;
   settings.ordering = ordering::caller; // else nothing would be launched
   settings.limits.launch = 1s;
-  const auto reports = unreturned_count();
+  const auto reports = leak_count();
   const auto kind = GENERATE(memory_kind::pinned, memory_kind::pageable);
   // With many, CUDA holds the launcher in the middle of the request: its host functions are too many.
   const std::size_t chunks = GENERATE(10U, 200U);
@@ -198,7 +198,7 @@ TROUPE_WORLD_TEST(2, "a rank that waits for its peer among the chunks is given u
     where.stop();
     while (!owner.expired()) std::this_thread::yield();
   }
-  CHECK(unreturned_count() == reports);
+  CHECK(leak_count() == reports);
 }
 
 } // namespace troupe::tests::host_memory_test

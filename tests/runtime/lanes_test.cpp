@@ -2,7 +2,7 @@
 
 #include "../support/runtimes.hpp"
 
-#include <troupe/collectives/sequencing/absence_report.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <caf/exit_reason.hpp>

@@ -1,6 +1,6 @@
 // What processes of a world compare when they join.
+#include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/membership.hpp>
-#include <troupe/runtime/settings.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,7 @@
 // Kernels of a client's own, chained with collectives without the CPU; an event promises order, never success.
 #include "../support/runtimes.hpp"
 
-#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -136,7 +136,7 @@ TROUPE_WORLD_TEST(2, "an actor is told when its request is enqueued, and asks fo
   held.open();
   CHECK(outcome.get().ticket == told.ticket);
   // The claim has been redeemed.
-  auto [again, future] = make_future_answer();
+  auto [again, future] = make_future_promise();
   told.outcome.redeem(std::move(again));
   CHECK(failure_of(std::move(future)).code == errc::invalid_argument);
 }

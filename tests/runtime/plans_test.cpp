@@ -2,7 +2,7 @@
 
 #include "../support/plan_samples.hpp"
 
-#include <troupe/actors/actor_error.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <catch2/catch_test_macros.hpp>

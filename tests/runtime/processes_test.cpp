@@ -1,9 +1,9 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
 #include "support/guard/loopback_peers.hpp"
 
-#include <troupe/actors/guard/certificates.hpp>
-#include <troupe/actors/guard/preamble.hpp>
-#include <troupe/runtime/control_settings.hpp>
+#include <troupe/actors/transport/certificates.hpp>
+#include <troupe/actors/transport/preamble.hpp>
+#include <troupe/runtime/configuration/control_settings.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>

@@ -1,7 +1,7 @@
 /// Worlds whose communicators go wrong, one way after the other, and that serve again.
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

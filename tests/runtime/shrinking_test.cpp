@@ -101,9 +101,9 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   const error of_old_size = failure_of(where.ask(sums(old_values)));
   CHECK(of_old_size.code == errc::invalid_argument);
   CHECK_THAT(of_old_size.text, ContainsSubstring("no longer the 3 that it began with"));
-  auto [reply, told] = make_future_answer();
+  auto [reply, told] = make_future_promise();
   compat::post(lost, posted_request{rank_request{.what = barrier{}, .epoch = where.epoch()},
-                                    std::make_shared<answer>(std::move(reply))});
+                                    std::make_shared<reply_promise>(std::move(reply))});
   const error gone = failure_of(std::move(told));
   CHECK(gone.code == errc::rank_lost);
   CHECK(gone.effect == effect::rejected);

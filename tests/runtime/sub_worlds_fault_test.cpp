@@ -2,7 +2,7 @@
 #include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <catch2/catch_test_macros.hpp>

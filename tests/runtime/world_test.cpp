@@ -2,8 +2,8 @@
 
 #include "../support/runtimes.hpp"
 
-#include <troupe/actors/actor_error.hpp>
-#include <troupe/device/unreturned.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -244,7 +244,7 @@ TEST_CASE("memory that runs out is an error and leaves the world as it was", "[r
 }
 
 TROUPE_WORLD_TEST(3, "worlds come and go without anything left behind", "[runtime]") {
-  const auto before = unreturned_count();
+  const auto before = leak_count();
   {
     runtime rt{settings};
     for (int i = 0; i < (settings.backend == backend_choice::mock ? 30 : 4); ++i) {
@@ -254,7 +254,7 @@ TROUPE_WORLD_TEST(3, "worlds come and go without anything left behind", "[runtim
       if (i % 2 == 0) where.stop();
     }
   }
-  CHECK(unreturned_count() == before);
+  CHECK(leak_count() == before);
 }
 
 } // namespace troupe::tests

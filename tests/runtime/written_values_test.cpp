@@ -2,9 +2,9 @@
 
 #include "../support/settings_sources.hpp"
 
-#include <troupe/runtime/byte_size.hpp>
-#include <troupe/runtime/duration.hpp>
-#include <troupe/runtime/whole_number.hpp>
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

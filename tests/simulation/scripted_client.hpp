@@ -1,9 +1,9 @@
 /// A client actor that does what a script says, and counts the replies that reach it.
 #pragma once
 
-#include <troupe/actors/actor_error.hpp>
-#include <troupe/actors/messages.hpp>
-#include <troupe/completion/answer.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +25,12 @@ class scripted_client;
 /// is answered in its place.
 struct client_script {
   struct step {
-    std::function<void(scripted_client&, answer)> what;
-    answer reply;
+    std::function<void(scripted_client&, reply_promise)> what;
+    reply_promise reply;
   };
 
   std::vector<std::optional<step>> steps{};
-  std::map<std::size_t, answer> pending{};        ///< Of what it has asked, in the order asked.
+  std::map<std::size_t, reply_promise> pending{}; ///< Of what it has asked, in the order asked.
   std::map<std::uint64_t, std::size_t> replies{}; ///< By request, as they came to its door (ONE-1).
   std::size_t asked = 0;
   bool ended = false;
@@ -67,7 +67,7 @@ public:
 
   /// The outcome that \p whom replies goes to \p reply.
   template <class Handle, class Request>
-  void ask(const Handle& whom, Request what, answer reply) {
+  void ask(const Handle& whom, Request what, reply_promise reply) {
     const std::size_t number = script_->asked++;
     script_->pending.emplace(number, std::move(reply));
     compat::request_unbounded(this, whom, std::move(what))

@@ -1,11 +1,11 @@
 #include "simulation/simulated_shells.hpp"
 #include "simulation/scripted_client.hpp"
 
-#include <troupe/actors/caf_stepping.hpp>
-#include <troupe/actors/message_types.hpp>
-#include <troupe/actors/world_actor.hpp>
-#include <troupe/device/condition.hpp>
-#include <troupe/device/worker.hpp>
+#include <troupe/actors/caf/caf_stepping.hpp>
+#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/world/world_actor.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/simulation/simulated_cast.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
@@ -67,7 +67,7 @@ public:
     for (int i = 0; i < worker_count(of); ++i) workers_.emplace_back([this] { work(); });
     world_plan plan = make_plan(terms_of(of), on, board_, std::move(faults));
     held_ = plan.pending;
-    retries_ = plan.retries = make_retry_shelf(plan);
+    retries_ = plan.retries = make_retry_queue(plan);
     auto spawned = spawn_world(actors_.system(), std::move(plan));
     world_ = std::move(spawned.world);
     ranks_ = std::move(spawned.ranks);
@@ -83,17 +83,17 @@ public:
 
   [[nodiscard]] world_event latest() const override { return board_->latest(); }
 
-  void ask_world(world_request asked, answer reply) override {
+  void ask_world(world_request asked, reply_promise reply) override {
     if (!world_) return refuse(std::move(reply));
     tell(
         world_client_,
-        [whom = world_, asked = std::move(asked)](scripted_client& me, answer to) {
+        [whom = world_, asked = std::move(asked)](scripted_client& me, reply_promise to) {
           me.ask(whom, asked, std::move(to));
         },
         std::move(reply));
   }
 
-  void register_memory(const registration_request& asked, std::shared_ptr<registration_answer> reply) override {
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override {
     if (world_) compat::post(world_, posted_registration{asked, std::move(reply)});
   }
 
@@ -101,11 +101,11 @@ public:
     if (world_) compat::post(world_, posted_capture{std::move(asked), std::move(reply)});
   }
 
-  void ask_rank(rank self, std::size_t lane, rank_request asked, answer reply) override {
+  void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override {
     if (!ranks_) return refuse(std::move(reply));
     tell(
         client_of(self, lane),
-        [whom = at(self), asked = std::move(asked)](scripted_client& me, answer to) {
+        [whom = at(self), asked = std::move(asked)](scripted_client& me, reply_promise to) {
           me.ask(whom, asked, std::move(to));
         },
         std::move(reply));
@@ -114,7 +114,7 @@ public:
   void withdraw(rank self, std::size_t lane) override {
     if (!ranks_) return;
     tell(client_of(self, lane),
-         [whom = at(self)](scripted_client& me, answer) { compat::send(&me, whom, leave_lane{me.id()}); });
+         [whom = at(self)](scripted_client& me, reply_promise) { compat::send(&me, whom, leave_lane{me.id()}); });
   }
 
   /// Of itself, after what it was to ask and before the replies; or killed, whatever it was about to do.
@@ -164,7 +164,7 @@ public:
     judge();
   }
   /// What the world's actor holds as long as it is there.
-  [[nodiscard]] std::weak_ptr<pending_work> held() const { return held_; }
+  [[nodiscard]] std::weak_ptr<admission_quota> held() const { return held_; }
   [[nodiscard]] retry_counts retries() const { return retries_ ? retries_->counts() : retry_counts{}; }
 
 private:
@@ -230,7 +230,7 @@ private:
   }
 
   /// Whoever is there for that; else another takes the place.
-  void tell(client& whom, std::function<void(scripted_client&, answer)> what, answer reply = {}) {
+  void tell(client& whom, std::function<void(scripted_client&, reply_promise)> what, reply_promise reply = {}) {
     if (!whom.actor || whom.script->ended) {
       scripts_.push_back(std::make_shared<client_script>());
       whom = {actors_.system().spawn<scripted_client>(scripts_.back()), scripts_.back()};
@@ -239,7 +239,7 @@ private:
     compat::post(whom.actor, std::uint64_t{whom.script->steps.size() - 1});
   }
 
-  static void refuse(answer reply) {
+  static void refuse(reply_promise reply) {
     reply.deliver(
         error{.code = errc::abandoned, .effect = effect::rejected, .text = "nobody has a handle to ask by any more"});
   }
@@ -249,7 +249,7 @@ private:
     if (chance_.one_in(2))
       kill(one.actor);
     else
-      tell(one, [](scripted_client& me, answer) { me.quit(caf::exit_reason::user_shutdown); });
+      tell(one, [](scripted_client& me, reply_promise) { me.quit(caf::exit_reason::user_shutdown); });
     one.actor = nullptr;
   }
 
@@ -288,8 +288,8 @@ private:
   client world_client_;
   std::map<std::pair<std::size_t, rank>, client> clients_; ///< By lane and rank.
   std::vector<std::shared_ptr<client_script>> scripts_;
-  std::weak_ptr<pending_work> held_;
-  std::shared_ptr<const retry_shelf> retries_;
+  std::weak_ptr<admission_quota> held_;
+  std::shared_ptr<const retry_queue> retries_;
   std::optional<time_point> rebuilding_since_;
   bool over_ = false;
   std::vector<worker> workers_;
@@ -319,7 +319,7 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     simulation_ledger ledger{what, memory, log};
     memory.on_release([&](std::size_t request, rank self) { ledger.released(request, self); });
     const auto faults = std::make_shared<simulated_faults>(what, ledger, log);
-    std::weak_ptr<pending_work> held;
+    std::weak_ptr<admission_quota> held;
     {
       actor_stage where{what, *machine, faults, ledger, log};
       simulated_cast cast{what, *machine, where, memory, ledger, *faults, simulated_cast::manners::asks_any_time};

@@ -1,9 +1,9 @@
 /// "Not done yet", made deterministic: work behind a gate has certainly not run before open().
 #pragma once
 
-#include <troupe/device/buffer.hpp>
 #include <troupe/device/device.hpp>
 #include <troupe/device/event.hpp>
+#include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 /// Ranks that write down what they launch, and launch nothing.
 #pragma once
 
-#include <troupe/collectives/communicator.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
 
 #include <memory>
 #include <span>

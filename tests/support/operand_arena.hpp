@@ -1,7 +1,7 @@
 /// Memory of any kind with guard zones, whose every byte tests compare. Mock only: device memory is read directly.
 #pragma once
 
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 
 #include <algorithm>
 #include <cstddef>

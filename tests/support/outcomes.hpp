@@ -1,7 +1,7 @@
 /// How tests see what a request, or a call, ended in.
 #pragma once
 
-#include <troupe/completion/answer.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <memory>
 #include <mutex>
@@ -30,7 +30,7 @@ errc code_of(Call&& call) {
 /// Sees every outcome that its answers deliver. Threads: any.
 class outcome_log {
 public:
-  [[nodiscard]] answer make_answer() const { return answer{std::make_unique<sink>(seen_)}; }
+  [[nodiscard]] reply_promise make_reply_promise() const { return reply_promise{std::make_unique<sink>(seen_)}; }
   [[nodiscard]] std::size_t count() const { return all().size(); }
   [[nodiscard]] std::vector<outcome> all() const {
     const std::lock_guard lock{seen_->guard};
@@ -51,7 +51,7 @@ private:
     std::mutex guard;
     std::vector<outcome> outcomes;
   };
-  class sink final : public answer_sink {
+  class sink final : public outcome_sink {
   public:
     explicit sink(std::shared_ptr<record> target) : target_{std::move(target)} {}
     void deliver(outcome result) noexcept override {

@@ -3,9 +3,9 @@
 
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/mock/mock_backend.hpp>
-#include <troupe/collectives/rank_pipeline.hpp>
-#include <troupe/device/memory_pool.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <algorithm>
@@ -127,7 +127,7 @@ struct pipeline_rig {
     return made;
   }
   void submit(std::size_t index, operation what, const outcome_log& log, nanoseconds deadline = 1h) {
-    ranks[index]->submit(ticket{++tickets}, std::move(what), deadline, log.make_answer());
+    ranks[index]->submit(ticket{++tickets}, std::move(what), deadline, log.make_reply_promise());
   }
 
   bool ended = false;

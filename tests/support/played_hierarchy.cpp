@@ -1,6 +1,6 @@
 #include "played_hierarchy.hpp"
 
-#include <troupe/collectives/signature.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 
 #include <algorithm>
 #include <cmath>

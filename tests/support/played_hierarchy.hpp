@@ -1,7 +1,7 @@
 /// Plays the plans of all ranks of a world on vectors: what devices and communicators would do, without them.
 #pragma once
 
-#include <troupe/collectives/hierarchy/hierarchy_plan.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
 
 #include <cstddef>
 #include <string>

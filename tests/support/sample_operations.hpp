@@ -1,7 +1,7 @@
 /// One of each operation that moves data between ranks, for sweeps.
 #pragma once
 
-#include <troupe/collectives/operation.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 
 #include <algorithm>
 #include <cstddef>

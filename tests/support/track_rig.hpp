@@ -3,7 +3,7 @@
 
 #include "support/outcomes.hpp"
 
-#include <troupe/completion/track.hpp>
+#include <troupe/completion/poller/track.hpp>
 
 #include <functional>
 #include <memory>
@@ -40,7 +40,7 @@ private:
 /// A request that holds something, as requests hold buffers, and whose inputs are ready when the test says so.
 class held_call final : public in_flight {
 public:
-  held_call(time_point deadline, answer reply, std::function<bool()> ready)
+  held_call(time_point deadline, reply_promise reply, std::function<bool()> ready)
     : in_flight{ticket{1}, epoch{1}, deadline, std::move(reply)}, ready_{std::move(ready)} {}
   [[nodiscard]] bool inputs_ready() const override { return !ready_ || ready_(); }
   [[nodiscard]] std::weak_ptr<int> held() const { return held_; }
@@ -65,7 +65,7 @@ struct track_rig {
 
   request push(nanoseconds deadline = 1h, std::function<bool()> ready = {}) {
     request made;
-    made.call = std::make_shared<held_call>(time->now() + deadline, made.log.make_answer(), std::move(ready));
+    made.call = std::make_shared<held_call>(time->now() + deadline, made.log.make_reply_promise(), std::move(ready));
     made.call->accepted_at(time->now());
     made.memory = made.call->held();
     watched->expect();

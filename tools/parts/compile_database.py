@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 
-LAYERS = ("device", "completion", "collectives", "actors", "runtime")
+LAYERS = ("device", "completion", "collectives", "actors", "runtime", "program")
 FOLDERS = (*LAYERS, "tests", "examples", "bench")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -65,7 +65,7 @@ class CompileDatabase:
             if name.startswith("troupe/"):
                 places = [self.root / name[len("troupe/"):], self.root / "runtime" / name[len("troupe/"):]]
             elif bracket == '"':
-                places = [path.parent / name, *(self.root / folder / name for folder in ("tests", "runtime/program"))]
+                places = [path.parent / name, *(self.root / folder / name for folder in ("tests", "program"))]
             else:
                 places = []
             found += [pathlib.Path(os.path.normpath(place)) for place in places if place.is_file()][:1]

@@ -5,9 +5,9 @@ from declarations import parse
 from snippets import NoSuchSnippet, snippet
 
 FOLDER = "docs/reference"
-OPERATIONS = "collectives/operation.hpp"
-TYPES = ("collectives/operation.hpp", "collectives/dtype.hpp", "collectives/reduction.hpp",
-         "collectives/request.hpp", "device/error.hpp")
+OPERATIONS = "collectives/operation/operation.hpp"
+TYPES = ("collectives/operation/operation.hpp", "collectives/operation/dtype.hpp", "collectives/operation/reduction.hpp",
+         "collectives/operation/request.hpp", "device/error.hpp")
 EXAMPLE = "examples/02_every_operation.cpp"
 SECTIONS = ("Shapes", "In place", "Units", "Order", "Lifetime", "Errors", "Threads", "Invariants", "Source")
 # Types that pages name, beside the operations, in the order in which they are explained.

@@ -6,8 +6,8 @@ class CheckLayers(TreeTest):
         self.assert_passes("check-layers")
 
     def test_an_upward_include_is_caught_with_its_place_and_what_is_allowed(self):
-        self.plant("completion/track.cpp", "\n#include <troupe/actors/world_actor.hpp>\n")
-        self.assert_catches("check-layers", "completion/track.cpp:2:", "higher layer actors", "device, completion")
+        self.plant("completion/poller/track.cpp", "\n#include <troupe/actors/world/world_actor.hpp>\n")
+        self.assert_catches("check-layers", "completion/poller/track.cpp:2:", "higher layer actors", "device, completion")
 
     def test_an_upward_include_by_relative_path_is_caught(self):
         self.plant("device/device.cpp", '#include "../completion/slot.hpp"\n')
@@ -18,10 +18,10 @@ class CheckLayers(TreeTest):
         self.assert_catches("check-layers", "higher layer runtime")
 
     def test_the_header_of_all_layers_is_the_runtimes(self):
-        self.plant("runtime/program/demo.cpp", "#include <troupe/troupe.hpp>\n")
+        self.plant("program/demo/demo.cpp", "#include <troupe/troupe.hpp>\n")
         self.assert_passes("check-layers")
-        self.plant("collectives/request.hpp", "#include <troupe/troupe.hpp>\n")
-        self.assert_catches("check-layers", "collectives/request.hpp:1:", "higher layer runtime")
+        self.plant("collectives/operation/request.hpp", "#include <troupe/troupe.hpp>\n")
+        self.assert_catches("check-layers", "collectives/operation/request.hpp:1:", "higher layer runtime")
 
     def test_a_layer_that_does_not_exist_is_caught(self):
         self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
@@ -36,18 +36,18 @@ class CheckLayers(TreeTest):
     def test_cuda_outside_its_folders_is_caught(self):
         for header in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_bf16.h", "cudaTypedefs.h"):
             with self.subTest(header):
-                self.plant("device/memory_pool.cpp", f"#include <{header}>\n")
+                self.plant("device/memory/memory_pool.cpp", f"#include <{header}>\n")
                 self.assert_catches("check-layers", "CUDA", "device/cuda")
 
     def test_nccl_outside_its_folder_is_caught(self):
-        self.plant("collectives/launcher.cpp", "#include <nccl.h>\n")
-        self.assert_catches("check-layers", "NCCL", "collectives/nccl")
+        self.plant("collectives/pipeline/launcher.cpp", "#include <nccl.h>\n")
+        self.assert_catches("check-layers", "NCCL", "collectives/backend/nccl")
 
     def test_gloo_outside_its_folder_is_caught(self):
         for header in ("gloo/context.h", "gloo/transport/tcp/device.h"):
             with self.subTest(header):
-                self.plant("collectives/launcher.cpp", f"#include <{header}>\n")
-                self.assert_catches("check-layers", "Gloo", "collectives/gloo")
+                self.plant("collectives/pipeline/launcher.cpp", f"#include <{header}>\n")
+                self.assert_catches("check-layers", "Gloo", "collectives/backend/gloo")
 
     def test_hwloc_outside_device_is_caught(self):
         for header in ("hwloc.h", "hwloc/helper.h"):
@@ -56,8 +56,8 @@ class CheckLayers(TreeTest):
                 self.assert_catches("check-layers", "runtime/runtime.cpp:1:", "hwloc", "allowed in device")
 
     def test_openssl_outside_the_guard_is_caught(self):
-        self.plant("actors/world_actor.cpp", "#include <openssl/ssl.h>\n")
-        self.assert_catches("check-layers", "actors/world_actor.cpp:1:", "OpenSSL", "allowed in actors/guard")
+        self.plant("actors/world/world_actor.cpp", "#include <openssl/ssl.h>\n")
+        self.assert_catches("check-layers", "actors/world/world_actor.cpp:1:", "OpenSSL", "allowed in actors/transport")
 
     def test_libraries_of_the_runtime_are_caught_below_it(self):
         for header in ("spdlog/spdlog.h", "CLI/CLI.hpp", "nlohmann/json.hpp"):

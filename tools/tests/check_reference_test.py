@@ -49,9 +49,9 @@ struct group {
 } // namespace troupe
 """
 OTHERS = {
-    "collectives/dtype.hpp": "/// Elements.\nenum class dtype : std::uint8_t { u8, f32 };\n",
-    "collectives/reduction.hpp": "/// How.\nenum class reduction : std::uint8_t { sum };\n/// By what.\nstruct factor {};\n",
-    "collectives/request.hpp": "/// One.\nstruct rank_request {};\n/// All.\nstruct world_request {};\n",
+    "collectives/operation/dtype.hpp": "/// Elements.\nenum class dtype : std::uint8_t { u8, f32 };\n",
+    "collectives/operation/reduction.hpp": "/// How.\nenum class reduction : std::uint8_t { sum };\n/// By what.\nstruct factor {};\n",
+    "collectives/operation/request.hpp": "/// One.\nstruct rank_request {};\n/// All.\nstruct world_request {};\n",
     "device/error.hpp": "/// What.\nenum class errc : std::uint8_t {\n  none = 0, ///< Good.\n  bad, ///< Mend it.\n};\n"
                         "/// Ran?\nenum class effect : std::uint8_t { rejected };\n",
 }
@@ -61,7 +61,7 @@ EXAMPLE = "".join(f"// [{name}]\nrun({name});\n// [{name}]\n" for name in ("help
 class CheckReference(TreeTest):
     def setUp(self):
         super().setUp()
-        self.plant("collectives/operation.hpp", HEADER)
+        self.plant("collectives/operation/operation.hpp", HEADER)
         for path, text in OTHERS.items():
             self.plant(path, text)
         self.plant("examples/02_every_operation.cpp", EXAMPLE)
@@ -95,7 +95,7 @@ class CheckReference(TreeTest):
         self.assertIn("| [group](group.md) | Several. |", index)
 
     def test_a_page_is_stale_when_the_header_has_changed(self):
-        self.plant("collectives/operation.hpp", HEADER.replace("count = 0", "count = 1"))
+        self.plant("collectives/operation/operation.hpp", HEADER.replace("count = 0", "count = 1"))
         self.assert_catches("check-reference", "docs/reference/sum_up.md is stale: run tools/make-reference")
         self.make()
         self.assert_passes("check-reference")
@@ -120,5 +120,5 @@ class CheckReference(TreeTest):
         self.assert_catches("check-reference", "has no example of group")
 
     def test_an_operation_without_a_comment_is_caught(self):
-        self.plant("collectives/operation.hpp", HEADER.replace("/// Several.\n", ""))
+        self.plant("collectives/operation/operation.hpp", HEADER.replace("/// Several.\n", ""))
         self.assert_catches("check-reference", "says nothing of the operation group")

@@ -1,9 +1,9 @@
 /// An all_reduce of two ranks by the layers below the actors: a communicator for each, and a stream to launch on.
 
-#include <troupe/collectives/mock/mock_backend.hpp>
-#include <troupe/collectives/operation.hpp>
-#include <troupe/device/buffer.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/device.hpp>
+#include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/stream.hpp>
 

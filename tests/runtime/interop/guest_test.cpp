@@ -1,8 +1,8 @@
 // A runtime in an actor system that was there before it and goes on after it.
 #include "../../support/runtimes.hpp"
 
-#include <troupe/actors/actor_error.hpp>
-#include <troupe/actors/message_types.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 
 #include <caf/actor_registry.hpp>

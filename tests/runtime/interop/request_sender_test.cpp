@@ -319,7 +319,7 @@ TEST_CASE("stop, start and the peer's request at once: one ending each, and the 
       rank_request asked{all_reduce{memory[0], memory[0], 4, dtype::f32, reduction::sum}, where.epoch()};
       asked.lane = lane::named("raced");
       asked.position = static_cast<std::uint64_t>(i);
-      auto [reply, future] = make_future_answer();
+      auto [reply, future] = make_future_promise();
       ask_into(where, rank{0}, asked, std::move(reply));
       static_cast<void>(outcome_of(std::move(future)));
     }

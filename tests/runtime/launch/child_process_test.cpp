@@ -5,7 +5,7 @@
 
 #include <troupe/runtime/launch/child_process.hpp>
 
-#include <troupe/device/unreturned.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -186,14 +186,14 @@ TEST_CASE("what a process leaves of its group when it ends is killed", "[launch]
 }
 
 TEST_CASE("a process that is given up is killed, and waited for", "[launch]") {
-  const std::size_t unreturned = unreturned_count();
+  const std::size_t unreturned = leak_count();
   pid_t pid = 0;
   {
     const child_process child{shell_script("trap '' TERM; while :; do sleep 60; done"), no_signals()};
     pid = child.pid();
   }
   CHECK(::kill(pid, 0) == -1);
-  CHECK(unreturned_count() == unreturned);
+  CHECK(leak_count() == unreturned);
 }
 
 } // namespace troupe::tests::child_process_test

@@ -3,7 +3,7 @@
 #include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
 
-#include <troupe/actors/guard/certificates.hpp>
+#include <troupe/actors/transport/certificates.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/process_keeper.hpp>

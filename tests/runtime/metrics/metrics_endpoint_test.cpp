@@ -6,9 +6,9 @@
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
-#include <http_get.hpp>
-#include <metric_scrape.hpp>
-#include <top_view.hpp>
+#include <troupe/program/top/http_get.hpp>
+#include <troupe/program/top/metric_scrape.hpp>
+#include <troupe/program/top/top_view.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

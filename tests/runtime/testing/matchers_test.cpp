@@ -25,7 +25,7 @@ virtual_reply reply_of(const outcome& result) {
 }
 
 std::future<completion> future_of(const outcome& result) {
-  auto [answer, reply] = make_future_answer();
+  auto [answer, reply] = make_future_promise();
   answer.deliver(result);
   return std::move(reply);
 }

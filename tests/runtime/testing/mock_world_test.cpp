@@ -1,7 +1,7 @@
 /// Mock worlds of a line, in real time.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/faults/armed_faults.hpp>
+#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/mock_world.hpp>

@@ -1,7 +1,7 @@
 /// Worlds in virtual time, as users' tests have them.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/fault_report.hpp>
+#include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
 

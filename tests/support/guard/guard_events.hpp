@@ -1,7 +1,7 @@
 /// What guards told, kept for tests.
 #pragma once
 
-#include <troupe/actors/guard/guard_event.hpp>
+#include <troupe/actors/transport/guard_event.hpp>
 
 #include <chrono>
 #include <condition_variable>

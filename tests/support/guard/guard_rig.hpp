@@ -4,9 +4,9 @@
 #include "support/guard/guard_events.hpp"
 #include "support/guard/loopback_peers.hpp"
 
-#include <troupe/actors/guard/certificates.hpp>
-#include <troupe/actors/guard/guard_dialer.hpp>
-#include <troupe/actors/guard/guard_listener.hpp>
+#include <troupe/actors/transport/certificates.hpp>
+#include <troupe/actors/transport/guard_dialer.hpp>
+#include <troupe/actors/transport/guard_listener.hpp>
 
 #include <stdlib.h>
 

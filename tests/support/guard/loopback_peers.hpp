@@ -2,7 +2,7 @@
 /// seconds (and are interrupted, having such a limit, when the process is stopped and goes on: EINTR).
 #pragma once
 
-#include <troupe/actors/guard/guard_socket.hpp>
+#include <troupe/actors/transport/guard_socket.hpp>
 
 #include <fcntl.h>
 #include <poll.h>

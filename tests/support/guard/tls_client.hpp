@@ -3,9 +3,9 @@
 
 #include "support/guard/loopback_peers.hpp"
 
-#include <troupe/actors/guard/guard_credentials.hpp>
-#include <troupe/actors/guard/openssl_owner.hpp>
-#include <troupe/actors/guard/tls_faults.hpp>
+#include <troupe/actors/transport/guard_credentials.hpp>
+#include <troupe/actors/transport/openssl_owner.hpp>
+#include <troupe/actors/transport/tls_faults.hpp>
 
 #include <openssl/ssl.h>
 

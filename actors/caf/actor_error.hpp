@@ -1,0 +1,46 @@
+/// troupe's errors as CAF's, and back: at an actor's boundary every failure is a caf::error.
+#pragma once
+
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+
+#include <caf/error.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+/// \p why as a caf::error that carries all of it.
+[[nodiscard]] caf::error to_caf(const error& why);
+
+/// What \p failure says, for error handlers of requests. CAF's own errors (the actor has ended) become errc::abandoned.
+[[nodiscard]] error from_caf(const caf::error& failure);
+
+/// An answer that goes where \p to leads.
+[[nodiscard]] reply_promise answer_to(compat::foreign_reply to);
+
+/// An answer to the request that \p self is handling, deliverable from any thread.
+template <class Self>
+[[nodiscard]] reply_promise take_answer(Self* self) {
+  return answer_to(compat::foreign_reply{self});
+}
+
+/// The same for requests whose reply is a value.
+template <class Value>
+[[nodiscard]] std::shared_ptr<value_promise<Value>> value_promise_to(compat::foreign_reply to) {
+  auto reply = std::make_shared<compat::foreign_reply>(std::move(to));
+  return std::make_shared<value_promise<Value>>([reply](std::variant<Value, error> result) {
+    if (const error* failure = std::get_if<error>(&result))
+      reply->deliver(to_caf(*failure));
+    else
+      reply->deliver(std::get<Value>(std::move(result)));
+  });
+}
+/// The same, for the request that \p self is handling.
+template <class Value, class Self>
+[[nodiscard]] std::shared_ptr<value_promise<Value>> take_value_promise(Self* self) {
+  return value_promise_to<Value>(compat::foreign_reply{self});
+}
+
+} // namespace troupe

@@ -1,0 +1,66 @@
+#include <troupe/actors/caf/caf_host.hpp>
+#include <troupe/actors/caf/messages.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <thread>
+
+namespace troupe::compat {
+
+namespace {
+
+#if TROUPE_CAF_0_17
+constexpr const char* prefix = "";
+constexpr std::chrono::nanoseconds look{50};
+#else
+constexpr const char* prefix = "caf.";
+constexpr std::chrono::nanoseconds look{5'000}; // as set_worker_spin() reckons
+#endif
+
+std::optional<std::size_t> setting_of(const caf::actor_system_config& settings, const char* name) {
+  constexpr auto unset = std::numeric_limits<std::size_t>::max();
+  const std::size_t found = caf::get_or(settings, std::string{prefix} + name, unset);
+  return found == unset ? std::nullopt : std::optional{found};
+}
+
+bool has_ended(const caf::weak_actor_ptr& one) {
+  const caf::strong_actor_ptr alive = one.lock();
+  if (!alive) return true;
+  return caf::actor_cast<caf::abstract_actor*>(alive)->getf(caf::abstract_actor::is_terminated_flag);
+}
+
+} // namespace
+
+std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings) {
+  return setting_of(settings, "scheduler.max-threads");
+}
+
+std::optional<std::size_t> messages_per_turn_of(const caf::actor_system_config& settings) {
+  return setting_of(settings, "scheduler.max-throughput");
+}
+
+std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings) {
+  constexpr std::size_t of_caf = 100; // its default, in both lines
+  return look * setting_of(settings, "work-stealing.aggressive-poll-attempts").value_or(of_caf);
+}
+
+bool knows_messages() {
+#if TROUPE_CAF_0_17
+  return true;
+#else
+  return !caf::query_type_name(caf::type_id_v<troupe::world_request>).empty();
+#endif
+}
+
+bool await_end(const std::vector<caf::weak_actor_ptr>& actors, std::chrono::nanoseconds longest) {
+  // They have been told to end: it is a matter of their last turns.
+  const auto give_up = std::chrono::steady_clock::now() + longest;
+  while (!std::ranges::all_of(actors, has_ended)) {
+    if (std::chrono::steady_clock::now() >= give_up) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  return true;
+}
+
+} // namespace troupe::compat

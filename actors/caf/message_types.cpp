@@ -1,0 +1,19 @@
+#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/control/control_notes.hpp>
+
+#include <mutex>
+
+namespace troupe {
+
+void register_message_types() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    TROUPE_REGISTER_LOCAL_TYPES(troupe);
+    compat::register_core_types();
+    compat::register_remote_types();
+  });
+}
+
+} // namespace troupe

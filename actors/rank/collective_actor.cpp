@@ -1,0 +1,100 @@
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/rank/collective_actor.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+collective_actor::collective_actor(caf::actor_config& settings, std::shared_ptr<collective_state> state)
+  : collective_handle::base{settings}, state_{std::move(state)} {}
+
+compat::enqueue_result collective_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
+  if (take_at_door(*what)) return compat::enqueue_result(true);
+  return collective_handle::base::enqueue(std::move(what), host);
+}
+
+bool collective_actor::take_at_door(caf::mailbox_element& brought) {
+  if (auto asked = compat::take_message<rank_request>(brought)) {
+    const std::uint64_t client = client_of(brought.sender);
+    state_->accept(std::move(*asked), answer_to({this, brought}), client);
+    return true;
+  }
+  if (auto posted = compat::take_message<posted_request>(brought)) {
+    state_->accept(std::move(posted->what), std::move(*posted->reply), posted->client);
+    return true;
+  }
+  if (auto asked = compat::take_message<overlapped_request>(brought)) {
+    const std::uint64_t client = client_of(brought.sender);
+    state_->accept(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, brought}), 1),
+                   client);
+    return true;
+  }
+  if (const auto wish = compat::take_message<outcome_request>(brought)) {
+    wish->outcome.redeem(answer_to({this, brought}));
+    return true;
+  }
+  if (const auto wish = compat::take_message<cancel_request>(brought)) {
+    state_->cancel(*wish);
+    return true;
+  }
+  if (const auto gone = compat::take_message<leave_lane>(brought)) {
+    leave_lanes(*gone);
+    return true;
+  }
+  return false;
+}
+
+collective_actor::behavior_type collective_actor::make_behavior() {
+  return {
+      // These six come here only where CAF itself had to look at them first.
+      [this](rank_request& asked) -> caf::result<completion> {
+        const std::uint64_t client = client_of(current_sender());
+        state_->accept(std::move(asked), take_answer(this), client);
+        return caf::delegated<completion>{};
+      },
+      [this](posted_request& posted) {
+        state_->accept(std::move(posted.what), std::move(*posted.reply), posted.client);
+      },
+      [this](overlapped_request& asked) -> caf::result<enqueued> {
+        const std::uint64_t client = client_of(current_sender());
+        state_->accept(std::move(asked.what), make_overlapped_promise(take_value_promise<enqueued>(this), 1), client);
+        return caf::delegated<enqueued>{};
+      },
+      [this](const outcome_request& wish) -> caf::result<completion> {
+        wish.outcome.redeem(take_answer(this));
+        return caf::delegated<completion>{};
+      },
+      [this](const cancel_request& wish) { state_->cancel(wish); },
+      [this](const leave_lane& gone) { leave_lanes(gone); },
+      [this](const watch_client& one) { watch(one.client); },
+      [this](leave) { quit(); },
+  };
+}
+
+std::uint64_t collective_actor::client_of(const caf::strong_actor_ptr& asker) {
+  if (!asker) return 0;
+  const std::uint64_t client = asker->id();
+  if (known_.add(client))
+    compat::post(caf::actor_cast<collective_handle>(this), watch_client{caf::actor_cast<caf::actor>(asker)});
+  return client;
+}
+
+void collective_actor::watch(const caf::actor& client) {
+  const std::uint64_t number = client.id();
+  if (!watched_.insert(number).second) return;
+  watches_.add(this, client, [this, number](const caf::error& reason) {
+    watched_.erase(number);
+    known_.remove(number);
+    state_->forget(number, {.code = errc::abandoned, .text = "its client actor has ended: " + to_string(reason)});
+  });
+}
+
+void collective_actor::leave_lanes(const leave_lane& gone) {
+  state_->forget(gone.client, {.code = errc::cancelled, .text = "its client has left the lane"});
+}
+
+void collective_actor::on_exit() {
+  state_->end("it was told to leave or was killed");
+}
+
+} // namespace troupe

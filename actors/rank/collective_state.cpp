@@ -1,0 +1,143 @@
+#include <troupe/actors/rank/collective_state.hpp>
+#include <troupe/collectives/operation/held_bytes.hpp>
+#include <troupe/collectives/operation/retry_objection.hpp>
+#include <troupe/collectives/operation/validation.hpp>
+#include <troupe/device/memory/memory_reserve.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+error stale_epoch_error(epoch named, epoch now) {
+  return {.code = errc::stale_epoch,
+          .text = (named == epoch{} ? "the request names no epoch, and the world has been formed anew: it"
+                                    : "the request is for epoch " + to_string(named) + ", and the world") +
+                  " is in epoch " + to_string(now) +
+                  "; bring all ranks to one state, then acknowledge that epoch: by rank_lane::acknowledge(), or as "
+                  "rank_request::epoch",
+          .epoch = now};
+}
+
+bool collective_state::terms::admits(epoch named) const noexcept {
+  if (!pipeline) return false;
+  const epoch now = pipeline->formed_in();
+  return named == now || (named == epoch{} && now == first);
+}
+
+collective_state::collective_state(rank self)
+  : self_{self},
+    terms_{{.closed = {.code = errc::world_failed,
+                       .text = "the world is still forming: wait until it is ready",
+                       .rank = self}}} {}
+
+void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order,
+                             nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, epoch first) {
+  terms_.change([&](terms& now) {
+    if (now.ended) return;
+    now = {.pipeline = std::move(pipeline),
+           .order = std::move(order),
+           .default_deadline = default_deadline,
+           .pending = std::move(pending),
+           .first = first};
+  });
+}
+
+void collective_state::close(error reason) {
+  reason.effect = effect::rejected;
+  terms_.change([&](terms& now) {
+    if (!now.ended) now.closed = std::move(reason);
+  });
+}
+
+void collective_state::lose(error reason) {
+  reason.effect = effect::rejected;
+  terms_.change([&](terms& now) {
+    if (!now.ended) now = {.closed = std::move(reason)};
+  });
+}
+
+void collective_state::accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept {
+  try {
+    const auto reading = terms_.read();
+    const terms& now = *reading;
+    error objection = objection_to(asked, now, reply);
+    if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
+    if (objection) {
+      if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
+      return reply.deliver(std::move(objection));
+    }
+    const nanoseconds deadline = asked.deadline == world_default_deadline ? now.default_deadline : asked.deadline;
+    const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
+    if (!now.order)
+      return now.pipeline->submit({.name = name,
+                                   .what = std::move(asked.what),
+                                   .deadline = deadline,
+                                   .reply = std::move(reply),
+                                   .client = client,
+                                   .site = asked.site});
+    now.order->ask(name_in(now), {.what = std::move(asked.what),
+                                  .name = name,
+                                  .deadline = deadline,
+                                  .reply = std::move(reply),
+                                  .where = asked.lane,
+                                  .client = client,
+                                  .position = asked.position,
+                                  .retry_safe = asked.retry_safe,
+                                  .site = asked.site});
+  } catch (...) {
+    reply.deliver(current_error()); // out of memory, and not handed on
+  }
+}
+
+error collective_state::charge(const rank_request& asked, const terms& now, reply_promise& reply) {
+  return troupe::charge(*now.pending, lines_.of(asked.lane, now.pending), asked.credit,
+                        now.pending->counts_bytes() ? held_bytes(asked.what) : 0, reply);
+}
+
+void collective_state::cancel(const cancel_request& wish) {
+  const auto now = terms_.read();
+  if (now->order && now->admits(wish.epoch)) now->order->cancel(name_in(*now), wish.lane, wish.position);
+}
+
+void collective_state::forget(std::uint64_t client, const error& why) {
+  const auto now = terms_.read();
+  if (now->order) now->order->withdraw(name_in(*now), client, why);
+}
+
+error collective_state::objection_to(const rank_request& asked, const terms& now, const reply_promise& reply) {
+  if (host_memory_is_short()) return no_host_memory();
+  if (now.closed) return now.closed;
+  if (!now.admits(asked.epoch) && !is_planted(planted_bug::stale_request))
+    return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
+  if (asked.deadline < nanoseconds{0})
+    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  error objection = validate(asked.what, now.pipeline->sitting());
+  return objection || !asked.retry_safe ? objection : objection_to_retry(asked, now, reply);
+}
+
+error collective_state::objection_to_retry(const rank_request& asked, const terms& now, const reply_promise& reply) {
+  if (!now.order || !now.order->can_retry())
+    return {.code = errc::unsupported,
+            .text =
+                "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "
+                "live in this process: leave the mark out, and ask again after a fault"};
+  if (reply.listener() != nullptr) return two_step_retry();
+  return troupe::objection_to_retry(asked.what, now.pipeline->self(), now.pipeline->world_size());
+}
+
+void collective_state::end(const std::string& reason) {
+  error why{.code = errc::abandoned};
+  std::shared_ptr<rank_pipeline> pipeline;
+  terms_.change([&](terms& now) {
+    why.rank = name_in(now);
+    why.text = "the collective actor of rank " + to_string(*why.rank) + " has ended: " + reason;
+    now.ended = true;
+    now.closed = why;
+    pipeline = now.pipeline;
+  });
+  if (pipeline && pipeline->load() > 0) pipeline->fail(std::move(why));
+}
+
+} // namespace troupe

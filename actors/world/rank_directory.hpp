@@ -1,0 +1,44 @@
+/// The actors of a world's local ranks: one that has ended is followed by another, and whoever asks here finds it.
+#pragma once
+
+#include <troupe/actors/caf/messages.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Places are those of the local ranks, in their order. Threads: safe from any.
+class rank_directory {
+public:
+  explicit rank_directory(std::vector<collective_handle> first) : places_(first.size()) {
+    for (std::size_t i = 0; i < first.size(); ++i) replace(i, std::move(first[i]));
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
+  /// The present one; what it refers to stays as it is until clear().
+  [[nodiscard]] const collective_handle& at(std::size_t place) const noexcept {
+    return *places_[place].load(std::memory_order_acquire);
+  }
+  void replace(std::size_t place, collective_handle next) {
+    const std::lock_guard lock{guard_};
+    all_.push_back(std::move(next));
+    places_[place].store(&all_.back(), std::memory_order_release);
+  }
+  /// Handles must not outlive their actor system. Nobody asks any more.
+  void clear() {
+    const std::lock_guard lock{guard_};
+    for (collective_handle& one : all_) one = collective_handle{};
+  }
+
+private:
+  std::vector<std::atomic<const collective_handle*>> places_;
+  std::mutex guard_;
+  std::deque<collective_handle> all_; ///< Also those who have ended, which readers may still look at.
+};
+
+} // namespace troupe

@@ -1,0 +1,66 @@
+/// A value that is replaced now and then and read all the time, without waiting for anybody.
+#pragma once
+
+#include <troupe/actors/world/rcu_reader.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Earlier values go when nobody reads them any more: looked at when the next one comes, and at the end.
+/// Threads: safe from any.
+template <class Value>
+class rcu_pointer {
+public:
+  /// A value that stays as long as this does, on the thread that has made it; the last made goes first.
+  class reading {
+  public:
+    explicit reading(const rcu_pointer& from) : value_{place_.hold(from.latest_)} {}
+    [[nodiscard]] const Value& operator*() const noexcept { return *value_; }
+    [[nodiscard]] const Value* operator->() const noexcept { return value_; }
+
+  private:
+    rcu_reader place_;
+    const Value* value_;
+  };
+
+  explicit rcu_pointer(Value first) { set(std::move(first)); }
+  rcu_pointer(const rcu_pointer&) = delete;
+  rcu_pointer& operator=(const rcu_pointer&) = delete;
+  /// Nobody reads it any more.
+  ~rcu_pointer() = default;
+
+  void set(Value next) {
+    change([&](Value& latest) { latest = std::move(next); });
+  }
+  /// Publishes what \p make does to a copy of the latest value.
+  template <class Make>
+  void change(Make make) {
+    values gone; // their ends may take long: outside the lock
+    const std::lock_guard lock{guard_};
+    auto next = all_.empty() ? std::make_unique<Value>() : std::make_unique<Value>(*all_.back());
+    make(*next);
+    all_.push_back(std::move(next));
+    latest_.store(all_.back().get());
+    const auto first_gone = std::stable_partition(all_.begin(), all_.end() - 1,
+                                                  [](const auto& one) { return rcu_reader::is_read(one.get()); });
+    std::move(first_gone, all_.end() - 1, std::back_inserter(gone));
+    all_.erase(first_gone, all_.end() - 1);
+  }
+  [[nodiscard]] reading read() const { return reading{*this}; }
+
+private:
+  using values = std::vector<std::unique_ptr<const Value>>;
+
+  std::mutex guard_; ///< Of those who change it.
+  values all_;       ///< The latest is the last.
+  std::atomic<const Value*> latest_{nullptr};
+};
+
+} // namespace troupe

@@ -1,0 +1,80 @@
+#include <troupe/actors/world/request_gate.hpp>
+#include <troupe/collectives/operation/held_bytes.hpp>
+#include <troupe/collectives/operation/retry_objection.hpp>
+#include <troupe/device/memory/memory_reserve.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+request_gate::request_gate(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
+                           nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first)
+  : devices_{std::move(devices)},
+    able_{std::move(able)},
+    default_deadline_{default_deadline},
+    pending_{std::move(pending)},
+    line_{make_pending_line(pending_)},
+    terms_{std::move(first)} {}
+
+void request_gate::accept(world_request asked, reply_promise reply, std::uint64_t client) noexcept {
+  try {
+    const auto reading = terms_.read();
+    const terms& now = *reading;
+    const ticket name{next_.fetch_add(1, std::memory_order_relaxed)};
+    if (error objection = admit(asked, now, reply)) {
+      objection.ticket = name;
+      return reply.deliver(std::move(objection));
+    }
+    const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
+    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client, asked.site);
+  } catch (...) {
+    reply.deliver(current_error()); // out of memory, and not handed on
+  }
+}
+
+error request_gate::admit(const world_request& asked, const terms& now, reply_promise& reply) const {
+  if (host_memory_is_short()) return no_host_memory();
+  if (error objection = now.admission.objection_to(asked)) return objection;
+  if (error objection = objection_to(asked.parts, now)) return objection;
+  if (asked.retry_safe)
+    if (error objection = objection_to_retry(asked.parts, now, reply)) return objection;
+  return pending_->is_bounded() ? charge(asked, reply) : error{};
+}
+
+error request_gate::objection_to_retry(const std::vector<operation>& parts, const terms& now,
+                                       const reply_promise& reply) const {
+  if (now.is_ordered_by_callers)
+    return {.code = errc::unsupported,
+            .text =
+                "no request is retry_safe under ordering::caller: nobody else could tell where it is run again in the "
+                "callers' order; leave the mark out, and ask again after a fault"};
+  if (reply.listener() != nullptr) return two_step_retry();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (error objection = troupe::objection_to_retry(parts[i], (*now.seats)[i].self, (*now.seats)[i].world_size))
+      return objection;
+  return {};
+}
+
+error request_gate::charge(const world_request& asked, reply_promise& reply) const {
+  std::size_t bytes = 0;
+  if (pending_->counts_bytes())
+    for (const operation& part : asked.parts) bytes += held_bytes(part);
+  return troupe::charge(*pending_, *line_, asked.credit, bytes, reply);
+}
+
+error request_gate::objection_to(const std::vector<operation>& parts, const terms& now) const {
+  // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    seat at = (*now.seats)[i];
+    at.stamp.epoch = now.admission.epoch;
+    if (error objection = validate(parts[i], at)) {
+      objection.rank = at.self;
+      return objection;
+    }
+  }
+  for (const auto& one : now.registered)
+    if (error objection = check_places(parts, *one)) return objection;
+  return {};
+}
+
+} // namespace troupe

@@ -1,0 +1,39 @@
+#include <troupe/actors/world/world_board.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+void world_board::publish(const world_event& event) {
+  std::vector<listener> listeners;
+  {
+    const std::lock_guard lock{guard_};
+    latest_ = event;
+    // Nothing follows the end: what listeners hold is let go of.
+    listeners = event.phase == world_phase::stopped ? std::exchange(listeners_, {}) : listeners_;
+    changed_.notify_all();
+  }
+  for (const auto& heard : listeners) heard(event);
+}
+
+world_event world_board::latest() const {
+  const std::lock_guard lock{guard_};
+  return latest_;
+}
+
+epoch world_board::epoch() const {
+  const std::lock_guard lock{guard_};
+  return latest_.epoch;
+}
+
+bool world_board::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
+  std::unique_lock lock{guard_};
+  return changed_.wait_for(lock, at_most, [&] { return enough(latest_); });
+}
+
+void world_board::listen(listener heard) {
+  const std::lock_guard lock{guard_};
+  listeners_.push_back(std::move(heard));
+}
+
+} // namespace troupe

@@ -1,0 +1,26 @@
+/// Who decides for a process's part of a world that spans processes.
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/collectives/order/distributed/distributed_order.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+
+#include <memory>
+
+namespace troupe {
+
+/// The way to the world's controller. What it says comes as notes (world_notes.hpp).
+/// Threads: the conductor's turns; it outlives the world. Never blocks.
+class world_guide {
+public:
+  world_guide() = default;
+  world_guide(const world_guide&) = delete;
+  world_guide& operator=(const world_guide&) = delete;
+  virtual ~world_guide() = default;
+
+  virtual void tell(process_message what) = 0;
+  /// The way of \p pipeline's requests into the order that the controller keeps, for the pipeline's epoch.
+  [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) = 0;
+};
+
+} // namespace troupe

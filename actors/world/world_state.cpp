@@ -1,0 +1,264 @@
+#include <troupe/actors/world/world_state.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+world_state::world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery,
+                         std::shared_ptr<const clock> time, std::uint64_t seed)
+  : world_size_{world_size},
+    began_with_{world_size},
+    local_ranks_{std::move(local_ranks)},
+    origins_{local_ranks_},
+    time_{std::move(time)},
+    ladder_{recovery, seed},
+    guided_{recovery.policy == recovery_policy::guided} {}
+
+world_event world_state::event() const {
+  return {.phase = phase_,
+          .epoch = epoch_,
+          .world_size = world_size_,
+          .local_ranks = local_ranks_,
+          .reason = reason_,
+          .origins = origins_,
+          .lost = lost_,
+          .recovery = phase_ == world_phase::ready || phase_ == world_phase::failed ? history_ : nullptr};
+}
+
+world_effects world_state::begin() {
+  if (guided_) return {world_effect::announce{event()}}; // on_formation()
+  epoch_ = epoch_.next();
+  phase_ = world_phase::forming;
+  expect_reports();
+  return {world_effect::announce{event()}, world_effect::form{.how = rung_, .without = std::exchange(without_, {})}};
+}
+
+world_effects world_state::on_formed(epoch formed_in, const error& failure, std::vector<rank> blamed) {
+  if (formed_in != epoch_ || phase_ != world_phase::forming) return {};
+  if (failure) return fail(failure, std::move(blamed));
+  if (!last_report()) return {};
+  phase_ = world_phase::ready;
+  reason_ = {};
+  if (has_served_) {
+    end_try({});
+    close_history();
+  }
+  has_served_ = true;
+  world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (guided_) effects.emplace_back(world_effect::tell{formed_report{epoch_}});
+  return effects;
+}
+
+void world_state::fell_back(error why) {
+  end_try(std::move(why));
+  rung_ = recovery_rung::form_beside;
+  ladder_.fell_back();
+}
+
+void world_state::end_try(error failure) {
+  const time_point now = time_->now();
+  tries_.push_back({.rung = rung_, .took = now - std::exchange(try_began_, now), .failure = std::move(failure)});
+}
+
+void world_state::close_history() {
+  if (!tries_.empty()) history_ = std::make_shared<const std::vector<recovery_try>>(std::exchange(tries_, {}));
+}
+
+world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<rank> blamed) {
+  const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_ ||
+                       (phase_ == world_phase::stopping && !releasing_);
+  if (formed_in != epoch_ || !serving) return {};
+  return fail(std::move(failure), std::move(blamed));
+}
+
+world_effects world_state::on_closed(epoch formed_in) {
+  const bool closing = phase_ == world_phase::stopping || quiescing_;
+  if (formed_in != epoch_ || !closing || draining_ || !last_report()) return {};
+  draining_ = true;
+  expect_reports();
+  return {world_effect::drain{}};
+}
+
+world_effects world_state::on_drained(epoch formed_in, const error& failure) {
+  const bool closing = phase_ == world_phase::stopping || quiescing_;
+  if (formed_in != epoch_ || !closing || !draining_ || releasing_) return {};
+  if (failure) return fail(failure);
+  if (!last_report()) return {};
+  if (quiescing_) return on_quiet();
+  releasing_ = true;
+  expect_reports();
+  return {world_effect::release{}};
+}
+
+world_effects world_state::on_released(epoch formed_in, const error&) {
+  if (formed_in <= retired_up_to_) return on_retired_released();
+  if (formed_in != epoch_ || !releasing_ || !last_report()) return {};
+  released_ = true;
+  return stop_requested_ ? finish() : world_effects{};
+}
+
+world_effects world_state::on_retired_released() {
+  if (retired_ == 0 || --retired_ > 0) return {};
+  if (waits_for_retired_) return {world_effect::rebuild_after{*std::exchange(waits_for_retired_, std::nullopt)}};
+  return stop_requested_ && released_ ? finish() : world_effects{};
+}
+
+world_effects world_state::on_rebuild_due(epoch failed) {
+  if (failed != epoch_ || phase_ != world_phase::rebuilding || stop_requested_) return {};
+  return begin();
+}
+
+world_effects world_state::on_stop() {
+  if (std::exchange(stop_requested_, true)) return {};
+  if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
+  error reason = stopping_error();
+  if (std::exchange(quiescing_, false)) { // no more is asked of a world that stops
+    phase_ = world_phase::stopping;
+    reason_ = {};
+    return {world_effect::announce{event()}};
+  }
+  if (phase_ == world_phase::rebuilding || epoch_ == epoch{0}) {
+    // Between two epochs there is nothing but what was put aside.
+    phase_ = world_phase::failed;
+    if (reason_)
+      reason_ = {.code = errc::stopping,
+                 .text = "the world was stopped while it was rebuilt after " + to_string(reason_)};
+    waits_for_retired_.reset();
+    releasing_ = released_ = true;
+    return std::exchange(unaborted_, false) ? world_effects{world_effect::abort_retired{}} : finish();
+  }
+  if (phase_ == world_phase::forming) {
+    reason.text = "the world was stopped while it was forming";
+    return fail(std::move(reason));
+  }
+  return maintenance_ > 0 ? world_effects{} : close(std::move(reason));
+}
+
+world_effects world_state::close(error reason) {
+  phase_ = world_phase::stopping;
+  expect_reports();
+  return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}};
+}
+
+world_effects world_state::on_maintenance_asked() {
+  if (++maintenance_ > 1) return {};
+  expect_reports();
+  return {world_effect::hold{}, world_effect::maintain{}};
+}
+
+world_effects world_state::on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed) {
+  if (formed_in != epoch_ || phase_ != world_phase::ready || maintenance_ == 0) return {};
+  if (failure) return fail(failure, std::move(blamed));
+  if (!last_report()) return {};
+  world_effects effects{world_effect::maintained{}};
+  if (--maintenance_ > 0) {
+    expect_reports();
+    effects.emplace_back(world_effect::maintain{});
+    return effects;
+  }
+  effects.emplace_back(world_effect::resume{});
+  if (stop_requested_)
+    for (auto& next : close(stopping_error())) effects.push_back(std::move(next));
+  return effects;
+}
+
+world_effects world_state::fail(error reason, std::vector<rank> blamed) {
+  if (guided_ && !stop_requested_) {
+    failed_report report{.of = epoch_, .why = reason, .blamed = std::move(blamed)};
+    world_effects effects = await_guidance(std::move(reason));
+    effects.emplace_back(world_effect::tell{std::move(report)});
+    return effects;
+  }
+  if (stop_requested_ || !has_served_) return fail_closed(std::move(reason));
+  const bool again = phase_ == world_phase::forming;
+  if (again)
+    end_try(reason);
+  else
+    try_began_ = time_->now();
+  const recovery_step step = ladder_.on_fault(
+      reason, time_->now(), {.while_rebuilding = again, .world_size = world_size_, .blamed = std::move(blamed)});
+  if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
+  return rebuild(std::move(reason), step);
+}
+
+world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
+  std::vector<rank> stay;
+  for (std::size_t i = 0; i < local_ranks_.size(); ++i) {
+    if (std::ranges::find(ranks, local_ranks_[i]) == ranks.end()) {
+      stay.push_back(origins_[i]);
+      continue;
+    }
+    lost_.push_back({origins_[i], epoch_});
+  }
+  origins_ = std::move(stay);
+  world_size_ = static_cast<int>(origins_.size());
+  local_ranks_.clear();
+  for (int i = 0; i < world_size_; ++i) local_ranks_.emplace_back(i);
+  return {ranks,
+          {.code = errc::rank_lost,
+           .text = "this rank has left its world, which goes on with " + std::to_string(world_size_) +
+                   " ranks from epoch " + to_string(epoch_.next()) + " on: ask one of those (world_event::origins); " +
+                   "it left because of " + to_string(reason_),
+           .epoch = epoch_.next()}};
+}
+
+world_effects world_state::rebuild(error reason, const recovery_step& step) {
+  phase_ = world_phase::rebuilding;
+  reason_ = std::move(reason);
+  history_ = nullptr;
+  error refusal = phase_objection();
+  world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
+                        world_effect::announce{event()}, world_effect::retire{}};
+  retired_up_to_ = epoch_;
+  retired_ += local_ranks_.size();
+  rung_ = step.rung;
+  without_ = step.without;
+  if (!step.without.empty()) effects.emplace_back(lose(step.without));
+  unaborted_ = step.rung != recovery_rung::abort_first;
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  if (unaborted_) {
+    if (!guided_) effects.emplace_back(world_effect::rebuild_after{step.delay});
+    return effects;
+  }
+  waits_for_retired_ = step.delay;
+  effects.emplace_back(world_effect::abort_retired{});
+  return effects;
+}
+
+world_effects world_state::fail_closed(error reason) {
+  phase_ = world_phase::failed;
+  history_ = nullptr;
+  close_history();
+  reason_ = std::move(reason);
+  releasing_ = true;
+  expect_reports();
+  error refusal{.code = errc::world_failed,
+                .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
+                .epoch = epoch_};
+  world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
+                        world_effect::announce{event()}, world_effect::abort{}};
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  return effects;
+}
+
+world_effects world_state::finish() {
+  if (retired_ > 0) return {};
+  const error why = phase_ == world_phase::failed && reason_.code != errc::stopping ? reason_ : error{};
+  phase_ = world_phase::stopped;
+  // Before it is announced: whoever waits for that may end the process, which would then count as lost.
+  world_effects effects;
+  if (guided_) effects.emplace_back(world_effect::tell{leave_notice{why}});
+  effects.emplace_back(world_effect::announce{event()});
+  effects.emplace_back(world_effect::leave{});
+  return effects;
+}
+
+bool world_state::last_report() noexcept {
+  return outstanding_ > 0 && --outstanding_ == 0;
+}
+
+} // namespace troupe

@@ -1,0 +1,41 @@
+#include <troupe/collectives/backend/communicator.hpp>
+
+namespace troupe {
+
+void communicator::launch_together(std::span<const operation* const>, stream_ref) {
+  throw exception{errc::unsupported, "this kind of communicator launches one operation at a time: set fusion to off"};
+}
+
+std::shared_ptr<communicator> communicator::split(const split_seat&) {
+  throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
+}
+
+void communicator::split_none() {
+  throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
+}
+
+std::shared_ptr<communicator> communicator::shrink(const shrink_seat&) {
+  throw exception{errc::unsupported, "this kind of communicator cannot be shrunk: form another beside it"};
+}
+
+std::shared_ptr<communicator> communicator::revoke_and_split() {
+  throw exception{errc::unsupported, "this kind of communicator cannot be revoked: form another beside it"};
+}
+
+std::shared_ptr<registered_region> communicator::allocate_region(std::size_t) {
+  throw exception{errc::unsupported, "this kind of communicator has no memory to register: use the pools' memory"};
+}
+
+void communicator::register_region(registered_region&) {
+  throw exception{errc::unsupported, "this kind of communicator registers no memory: use the pools' memory"};
+}
+
+std::size_t communicator::suspend() {
+  throw exception{errc::unsupported, "this kind of communicator gives no memory back: stop the world instead"};
+}
+
+void communicator::resume() {
+  throw exception{errc::unsupported, "this kind of communicator gives no memory back, and so has none to take again"};
+}
+
+} // namespace troupe

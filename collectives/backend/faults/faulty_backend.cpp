@@ -1,0 +1,145 @@
+#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Numbers them in the order of their first end. Threads: safe from any.
+class formation_numbers {
+public:
+  [[nodiscard]] std::uint64_t of(const unique_id& id) {
+    const std::lock_guard lock{guard_};
+    const auto [found, is_new] = named_.try_emplace(id.bytes, next_);
+    if (is_new) ++next_;
+    return found->second;
+  }
+  /// Of the one that is made of \p failed; there is one at most.
+  [[nodiscard]] std::uint64_t after(std::uint64_t failed) {
+    const std::lock_guard lock{guard_};
+    const auto [found, is_new] = made_of_.try_emplace(failed, next_);
+    if (is_new) ++next_;
+    return found->second;
+  }
+
+private:
+  std::mutex guard_;
+  std::uint64_t next_ = 0;
+  std::map<decltype(unique_id::bytes), std::uint64_t> named_;
+  std::map<std::uint64_t, std::uint64_t> made_of_;
+};
+
+class faulty_communicator final : public communicator {
+public:
+  faulty_communicator(std::shared_ptr<communicator> real, std::shared_ptr<fault_injector> injector,
+                      std::shared_ptr<formation_numbers> numbers, std::uint64_t formation)
+    : communicator{real->self(), real->world_size(), real->where()},
+      real_{std::move(real)},
+      injector_{std::move(injector)},
+      numbers_{std::move(numbers)},
+      place_{self(), formation, where()->id()} {}
+
+  void init() override {
+    injector_->before_init(place_);
+    real_->init();
+  }
+  void launch(const operation& what, stream_ref stream) override {
+    const std::array one{&what};
+    if (!injector_->before_launch(place_, one)) return injector_->in_place_of_launch(place_, stream);
+    real_->launch(what, stream);
+  }
+  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+    if (!injector_->before_launch(place_, all)) return injector_->in_place_of_launch(place_, stream);
+    real_->launch_together(all, stream);
+  }
+  void check() override {
+    injector_->before_check(place_);
+    real_->check();
+  }
+  void abort() override {
+    injector_->before_abort(place_);
+    real_->abort();
+    injector_->after_abort(place_);
+  }
+  void destroy() override {
+    injector_->before_destroy(place_);
+    real_->destroy();
+  }
+  [[nodiscard]] bool can_be_captured() const noexcept override { return real_->can_be_captured(); }
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+    auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
+    made->place_ = place_; // as it is called in the parent
+    return made;
+  }
+  void split_none() override { real_->split_none(); }
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+    return made_of_this(real_->shrink(as));
+  }
+  [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
+    return made_of_this(real_->revoke_and_split());
+  }
+  [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
+    return real_->allocate_region(size_bytes);
+  }
+  void register_region(registered_region& region) override {
+    injector_->before_register(place_, region);
+    real_->register_region(region);
+  }
+  std::size_t suspend() override { return real_->suspend(); }
+  void resume() override { real_->resume(); }
+  [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
+
+private:
+  [[nodiscard]] std::shared_ptr<communicator> made_of_this(std::shared_ptr<communicator> next) const {
+    return std::make_shared<faulty_communicator>(std::move(next), injector_, numbers_,
+                                                 numbers_->after(place_.formation));
+  }
+
+  std::shared_ptr<communicator> real_;
+  std::shared_ptr<fault_injector> injector_;
+  std::shared_ptr<formation_numbers> numbers_;
+  fault_place place_;
+};
+
+class faulty_backend final : public backend {
+public:
+  faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector)
+    : real_{std::move(real)}, injector_{std::move(injector)} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
+  [[nodiscard]] std::string version() const override { return real_->version(); }
+  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
+    return real_->examine(devices);
+  }
+  [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    const std::uint64_t formation = numbers_->of(id);
+    return std::make_shared<faulty_communicator>(real_->create(id, self, world_size, std::move(where)), injector_,
+                                                 numbers_, formation);
+  }
+
+private:
+  std::shared_ptr<backend> real_;
+  std::shared_ptr<fault_injector> injector_;
+  std::shared_ptr<formation_numbers> numbers_ = std::make_shared<formation_numbers>();
+};
+
+} // namespace
+
+std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector) {
+  launch_observer* const observer = injector ? injector->observer() : nullptr;
+  return observer != nullptr ? std::shared_ptr<launch_observer>{injector, observer} : nullptr;
+}
+
+std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector) {
+  return std::make_shared<faulty_backend>(std::move(real), std::move(injector));
+}
+
+} // namespace troupe

@@ -1,0 +1,16 @@
+// Stands in for the other files of this folder where troupe is built without Gloo.
+#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
+
+namespace troupe {
+
+bool has_gloo() noexcept {
+  return false;
+}
+
+std::shared_ptr<backend> make_gloo_backend(gloo_options) {
+  throw exception{errc::missing,
+                  "this troupe was built without Gloo: install it (on Debian and Ubuntu: apt-get install "
+                  "libgloo-dev) and build with -DTROUPE_GLOO=ON, or set the backend to mock"};
+}
+
+} // namespace troupe

@@ -1,0 +1,366 @@
+#include <troupe/collectives/backend/gloo/gloo_collective.hpp>
+#include <troupe/collectives/backend/gloo/gloo_tag.hpp>
+#include <troupe/collectives/backend/mock/mock_reduce.hpp>
+
+#include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
+#include <gloo/scatter.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// Memory whose bytes are all written before they are read.
+class scratch_bytes {
+public:
+  explicit scratch_bytes(std::size_t size_bytes) : front_{new std::byte[size_bytes]} {}
+  [[nodiscard]] std::byte* front() const noexcept { return front_.get(); }
+
+private:
+  std::unique_ptr<std::byte[]> front_;
+};
+
+/// Calls \p work with an integer type of \p width bytes: all that Gloo wants of an element is its size.
+template <class Work>
+void with_width(std::size_t width, const Work& work) {
+  switch (width) {
+    case 1: return work(std::uint8_t{});
+    case 2: return work(std::uint16_t{});
+    case 4: return work(std::uint32_t{});
+    default: return work(std::uint64_t{});
+  }
+}
+
+/// Gloo's options take what they only read by a pointer to what could be written.
+std::uint8_t* bytes_at(const std::byte* from) noexcept {
+  return reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(from));
+}
+
+template <class T>
+T* elements_at(const std::byte* from) noexcept {
+  return reinterpret_cast<T*>(bytes_at(from));
+}
+
+template <class To, class From>
+std::vector<To> times_width(const std::vector<From>& counts, std::size_t width) {
+  std::vector<To> made;
+  made.reserve(counts.size());
+  for (const From count : counts) made.push_back(static_cast<To>(static_cast<std::size_t>(count) * width));
+  return made;
+}
+
+std::size_t sum_of(const std::vector<std::size_t>& counts) noexcept {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+bool are_packed(const std::vector<std::size_t>& counts, const std::vector<std::size_t>& places) noexcept {
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0 && places[i] != next) return false;
+    next += counts[i];
+  }
+  return true;
+}
+
+/// One rank's view of one collective.
+class gloo_collective {
+public:
+  gloo_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag)
+    : mine_{mine},
+      among_{among},
+      tag_{tag},
+      self_{static_cast<std::size_t>(among->rank)},
+      size_{static_cast<std::size_t>(among->size)},
+      width_{size_bytes(mine.what.type)},
+      count_{mine.what.count} {}
+
+  void operator()(const all_reduce&) const {
+    if (count_ == 0) return;
+    with_combining(
+        [&](std::byte* into, const std::byte* from, dtype type) {
+          with_width(size_bytes(type), [&]<class T>(T) {
+            auto asked = options<gloo::AllreduceOptions>();
+            if (from != into) asked.setInput(elements_at<T>(from), count_);
+            asked.setOutput(elements_at<T>(into), count_);
+            asked.setReduceFunction(combining(type));
+            gloo::allreduce(asked);
+          });
+        },
+        mine_.recv);
+  }
+
+  void operator()(const reduce&) const {
+    if (count_ == 0) return;
+    // Gloo works in the result's memory on every rank, and only the root has one.
+    const scratch_bytes room{is_root() ? 0 : count_ * width_};
+    with_combining(
+        [&](std::byte* into, const std::byte* from, dtype type) {
+          with_width(size_bytes(type), [&]<class T>(T) {
+            auto asked = options<gloo::ReduceOptions>();
+            if (from != into) asked.setInput(elements_at<T>(from), count_);
+            asked.setOutput(elements_at<T>(into), count_);
+            asked.setRoot(root());
+            asked.setReduceFunction(combining(type));
+            gloo::reduce(asked);
+          });
+        },
+        is_root() ? mine_.recv : room.front());
+  }
+
+  void operator()(const broadcast&) const {
+    if (count_ == 0) return;
+    auto asked = options<gloo::BroadcastOptions>();
+    if (is_root() && mine_.send != mine_.recv) asked.setInput(bytes_at(mine_.send), part_bytes());
+    asked.setOutput(bytes_at(mine_.recv), part_bytes());
+    asked.setRoot(root());
+    gloo::broadcast(asked);
+  }
+
+  void operator()(const all_gather&) const {
+    if (count_ == 0) return;
+    auto asked = options<gloo::AllgatherOptions>();
+    if (mine_.send != mine_.recv + self_ * part_bytes()) asked.setInput(bytes_at(mine_.send), part_bytes());
+    asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
+    gloo::allgather(asked);
+  }
+
+  void operator()(const all_gather_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.recv_counts;
+    const std::size_t total = sum_of(counts);
+    if (total == 0) return;
+    if (are_packed(counts, mine_.recv_at)) return gather_packed(counts, mine_.recv);
+    const scratch_bytes packed{total * width_};
+    gather_packed(counts, packed.front());
+    const std::byte* from = packed.front();
+    for (std::size_t i = 0; i < size_; ++i) {
+      move(mine_.recv + mine_.recv_at[i] * width_, from, counts[i] * width_);
+      from += counts[i] * width_;
+    }
+  }
+
+  void operator()(const reduce_scatter&) const {
+    if (count_ == 0) return;
+    const scratch_bytes changed{changes() ? size_ * part_bytes() : 0};
+    const std::byte* from = mine_.send;
+    if (changes()) change(changed.front(), std::exchange(from, changed.front()), size_ * count_);
+    const scratch_bytes parts{size_ * part_bytes()};
+    auto asked = options<gloo::AlltoallOptions>();
+    asked.setInput(bytes_at(from), size_ * part_bytes());
+    asked.setOutput(bytes_at(parts.front()), size_ * part_bytes());
+    gloo::alltoall(asked);
+    reduce_own(parts.front(), count_);
+  }
+
+  void operator()(const reduce_scatter_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.send_counts;
+    const std::size_t total = sum_of(counts), own = counts[self_];
+    if (total == 0) return;
+    const bool packs = changes() || !are_packed(counts, mine_.send_at);
+    const scratch_bytes packed{packs ? total * width_ : 0};
+    std::byte* next = packed.front();
+    for (std::size_t i = 0; packs && i < size_; ++i) {
+      const std::byte* const part = mine_.send + mine_.send_at[i] * width_;
+      if (changes())
+        change(next, part, counts[i]);
+      else
+        move(next, part, counts[i] * width_);
+      next += counts[i] * width_;
+    }
+    const scratch_bytes parts{size_ * own * width_};
+    auto asked = options<gloo::AlltoallvOptions>();
+    asked.setInput(bytes_at(packs ? packed.front() : mine_.send), times_width<std::int64_t>(counts, width_));
+    asked.setOutput(bytes_at(parts.front()), std::vector<std::int64_t>(size_, static_cast<std::int64_t>(own * width_)));
+    gloo::alltoallv(asked);
+    reduce_own(parts.front(), own);
+  }
+
+  void operator()(const all_to_all&) const {
+    if (count_ == 0) return;
+    auto asked = options<gloo::AlltoallOptions>();
+    asked.setInput(bytes_at(mine_.send), size_ * part_bytes());
+    asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
+    gloo::alltoall(asked);
+  }
+
+  /// gloo::alltoallv() is not used: it needs adjacent parts, and ends the process where two counts do not match.
+  void operator()(const all_to_all_v&) const {
+    exchange(mine_.what.send_counts, mine_.send_at, mine_.what.recv_counts, mine_.recv_at);
+  }
+
+  void operator()(const gather_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.recv_counts;
+    exchange(only_root(counts[self_]), none(), is_root() ? counts : none(), mine_.recv_at);
+  }
+
+  void operator()(const scatter_v&) const {
+    const std::vector<std::size_t>& counts = mine_.what.send_counts;
+    exchange(is_root() ? counts : none(), mine_.send_at, only_root(counts[self_]), none());
+  }
+
+  void operator()(const gather&) const {
+    if (count_ == 0) return;
+    auto asked = options<gloo::GatherOptions>();
+    asked.setInput(bytes_at(mine_.send), part_bytes());
+    if (is_root()) asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
+    asked.setRoot(root());
+    gloo::gather(asked);
+  }
+
+  void operator()(const scatter&) const {
+    if (count_ == 0) return;
+    auto asked = options<gloo::ScatterOptions>();
+    if (is_root()) {
+      std::vector<std::uint8_t*> parts;
+      for (std::size_t i = 0; i < size_; ++i) parts.push_back(bytes_at(mine_.send + i * part_bytes()));
+      asked.setInputs(std::move(parts), part_bytes());
+    }
+    asked.setOutput(bytes_at(mine_.recv), part_bytes());
+    asked.setRoot(root());
+    gloo::scatter(asked);
+  }
+
+  void operator()(const barrier&) const {
+    auto asked = options<gloo::BarrierOptions>();
+    gloo::barrier(asked);
+  }
+
+  template <class Other>
+  void operator()(const Other&) const {
+    throw exception{errc::internal, "a " + std::string{name_of_kind(mine_.what.kind)} + " is no collective of Gloo's"};
+  }
+
+private:
+  template <class Options>
+  [[nodiscard]] Options options() const {
+    Options made{among_};
+    made.setTag(tag_);
+    return made;
+  }
+
+  /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives likewise.
+  void exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& send_at,
+                const std::vector<std::size_t>& received, const std::vector<std::size_t>& recv_at) const {
+    struct part {
+      std::unique_ptr<gloo::transport::UnboundBuffer> memory;
+      bool sends;
+    };
+    std::vector<part> parts;
+    parts.reserve(2 * size_);
+    for (std::size_t step = 1; step < size_; ++step) {
+      const std::size_t to = (self_ + step) % size_, from = (self_ + size_ - step) % size_;
+      if (const std::size_t count = sent[to]; count > 0) {
+        parts.push_back(
+            {among_->createUnboundBuffer(bytes_at(mine_.send + send_at[to] * width_), count * width_), true});
+        parts.back().memory->send(static_cast<int>(to), part_slot(mine_.what, count, tag_));
+      }
+      if (const std::size_t count = received[from]; count > 0) {
+        parts.push_back({among_->createUnboundBuffer(mine_.recv + recv_at[from] * width_, count * width_), false});
+        parts.back().memory->recv(static_cast<int>(from), part_slot(mine_.what, count, tag_));
+      }
+    }
+    move(mine_.recv + recv_at[self_] * width_, mine_.send + send_at[self_] * width_, received[self_] * width_);
+    for (const part& one : parts) {
+      if (one.sends)
+        one.memory->waitSend();
+      else
+        one.memory->waitRecv();
+    }
+  }
+  [[nodiscard]] std::vector<std::size_t> none() const { return std::vector<std::size_t>(size_); }
+  [[nodiscard]] std::vector<std::size_t> only_root(std::size_t count) const {
+    std::vector<std::size_t> counts = none();
+    counts[static_cast<std::size_t>(root())] = count;
+    return counts;
+  }
+
+  [[nodiscard]] int root() const noexcept { return mine_.what.root.value(); }
+  [[nodiscard]] bool is_root() const noexcept { return root() == among_->rank; }
+  [[nodiscard]] std::size_t part_bytes() const noexcept { return count_ * width_; }
+  [[nodiscard]] bool changes() const noexcept { return changes_elements(mine_.what.type, mine_.what.op); }
+
+  static void move(std::byte* to, const std::byte* from, std::size_t length) noexcept {
+    if (length > 0 && to != from) std::memmove(to, from, length);
+  }
+
+  void change(std::byte* to, const std::byte* from, std::size_t count) const {
+    reduce_part part{.send = from, .factor = mine_.factor};
+    if (mine_.factor_on_device != nullptr) std::memcpy(part.factor.data(), mine_.factor_on_device, width_);
+    change_elements(to, part, count, mine_.what.type, mine_.what.op, size_);
+  }
+
+  [[nodiscard]] gloo::AllreduceOptions::Func combining(dtype type) const {
+    return [type, op = mine_.what.op](void* to, const void* left, const void* right, std::size_t count) {
+      combine_elements(static_cast<std::byte*>(to), static_cast<const std::byte*>(left),
+                       static_cast<const std::byte*>(right), count, type, op);
+    };
+  }
+
+  /// Has \p reduce leave the combination of all ranks' elements in what it is told, from where it is told, as elements
+  /// of a dtype in which they can be combined. The result is in \p into then, where this rank has one.
+  template <class Reduce>
+  void with_combining(const Reduce& reduce, std::byte* into) const {
+    const dtype type = mine_.what.type;
+    const std::byte* from = mine_.send;
+    if (combining_dtype(type) == type) {
+      if (changes()) change(into, std::exchange(from, into), count_);
+      reduce(into, from, type);
+      finish_elements(into, count_, type, mine_.what.op, size_);
+      return;
+    }
+    const std::unique_ptr<float[]> wide{new float[count_]};
+    if (changes()) change(into, std::exchange(from, into), count_);
+    widen_elements(wide.get(), from, count_, type);
+    auto* const both = reinterpret_cast<std::byte*>(wide.get());
+    reduce(both, both, combining_dtype(type));
+    narrow_elements(into, wide.get(), count_, type);
+  }
+
+  void gather_packed(const std::vector<std::size_t>& counts, std::byte* into) const {
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < self_; ++i) before += counts[i];
+    auto asked = options<gloo::AllgathervOptions>();
+    if (counts[self_] > 0 && mine_.send != into + before * width_)
+      asked.setInput(bytes_at(mine_.send), counts[self_] * width_);
+    asked.setOutput(bytes_at(into), times_width<std::size_t>(counts, width_));
+    gloo::allgatherv(asked);
+  }
+
+  /// \p parts: all ranks' elements for this one, changed already, in rank order.
+  void reduce_own(const std::byte* parts, std::size_t count) const {
+    const reduction op = changes() ? reduction::sum : mine_.what.op;
+    std::vector<reduce_part> all;
+    for (std::size_t i = 0; i < size_; ++i)
+      all.push_back({.send = parts + i * count * width_, .recv = i == self_ ? mine_.recv : nullptr});
+    reduce_parts(all, count, mine_.what.type, op);
+  }
+
+  const mock_call& mine_;
+  const std::shared_ptr<gloo::Context>& among_;
+  std::uint32_t tag_;
+  std::size_t self_;
+  std::size_t size_;
+  std::size_t width_;
+  std::size_t count_;
+};
+
+} // namespace
+
+void perform_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag) {
+  visit_kind(mine.what.kind, gloo_collective{mine, among, tag});
+}
+
+} // namespace troupe

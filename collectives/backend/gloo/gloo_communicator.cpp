@@ -1,0 +1,186 @@
+#include <troupe/collectives/backend/gloo/gloo_communicator.hpp>
+#include <troupe/collectives/backend/gloo/gloo_performance.hpp>
+#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Tags of what is no launch: as unlikely as any other to be that of a launch.
+std::uint32_t meeting_tag(std::uint64_t ordinal) noexcept {
+  return 0xA5000000U + static_cast<std::uint32_t>(ordinal);
+}
+
+} // namespace
+
+/// One rank's launch in its stream.
+class gloo_communicator::launch_task final : public mock_task {
+public:
+  launch_task(std::shared_ptr<workings> with, std::shared_ptr<gloo_line::job> job) noexcept
+    : with_{std::move(with)}, job_{std::move(job)} {}
+  // Dropped when its device failed: nobody may touch its memory any more.
+  ~launch_task() override { with_->line.drop(*job_); }
+
+  progress step() override { return with_->line.meet(*job_); }
+
+private:
+  std::shared_ptr<workings> with_;
+  std::shared_ptr<gloo_line::job> job_;
+};
+
+gloo_communicator::workings::workings(std::shared_ptr<gloo_network> network, rank me, int size,
+                                      std::shared_ptr<mock_waker> engine)
+  : self{me}, world_size{size}, among{std::move(network), me, size}, line{[this] { among.cut(); }, std::move(engine)} {}
+
+gloo_communicator::gloo_communicator(std::shared_ptr<workings> with, std::shared_ptr<device> where, mock_driver& driver)
+  : communicator{with->self, with->world_size, std::move(where)}, driver_{driver}, workings_{std::move(with)} {}
+
+gloo_communicator::gloo_communicator(std::shared_ptr<gloo_network> network, const gloo_door& door, rank self,
+                                     int world_size, std::shared_ptr<device> where, mock_driver& driver)
+  : gloo_communicator{std::make_shared<workings>(std::move(network), self, world_size, driver.waker()),
+                      std::move(where), driver} {
+  meeting_ = {.door = door, .comers = static_cast<std::uint32_t>(world_size), .is_whole = true};
+}
+
+gloo_communicator::~gloo_communicator() {
+  if (life_ == life::formed)
+    report_leak({.code = errc::internal, .text = "a communicator was neither destroyed nor aborted", .rank = self()});
+  workings_->line.stop();
+}
+
+void gloo_communicator::init() {
+  driver_.open(where()->id()); // a failed device cannot take part
+  if (split_off_.parent) meeting_ = arrange(std::exchange(split_off_, {}), color_);
+  workings_->line.start();
+  workings_->line.run([this] { workings_->among.form(meeting_); });
+  auto expected = life::fresh;
+  if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted just now
+}
+
+void gloo_communicator::launch(const operation& what, stream_ref stream) {
+  const operation* const one = &what;
+  launch_together({&one, 1}, stream);
+}
+
+void gloo_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+  require_formed();
+  const mock_launch mine = make_launch(all, self(), world_size());
+  driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[with = workings_, mine] {
+                    return make_task(with, mine); // each launch of a graph has numbers of its own
+                  }});
+}
+
+std::unique_ptr<mock_task> gloo_communicator::make_task(const std::shared_ptr<workings>& with, mock_launch mine) {
+  with->order.number(mine);
+  auto job = with->line.add([among = &with->among, mine = std::move(mine)] { perform_launch(mine, among->context()); });
+  return std::make_unique<launch_task>(with, std::move(job));
+}
+
+void gloo_communicator::check() {
+  try {
+    workings_->line.check();
+  } catch (const exception& failed) {
+    error why = failed.why();
+    why.effect = effect::unknown_outcome;
+    why.rank = self();
+    throw exception{std::move(why)};
+  }
+  if (life_ == life::ended)
+    throw exception{error{.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = self()}};
+}
+
+void gloo_communicator::abort() {
+  std::vector<std::weak_ptr<workings>> splits;
+  const bool was_ended = life_.exchange(life::ended) == life::ended;
+  {
+    const std::lock_guard lock{splits_guard_};
+    splits = splits_;
+  }
+  for (const auto& one : splits)
+    if (const auto forming = one.lock()) forming->among.cut();
+  workings_->among.cut();
+  workings_->line.stop();
+  if (!was_ended) workings_->among.leave();
+}
+
+void gloo_communicator::destroy() {
+  if (life_.exchange(life::ended) == life::ended) return;
+  workings_->line.stop();
+  workings_->among.leave();
+}
+
+std::shared_ptr<communicator> gloo_communicator::split(const split_seat& as) {
+  parting mine = next_parting();
+  std::shared_ptr<gloo_communicator> made{new gloo_communicator{
+      std::make_shared<workings>(mine.parent->among.network(), as.self, as.world_size, driver_.waker()), where(),
+      driver_}};
+  made->split_off_ = std::move(mine);
+  made->color_ = as.color;
+  const std::lock_guard lock{splits_guard_};
+  std::erase_if(splits_, [](const auto& one) { return one.expired(); });
+  splits_.push_back(made->workings_);
+  return made;
+}
+
+void gloo_communicator::split_none() {
+  constexpr int no_color = -1;
+  const gloo_meeting at = arrange(next_parting(), no_color);
+  workings_->line.run([&] { workings_->among.pass(at); });
+}
+
+std::shared_ptr<registered_region> gloo_communicator::allocate_region(std::size_t size_bytes) {
+  require_formed();
+  return make_pooled_region(where(), size_bytes);
+}
+
+void gloo_communicator::register_region(registered_region&) {
+  const parting here = next_parting();
+  workings_->line.run([&] {
+    gloo::BarrierOptions all{workings_->among.context()};
+    all.setTag(meeting_tag(here.ordinal));
+    gloo::barrier(all);
+  });
+}
+
+gloo_communicator::parting gloo_communicator::next_parting() {
+  require_formed();
+  const std::lock_guard lock{splits_guard_};
+  return {.parent = workings_, .ordinal = meetings_++};
+}
+
+/// Has rank 0 begin a formation, and tells all ranks of it.
+gloo_meeting gloo_communicator::arrange(const parting& one, int color) {
+  unique_id id;
+  workings& with = *one.parent;
+  with.line.run([&] {
+    if (with.self == rank{0}) id = to_unique_id(with.among.network()->stores().open());
+    gloo::BroadcastOptions all{with.among.context()};
+    all.setOutput(reinterpret_cast<std::uint8_t*>(id.bytes.data()), id.bytes.size());
+    all.setRoot(0);
+    all.setTag(meeting_tag(one.ordinal));
+    gloo::broadcast(all);
+  });
+  return {.door = to_door(id),
+          .comers = static_cast<std::uint32_t>(with.world_size),
+          .prefix = std::to_string(color) + "/"}; // parts number their ranks otherwise
+}
+
+void gloo_communicator::require_formed() const {
+  switch (life_.load()) {
+    case life::formed: return;
+    case life::fresh: throw exception{errc::invalid_argument, "launch() or split() before init() has returned"};
+    case life::ended:
+      throw exception{error{
+          .code = errc::communicator_failed, .text = "the communicator was aborted or destroyed", .rank = self()}};
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,96 @@
+#include <troupe/collectives/backend/gloo/gloo_formation.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+
+#include <gloo/rendezvous/context.h>
+
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// How long Gloo waits for a peer before it gives up by itself. Pipelines' deadlines and abort() come long before.
+constexpr std::chrono::milliseconds patience_of_gloo = std::chrono::minutes{30};
+
+/// How long a peer that has come to the forming may take to be connected with. Longer than a cut of a second, after
+/// which TCP tries again at most a second later (docs/design/0051-broken-links.md).
+constexpr std::chrono::milliseconds patience_for_peers{2500};
+
+} // namespace
+
+gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
+  : network_{std::move(network)}, self_{self}, world_size_{world_size} {}
+
+std::shared_ptr<gloo_store> gloo_formation::come(const gloo_meeting& at) {
+  auto made = std::make_shared<gloo_store>(at.door, at.comers, at.prefix);
+  const std::lock_guard lock{guard_};
+  store_ = made;
+  if (is_cut_) made->interrupt();
+  return made;
+}
+
+void gloo_formation::form(const gloo_meeting& at) {
+  if (!at.is_whole) return connect(at, nullptr);
+  const auto reach = std::make_shared<gloo_reach>(patience_for_peers, [this] { cut(); });
+  try {
+    connect(at, reach);
+  } catch (...) {
+    const auto peer = reach->unreached();
+    if (!peer) throw;
+    throw exception{error{.code = errc::communicator_failed,
+                          .text = "rank " + to_string(self_) + " has waited for " +
+                                  std::to_string(patience_for_peers.count()) + " ms to be connected with rank " +
+                                  to_string(*peer) + ": see to the network between them",
+                          .rank = peer}};
+  }
+}
+
+void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_reach>& reach) {
+  const auto store = come(at);
+  if (reach && self_ != rank{0}) {
+    reach->connecting(rank{0});
+    store->connect();
+  }
+  store->tell(reach);
+  const auto mesh = std::make_shared<gloo_mesh_device>(network_->transport(), reach);
+  {
+    const std::lock_guard lock{guard_};
+    mesh_ = mesh;
+    if (is_cut_) mesh->cut();
+  }
+  auto made = std::make_shared<gloo::rendezvous::Context>(self_.value(), world_size_);
+  made->setTimeout(patience_of_gloo);
+  std::shared_ptr<gloo::transport::Device> through = mesh;
+  made->connectFullMesh(*store, through);
+  store->formed(); // throws where connections were cut: Gloo takes these for connected
+  context_ = std::move(made);
+}
+
+void gloo_formation::pass(const gloo_meeting& at) {
+  come(at)->formed();
+}
+
+void gloo_formation::cut() noexcept {
+  std::shared_ptr<gloo_mesh_device> mesh;
+  {
+    const std::lock_guard lock{guard_};
+    is_cut_ = true;
+    if (store_) store_->interrupt();
+    mesh = mesh_;
+  }
+  if (mesh) mesh->cut();
+}
+
+void gloo_formation::leave() noexcept {
+  return_or_report("a communicator's connections", [&] {
+    context_.reset();
+    std::shared_ptr<gloo_mesh_device> mesh;
+    std::shared_ptr<gloo_store> store;
+    const std::lock_guard lock{guard_};
+    mesh.swap(mesh_);
+    store.swap(store_);
+  });
+}
+
+} // namespace troupe

@@ -1,0 +1,254 @@
+#include <troupe/collectives/backend/hierarchy/hierarchical_communicator.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchy_binding.hpp>
+#include <troupe/collectives/pipeline/launch_parts.hpp>
+
+#include <exception>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Calls \p end for each, whatever the others threw, and throws what was thrown first.
+template <class Parts, class End>
+void end_each(const Parts& parts, End end) {
+  std::exception_ptr first;
+  for (const auto& one : parts) {
+    try {
+      end(*one);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+/// Has a stream let go of the memory that was made before this, also where something is thrown.
+class stream_end {
+public:
+  explicit stream_end(stream_ref of) noexcept : of_{of} {}
+  stream_end(const stream_end&) = delete;
+  stream_end& operator=(const stream_end&) = delete;
+  ~stream_end() {
+    try {
+      of_.synchronize();
+    } catch (const exception&) { // a device in error touches nothing any more
+    }
+  }
+
+private:
+  stream_ref of_;
+};
+
+} // namespace
+
+/// An operation and how it is composed.
+struct hierarchical_communicator::composed {
+  const operation* what;
+  hierarchy_plan plan;
+};
+
+hierarchical_communicator::hierarchical_communicator(part flat, hierarchy_setup setup)
+  : communicator{flat->self(), flat->world_size(), flat->where()}, flat_{std::move(flat)}, setup_{std::move(setup)} {}
+
+void hierarchical_communicator::init() {
+  where()->api().enter_thread(where()->id());
+  if (has_hierarchy(setup_.nodes, setup_.terms))
+    scratch_ = std::make_unique<hierarchy_scratch>(setup_.memories->of(where()), where());
+  end_each(std::exchange(before_, {}), [](communicator& one) { one.abort(); });
+  flat_->init();
+  if (!scratch_) return;
+
+  form_inside();
+  form_across();
+}
+
+void hierarchical_communicator::form_inside() {
+  const auto me = static_cast<std::size_t>(self().value());
+  const std::size_t node = setup_.nodes.node_of(me), size = setup_.nodes.members(node).size();
+  form_part(inside_, size > 1,
+            {.color = static_cast<int>(node),
+             .self = rank{static_cast<int>(setup_.nodes.index_of(me))},
+             .world_size = static_cast<int>(size)});
+}
+
+void hierarchical_communicator::form_across() {
+  const auto me = static_cast<std::size_t>(self().value());
+  const std::size_t node = setup_.nodes.node_of(me), index = setup_.nodes.index_of(me);
+  const bool takes_part = setup_.nodes.is_even() || index == 0;
+  const split_seat as{.color = static_cast<int>(index),
+                      .self = rank{static_cast<int>(node)},
+                      .world_size = static_cast<int>(setup_.nodes.node_count())};
+  if (!setup_.across) return form_part(across_, takes_part, as);
+  const auto names = exchanged_names(takes_part && node == 0);
+  if (takes_part)
+    form(across_, setup_.across->create(names[setup_.nodes.members(0)[index]], as.self, as.world_size, where()));
+}
+
+/// Each rank's name, of those that make one. They are capabilities: the device's copy is wiped (SEC-1).
+std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one) {
+  std::vector<unique_id> names(static_cast<std::size_t>(world_size()));
+  constexpr std::size_t length = sizeof(unique_id);
+  const std::size_t mine = static_cast<std::size_t>(self().value()) * length;
+  if (makes_one) names[static_cast<std::size_t>(self().value())] = setup_.across->make_unique_id();
+  const buffer memory = setup_.memories->of(where())->take(names.size() * length);
+  const stream line{where()};
+  const stream_end end{line};
+  line.ref().copy(memory.data() + mine, names[static_cast<std::size_t>(self().value())].bytes.data(), length);
+  flat_->launch(all_gather{.send = memory.slice(mine, length), .recv = memory, .count = length, .type = dtype::u8},
+                line);
+  line.ref().copy(names.data(), memory.data(), names.size() * length);
+  line.ref().fill(memory.data(), 0, memory.size_bytes());
+  line.ref().synchronize();
+  flat_->check();
+  const std::lock_guard lock{guard_};
+  if (ended_) // that is what ended it, and then nothing is in the names
+    throw exception{
+        error{.code = errc::communicator_failed, .text = "the communicator was aborted during init()", .rank = self()}};
+  return names;
+}
+
+void hierarchical_communicator::form_part(part& which, bool takes_part, const split_seat& as) {
+  if (takes_part)
+    form(which, flat_->split(as));
+  else
+    flat_->split_none();
+}
+
+void hierarchical_communicator::form(part& which, part made) {
+  bool ended = false;
+  {
+    const std::lock_guard lock{guard_};
+    ended = ended_;
+    if (!ended) which = made;
+  }
+  if (ended) made->abort(); // it came before there was a part to abort: then init() says so
+  try {
+    made->init();
+  } catch (const exception& failed) {
+    error why = failed.why();
+    why.rank = self(); // the part numbers its ranks otherwise
+    throw exception{std::move(why)};
+  }
+}
+
+std::optional<hierarchy_plan> hierarchical_communicator::plan_of(const operation& what) const {
+  return compose(what, setup_.nodes, self(), setup_.terms);
+}
+
+void hierarchical_communicator::launch(const operation& what, stream_ref stream) {
+  if (std::holds_alternative<group>(what)) {
+    const operation* const one = &what;
+    return launch_together({&one, 1}, stream);
+  }
+  auto plan = plan_of(what);
+  if (!plan) return flat_->launch(what, stream);
+  const composed one{&what, std::move(*plan)};
+  enqueue({&one, 1}, stream);
+}
+
+void hierarchical_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+  const launch_parts parts = parts_of_launch(all);
+  std::vector<composed> chosen;
+  std::vector<const operation*> rest;
+  for (const operation* one : parts.collectives) {
+    if (auto plan = plan_of(*one))
+      chosen.push_back({one, std::move(*plan)});
+    else
+      rest.push_back(one);
+  }
+  if (chosen.empty()) return flat_->launch_together(all, stream);
+  const std::span<const composed> waiting{chosen};
+  for (std::size_t begin = 0, end = 1; begin < waiting.size(); begin = end++) {
+    while (end < waiting.size() && can_run_together(waiting[begin].plan, waiting[end].plan)) ++end;
+    enqueue(waiting.subspan(begin, end - begin), stream);
+  }
+  rest.insert(rest.end(), parts.transfers.begin(), parts.transfers.end());
+  if (!rest.empty()) flat_->launch_together(rest, stream);
+}
+
+void hierarchical_communicator::enqueue(std::span<const composed> all, stream_ref stream) {
+  std::vector<hierarchy_binding> bindings;
+  bindings.reserve(all.size());
+  for (const composed& one : all) bindings.emplace_back(*one.what, scratch_->memory(), world_size());
+  std::vector<operation> steps;
+  std::vector<const operation*> together;
+  for (std::size_t phase = 0; phase < all.front().plan.phases.size(); ++phase) {
+    steps.clear();
+    together.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const hierarchy_phase& mine = all[i].plan.phases[phase];
+      for (const hierarchy_copy& one : mine.copies) bindings[i].enqueue(one, stream);
+      for (const hierarchy_step& one : mine.steps) steps.push_back(bindings[i].bound(one));
+    }
+    if (steps.empty()) continue;
+    communicator& peers = all.front().plan.phases[phase].level == hierarchy_level::inside ? *inside_ : *across_;
+    if (steps.size() == 1) {
+      peers.launch(steps.front(), stream);
+      continue;
+    }
+    for (const operation& one : steps) together.push_back(&one);
+    peers.launch_together(together, stream);
+  }
+  if (all.front().plan.uses_scratch) scratch_->used_in(stream);
+}
+
+std::vector<hierarchical_communicator::part> hierarchical_communicator::all_parts() const {
+  const std::lock_guard lock{guard_};
+  std::vector<part> all;
+  for (const part& one : {across_, inside_, flat_})
+    if (one) all.push_back(one);
+  return all;
+}
+
+std::vector<hierarchical_communicator::part> hierarchical_communicator::parts_on_devices() const {
+  std::vector<part> parts = all_parts();
+  if (setup_.across) std::erase(parts, across_);
+  return parts;
+}
+
+std::size_t hierarchical_communicator::suspend() {
+  std::size_t bytes = 0;
+  for (const part& one : parts_on_devices()) bytes += one->suspend();
+  return bytes;
+}
+
+void hierarchical_communicator::resume() {
+  for (const part& one : parts_on_devices()) one->resume();
+}
+
+void hierarchical_communicator::check() {
+  for (const part& one : all_parts()) one->check();
+}
+
+void hierarchical_communicator::abort() {
+  {
+    const std::lock_guard lock{guard_};
+    ended_ = true;
+  }
+  end_each(all_parts(), [](communicator& one) { one.abort(); });
+}
+
+void hierarchical_communicator::destroy() {
+  end_each(all_parts(), [](communicator& one) { one.destroy(); });
+}
+
+std::shared_ptr<communicator> hierarchical_communicator::shrink(const shrink_seat& as) {
+  return made_of_this(flat_->shrink(as), setup_.nodes.without(as.without));
+}
+
+std::shared_ptr<communicator> hierarchical_communicator::revoke_and_split() {
+  return made_of_this(flat_->revoke_and_split(), setup_.nodes);
+}
+
+std::shared_ptr<communicator> hierarchical_communicator::made_of_this(part flat, node_map nodes) const {
+  auto made = std::make_shared<hierarchical_communicator>(std::move(flat), hierarchy_setup{.nodes = std::move(nodes),
+                                                                                           .terms = setup_.terms,
+                                                                                           .memories = setup_.memories,
+                                                                                           .across = setup_.across});
+  for (const part& one : all_parts())
+    if (one != flat_) made->before_.push_back(one);
+  return made;
+}
+
+} // namespace troupe

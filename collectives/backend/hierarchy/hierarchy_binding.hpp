@@ -1,0 +1,33 @@
+/// Gives the steps of a plan the memory that they work on.
+#pragma once
+
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
+#include <troupe/device/stream.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace troupe {
+
+/// The memory of one operation that is composed, in a world of \p world_size. It outlives this.
+class hierarchy_binding {
+public:
+  hierarchy_binding(const operation& asked, const buffer& scratch, int world_size);
+
+  /// What a part's communicator is to launch for \p step.
+  [[nodiscard]] operation bound(const hierarchy_step& step) const;
+  void enqueue(const hierarchy_copy& what, stream_ref stream) const;
+
+private:
+  [[nodiscard]] buffer at(const hierarchy_range& where) const;
+  [[nodiscard]] troupe::factor factor_of(hierarchy_factor which) const;
+
+  buffer send_;
+  buffer recv_;
+  const buffer& scratch_;
+  const troupe::factor* given_ = nullptr;
+  dtype type_{};
+  int world_size_;
+};
+
+} // namespace troupe

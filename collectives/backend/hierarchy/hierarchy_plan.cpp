@@ -1,0 +1,95 @@
+#include <troupe/collectives/backend/hierarchy/hierarchy_planner.hpp>
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+std::size_t total_of(const partition& parts) {
+  std::size_t total = 0;
+  for (const std::size_t count : parts.counts) total += count;
+  return total;
+}
+
+/// Of the longest buffer of an operation that can be composed, in elements.
+struct hierarchy_length {
+  std::size_t ranks;
+
+  std::size_t operator()(const all_reduce& what) const { return what.count; }
+  std::size_t operator()(const reduce& what) const { return what.count; }
+  std::size_t operator()(const broadcast& what) const { return what.count; }
+  std::size_t operator()(const all_gather_v& what) const { return total_of(what.recv_parts); }
+  std::size_t operator()(const reduce_scatter_v& what) const { return total_of(what.send_parts); }
+  template <class Operation>
+  std::size_t operator()(const Operation& what) const {
+    if constexpr (
+        requires { what.root; } || requires { what.recv; })
+      if constexpr (requires { what.count; }) return ranks * what.count;
+    return 0;
+  }
+};
+
+/// Whether composing gains where the network between nodes is what an operation takes its time for. The others gain
+/// where it is the number of messages, and pay with another trip through each node.
+bool gains_by_size(const operation& what) {
+  return std::holds_alternative<all_reduce>(what) || std::holds_alternative<reduce>(what) ||
+         std::holds_alternative<broadcast>(what) || std::holds_alternative<all_gather>(what) ||
+         std::holds_alternative<all_gather_v>(what) || std::holds_alternative<reduce_scatter>(what) ||
+         std::holds_alternative<reduce_scatter_v>(what);
+}
+
+bool is_worth_composing(const operation& what, const node_map& nodes, const hierarchy_terms& terms) {
+  if (!has_hierarchy(nodes, terms)) return false;
+  if (std::holds_alternative<barrier>(what)) return terms.mode == hierarchy_mode::always;
+  const std::size_t length = std::visit(hierarchy_length{nodes.size()}, what);
+  if (length == 0) return false;
+  if (terms.mode == hierarchy_mode::always) return true;
+  const std::size_t width = std::visit(
+      [](const auto& one) {
+        if constexpr (requires { one.type; }) return size_bytes(one.type);
+        return std::size_t{0};
+      },
+      what);
+  return gains_by_size(what) && length * width >= terms.min_bytes;
+}
+
+} // namespace
+
+hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, bool uses_scratch) {
+  hierarchy_plan plan{.phases = {}, .uses_scratch = uses_scratch};
+  for (const hierarchy_level one : levels) plan.phases.push_back({.level = one});
+  return plan;
+}
+
+std::size_t rounded_piece(std::size_t most) noexcept {
+  constexpr std::size_t round = 128;
+  return most >= round ? most - most % round : most;
+}
+
+std::size_t share_of(std::size_t count, std::size_t ranks) noexcept {
+  constexpr std::size_t large = 4096;
+  const std::size_t share = count / ranks;
+  return share >= large ? rounded_piece(share) : share;
+}
+
+hierarchy_planner::hierarchy_planner(const node_map& nodes, rank self, std::size_t scratch_bytes)
+  : nodes_{nodes},
+    self_{static_cast<std::size_t>(self.value())},
+    node_{nodes.node_of(self_)},
+    index_{nodes.index_of(self_)},
+    size_{nodes.members(node_).size()},
+    scratch_bytes_{scratch_bytes} {}
+
+std::optional<hierarchy_plan> compose(const operation& what, const node_map& nodes, rank self,
+                                      const hierarchy_terms& terms) {
+  if (!is_worth_composing(what, nodes, terms)) return {};
+  return std::visit(hierarchy_planner{nodes, self, terms.scratch_bytes}, what);
+}
+
+bool can_run_together(const hierarchy_plan& one, const hierarchy_plan& other) {
+  return !one.uses_scratch && !other.uses_scratch &&
+         std::ranges::equal(one.phases, other.phases, {}, &hierarchy_phase::level, &hierarchy_phase::level);
+}
+
+} // namespace troupe

@@ -1,0 +1,115 @@
+/// How each kind of operation is composed. Not for users: see compose().
+#pragma once
+
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
+
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+
+namespace troupe {
+
+/// How a reduction is done in two levels.
+struct hierarchy_reduction {
+  reduction inside{};
+  hierarchy_factor inside_factor = hierarchy_factor::none;
+  reduction across{};
+  hierarchy_factor across_factor = hierarchy_factor::none; ///< This rank's.
+};
+
+/// Plans one rank's part. n ranks on several nodes; on this rank's node there are k, among which it has its index.
+class hierarchy_planner {
+public:
+  using outcome = std::optional<hierarchy_plan>;
+
+  hierarchy_planner(const node_map& nodes, rank self, std::size_t scratch_bytes);
+
+  // hierarchy_reductions.cpp
+  [[nodiscard]] outcome operator()(const all_reduce& what) const;
+  [[nodiscard]] outcome operator()(const reduce& what) const;
+  // hierarchy_scatters.cpp
+  [[nodiscard]] outcome operator()(const reduce_scatter& what) const;
+  [[nodiscard]] outcome operator()(const reduce_scatter_v& what) const;
+  // hierarchy_gathers.cpp
+  [[nodiscard]] outcome operator()(const all_gather& what) const;
+  [[nodiscard]] outcome operator()(const all_gather_v& what) const;
+  // hierarchy_moves.cpp
+  [[nodiscard]] outcome operator()(const broadcast& what) const;
+  [[nodiscard]] outcome operator()(const all_to_all& what) const;
+  [[nodiscard]] outcome operator()(const gather& what) const;
+  [[nodiscard]] outcome operator()(const scatter& what) const;
+  [[nodiscard]] outcome operator()(const barrier&) const;
+  [[nodiscard]] outcome operator()(const all_to_all_v&) const { return {}; }
+  [[nodiscard]] outcome operator()(const gather_v&) const { return {}; }
+  [[nodiscard]] outcome operator()(const scatter_v&) const { return {}; }
+  [[nodiscard]] outcome operator()(const send&) const { return {}; }
+  [[nodiscard]] outcome operator()(const recv&) const { return {}; }
+  [[nodiscard]] outcome operator()(const copy&) const { return {}; }
+  [[nodiscard]] outcome operator()(const group&) const { return {}; }
+  [[nodiscard]] outcome operator()(const replay&) const { return {}; }
+
+private:
+  using range = hierarchy_range;
+  struct parted; ///< A piece of the parts of a reduce_scatter, v-form or not.
+
+  static range at_send(std::size_t first) { return {range::memory::send, first}; }
+  static range at_recv(std::size_t first) { return {range::memory::recv, first}; }
+  static range at_scratch(std::size_t first) { return {range::memory::scratch, first}; }
+  static range only(bool here, range one) { return here ? one : range{}; }
+
+  [[nodiscard]] std::size_t node_count() const { return nodes_.node_count(); }
+  [[nodiscard]] std::size_t node_size(std::size_t node) const { return nodes_.members(node).size(); }
+  [[nodiscard]] std::size_t first_of(std::size_t node) const { return nodes_.members(node).front(); }
+  [[nodiscard]] bool is_even() const { return nodes_.is_even(); }
+  /// The first rank of a node of several, or of one.
+  [[nodiscard]] bool leads() const { return index_ == 0; }
+  [[nodiscard]] bool is_lone() const { return size_ == 1; }
+  [[nodiscard]] std::size_t scratch_count(dtype type) const { return scratch_bytes_ / size_bytes(type); }
+
+  [[nodiscard]] std::optional<hierarchy_reduction> levels_of(reduction op, dtype type) const;
+  [[nodiscard]] hierarchy_plan all_reduce_in_shares(const all_reduce& what, const hierarchy_reduction& how) const;
+  [[nodiscard]] hierarchy_plan all_reduce_by_leaders(const all_reduce& what, const hierarchy_reduction& how) const;
+  [[nodiscard]] outcome reduce_in_shares(const reduce& what, const hierarchy_reduction& how) const;
+  [[nodiscard]] outcome reduce_by_leaders(const reduce& what, const hierarchy_reduction& how) const;
+  [[nodiscard]] outcome reduce_parts(const parted& what, reduction op) const;
+  void scatter_in_shares(hierarchy_plan& plan, const parted& what, const hierarchy_reduction& how) const;
+  void scatter_by_leaders(hierarchy_plan& plan, const parted& what, const hierarchy_reduction& how) const;
+  [[nodiscard]] hierarchy_plan gather_in_shares(const partition& parts, dtype type, bool packed) const;
+  [[nodiscard]] hierarchy_plan gather_by_leaders(const partition& parts, dtype type, bool packed) const;
+
+  const node_map& nodes_;
+  std::size_t self_;
+  std::size_t node_;
+  std::size_t index_; ///< In the node.
+  std::size_t size_;  ///< Of the node.
+  std::size_t scratch_bytes_;
+};
+
+/// An operation of a step: those of its members that it has.
+struct hierarchy_shape {
+  std::size_t count = 0;
+  dtype type{};
+  std::size_t root = 0; ///< Or the peer.
+  reduction op{};
+};
+template <class Operation>
+[[nodiscard]] Operation shaped(const hierarchy_shape& shape) {
+  Operation made;
+  made.count = shape.count;
+  made.type = shape.type;
+  if constexpr (requires { made.root; }) made.root = rank{static_cast<int>(shape.root)};
+  if constexpr (requires { made.peer; }) made.peer = rank{static_cast<int>(shape.root)};
+  if constexpr (requires { made.op; }) made.op = shape.op;
+  return made;
+}
+
+/// A plan without anything to do yet.
+[[nodiscard]] hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, bool uses_scratch);
+
+/// Elements of \p count that each of \p ranks takes a share of, in a round number where that is a small loss: NCCL
+/// moves memory fastest that begins at round addresses.
+[[nodiscard]] std::size_t share_of(std::size_t count, std::size_t ranks) noexcept;
+/// The same of a bound on memory.
+[[nodiscard]] std::size_t rounded_piece(std::size_t most) noexcept;
+
+} // namespace troupe

@@ -1,0 +1,306 @@
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
+#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <initializer_list>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+std::string_view to_string(mock_results results) noexcept {
+  switch (results) {
+    case mock_results::computed: return "computed";
+    case mock_results::none: return "none";
+  }
+  return {};
+}
+
+mock_results parse_mock_results(std::string_view name) {
+  for (const auto results : {mock_results::computed, mock_results::none})
+    if (to_string(results) == name) return results;
+  throw exception{errc::invalid_argument,
+                  "'" + std::string{name} + "' is no kind of the mock's results: choose one of computed, none"};
+}
+
+namespace {
+
+/// One rank's launch in its stream.
+class meeting_task final : public mock_task {
+public:
+  meeting_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
+    : place_{std::move(place)}, mine_{std::move(mine)} {}
+  // Dropped when its device failed: the peers must not touch this rank's memory any more.
+  ~meeting_task() override { place_->leave(mine_); }
+
+  progress step() override { return place_->meet(mine_); }
+
+private:
+  std::shared_ptr<mock_rendezvous> place_;
+  mock_launch mine_;
+};
+
+/// What every rank of a communicator can tell of another that is made of it for \p purpose without asking.
+unique_id derived_id(const unique_id& parent, std::initializer_list<std::uint32_t> purpose,
+                     std::span<const rank> without = {}) {
+  unique_id id;
+  std::array<std::uint32_t, sizeof id.bytes / sizeof(std::uint32_t)> words{};
+  std::vector<std::uint32_t> seed(words.size());
+  std::memcpy(seed.data(), parent.bytes.data(), sizeof words);
+  seed.insert(seed.end(), purpose.begin(), purpose.end());
+  for (const rank one : without) seed.push_back(static_cast<std::uint32_t>(one.value()));
+  std::seed_seq{seed.begin(), seed.end()}.generate(words.begin(), words.end());
+  std::memcpy(id.bytes.data(), words.data(), sizeof words);
+  return id;
+}
+
+/// Of the number \p ordinal split.
+unique_id split_id(const unique_id& parent, std::uint64_t ordinal, int color) {
+  return derived_id(parent, {static_cast<std::uint32_t>(ordinal), static_cast<std::uint32_t>(color)});
+}
+
+constexpr int every_color = -1;
+constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< As an ordinal: what follows is another purpose.
+constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
+
+/// What the mock's communicators do.
+struct mock_skills {
+  mock_results results;
+  bool shrinks;
+  bool revokes;
+  bool suspends;
+};
+
+class mock_communicator final : public communicator {
+public:
+  mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver,
+                    mock_skills skills)
+    : communicator{self, world_size, std::move(where)},
+      id_{id},
+      place_{mock_rendezvous::find_or_make(id, world_size)},
+      driver_{driver},
+      skills_{skills} {}
+
+  /// One that is split off \p parent: all its ranks meet, and then those of the new one.
+  mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
+                    const split_seat& as)
+    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.skills_} {
+    first_ = std::move(all);
+    self_in_parent_ = parent.self();
+  }
+
+  /// One that is made of \p failed, whose operations end when this one forms.
+  mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
+    : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.skills_} {
+    failed_ = failed.place_;
+    self_in_parent_ = failed.self();
+  }
+
+  ~mock_communicator() override {
+    if (life_ == life::formed)
+      report_leak({.code = errc::internal, .text = "a communicator was neither destroyed nor aborted", .rank = self()});
+  }
+
+  void init() override {
+    driver_.open(where()->id()); // a failed device cannot take part
+    if (failed_) failed_->abort(self_in_parent_);
+    if (first_) first_->join(self_in_parent_, driver_.waker());
+    place_->join(self(), driver_.waker());
+    auto expected = life::fresh;
+    if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted just now
+  }
+
+  void launch(const operation& what, stream_ref stream) override {
+    const operation* const one = &what;
+    launch_together({&one, 1}, stream);
+  }
+
+  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+    require_formed();
+    if (is_suspended_)
+      throw exception{error{.code = errc::internal,
+                            .text = "launch() between suspend() and resume(), when the memory that it needs is away",
+                            .rank = self()}};
+    mock_launch mine = make_launch(all, self(), world_size());
+    mine.computes = skills_.results == mock_results::computed;
+    if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
+      order_->number(mine);
+      driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
+      return;
+    }
+    driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[place = place_, order = order_, mine] {
+                      mock_launch next = mine; // each launch of the graph has numbers of its own
+                      order->number(next);
+                      return std::make_unique<meeting_task>(place, std::move(next));
+                    }});
+  }
+
+  void check() override { place_->check(self()); }
+
+  void abort() override {
+    if (life_.exchange(life::ended) == life::ended) return;
+    if (first_) first_->abort(self_in_parent_);
+    place_->abort(self());
+    const std::lock_guard lock{splits_guard_};
+    if (const auto forming = splits_.lock()) forming->abort(self());
+  }
+
+  void destroy() override { life_ = life::ended; }
+
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+    const auto ordinal = next_split();
+    return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), split_id(id_, ordinal, as.color), as);
+  }
+
+  void split_none() override { meet_all(); }
+
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+    if (!skills_.shrinks) return communicator::shrink(as);
+    require_formed();
+    return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_shrinking}, as.without), as.self,
+                                               as.world_size);
+  }
+
+  [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
+    if (!skills_.revokes) return communicator::revoke_and_split();
+    require_formed();
+    return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_revoking}), self(), world_size());
+  }
+
+  [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
+    require_formed();
+    return make_pooled_region(where(), size_bytes);
+  }
+
+  /// Registers nothing; but it meets the others, as a real one does.
+  void register_region(registered_region&) override { meet_all(); }
+
+  /// Has no memory of its own to give back; but launches nothing meanwhile, as a real one cannot.
+  std::size_t suspend() override {
+    if (!skills_.suspends) return communicator::suspend();
+    meet_all();
+    is_suspended_ = true;
+    return 0;
+  }
+
+  void resume() override {
+    if (!skills_.suspends) return communicator::resume();
+    meet_all();
+    is_suspended_ = false;
+  }
+
+private:
+  enum class life : std::uint8_t { fresh, formed, ended };
+
+  void meet_all() { meeting_of(next_split())->join(self(), driver_.waker()); }
+
+  std::uint64_t next_split() {
+    require_formed();
+    const std::lock_guard lock{splits_guard_};
+    return split_count_++;
+  }
+
+  std::shared_ptr<mock_rendezvous> meeting_of(std::uint64_t ordinal) {
+    auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
+    const std::lock_guard lock{splits_guard_};
+    splits_ = all;
+    if (life_ == life::ended) all->abort(self()); // just now, and it has not seen this one
+    return all;
+  }
+
+  void require_formed() const {
+    switch (life_.load()) {
+      case life::formed: return;
+      case life::fresh: throw exception{errc::invalid_argument, "launch() or split() before init() has returned"};
+      case life::ended:
+        throw exception{error{
+            .code = errc::communicator_failed, .text = "the communicator was aborted or destroyed", .rank = self()}};
+    }
+  }
+
+  const unique_id id_;
+  const std::shared_ptr<mock_rendezvous> place_;
+  std::shared_ptr<mock_rendezvous> first_;  ///< Of a split: where the parent's ranks meet.
+  std::shared_ptr<mock_rendezvous> failed_; ///< Of what is made of one that has failed: that one's.
+  rank self_in_parent_{};
+  mock_driver& driver_; ///< Held by where().
+  const mock_skills skills_;
+  std::mutex splits_guard_;
+  std::uint64_t split_count_ = 0;
+  std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
+  std::atomic<life> life_{life::fresh};
+  std::atomic<bool> is_suspended_ = false;
+  /// The launcher's own. Shared with the work that graphs hold.
+  std::shared_ptr<mock_order> order_ = std::make_shared<mock_order>();
+};
+
+class mock_backend final : public backend {
+public:
+  mock_backend(std::vector<feature> without, mock_results results) : without_{std::move(without)}, results_{results} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
+  [[nodiscard]] std::string version() const override { return "mock, in this process's memory"; }
+
+  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
+    capabilities found{.backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {}};
+    for (const feature one : all_features) {
+      const bool lacks = !has(one);
+      const std::string why = lacks ? "the mock was told to be without " + std::string{to_string(one)}
+                                    : "the mock's ranks share one memory and compute on the host";
+      found.features.push_back({one, lacks ? availability::no : availability::yes, why});
+      if (!lacks) continue;
+      for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));
+    }
+    return found;
+  }
+
+  [[nodiscard]] unique_id make_unique_id() override {
+    unique_id id;
+    std::random_device entropy;
+    for (std::size_t at = 0; at < id.bytes.size(); at += sizeof(unsigned)) {
+      const unsigned word = entropy();
+      std::memcpy(&id.bytes[at], &word, sizeof word);
+    }
+    return id;
+  }
+
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    if (world_size < 1 || self.value() < 0 || self.value() >= world_size)
+      throw exception{errc::invalid_argument, "rank " + to_string(self) + " is not in a world of " +
+                                                  std::to_string(world_size) + " (ranks count from 0)"};
+    auto* const driver = where ? dynamic_cast<mock_driver*>(&where->api()) : nullptr;
+    if (driver == nullptr)
+      throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
+                                                  (where ? std::string{where->api().name()} : "none")};
+    return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
+                                               mock_skills{.results = results_,
+                                                           .shrinks = has(feature::shrink),
+                                                           .revokes = has(feature::revoke),
+                                                           .suspends = has(feature::suspend)});
+  }
+
+private:
+  [[nodiscard]] bool has(feature what) const { return std::ranges::find(without_, what) == without_.end(); }
+
+  std::vector<feature> without_;
+  mock_results results_;
+};
+
+} // namespace
+
+std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results) {
+  return std::make_shared<mock_backend>(std::move(without), results);
+}
+
+} // namespace troupe

@@ -1,0 +1,268 @@
+#include <troupe/collectives/backend/mock/mock_reduce.hpp>
+#include <troupe/collectives/backend/mock/small_float.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// An element as it lies in memory, and the type that it is combined in.
+template <class Number>
+struct plain_element {
+  using stored = Number;
+  using combined = Number;
+  static combined load(stored value) noexcept { return value; }
+  static stored store(combined value) noexcept { return value; }
+};
+
+template <class Format>
+struct narrow_element {
+  using stored = typename Format::bits;
+  using combined = float;
+  static combined load(stored value) noexcept { return Format::decode(value); }
+  static stored store(combined value) noexcept { return Format::encode(value); }
+};
+
+/// Signed overflow is undefined, and narrow types would be promoted: wraps by hand.
+template <class T, class Combine>
+T wrapping(T left, T right, Combine combine) noexcept {
+  if constexpr (std::is_integral_v<T>) {
+    using unsigned_t = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<unsigned_t>(combine(static_cast<std::uint64_t>(static_cast<unsigned_t>(left)),
+                                                          static_cast<std::uint64_t>(static_cast<unsigned_t>(right)))));
+  } else {
+    return combine(left, right);
+  }
+}
+
+struct add {
+  template <class T>
+  T operator()(T left, T right) const noexcept {
+    return wrapping(left, right, [](auto a, auto b) { return a + b; });
+  }
+};
+
+struct multiply {
+  template <class T>
+  T operator()(T left, T right) const noexcept {
+    return wrapping(left, right, [](auto a, auto b) { return a * b; });
+  }
+};
+
+template <class T>
+bool is_nan(T value) noexcept {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
+  return false;
+}
+
+struct lesser {
+  template <class T>
+  T operator()(T left, T right) const noexcept {
+    return is_nan(left) || !(right < left || is_nan(right)) ? left : right;
+  }
+};
+
+struct greater {
+  template <class T>
+  T operator()(T left, T right) const noexcept {
+    return is_nan(left) || !(left < right || is_nan(right)) ? left : right;
+  }
+};
+
+/// What becomes of an element before it is combined, and of the result.
+struct unchanged {
+  template <class Element>
+  static auto before(typename Element::combined value, const reduce_part&) noexcept {
+    return value;
+  }
+  template <class Element>
+  static auto after(typename Element::combined value) noexcept {
+    return value;
+  }
+};
+
+template <class Element>
+typename Element::combined rounded(typename Element::combined value) noexcept {
+  return Element::load(Element::store(value));
+}
+
+struct scaled_by_factor : unchanged {
+  template <class Element>
+  static auto before(typename Element::combined value, const reduce_part& part) noexcept {
+    typename Element::stored factor;
+    std::memcpy(&factor, part.factor.data(), sizeof factor);
+    return rounded<Element>(multiply{}(value, Element::load(factor)));
+  }
+};
+
+/// The mean of \p ranks values.
+struct averaged {
+  std::size_t ranks;
+
+  template <class Element>
+  auto before(typename Element::combined value, const reduce_part&) const noexcept {
+    using number = typename Element::combined;
+    if constexpr (std::is_floating_point_v<number>)
+      return rounded<Element>(value * rounded<Element>(number{1} / static_cast<number>(ranks)));
+    else
+      return value;
+  }
+  template <class Element>
+  auto after(typename Element::combined value) const noexcept {
+    using number = typename Element::combined;
+    if constexpr (std::is_floating_point_v<number>)
+      return value;
+    else if constexpr (std::is_signed_v<number>)
+      return static_cast<number>(static_cast<std::int64_t>(value) / static_cast<std::int64_t>(ranks));
+    else
+      return static_cast<number>(value / ranks);
+  }
+};
+
+template <class Element, class Combine, class Change>
+void reduce(std::span<const reduce_part> parts, std::size_t count, Combine combine, Change change) {
+  using stored = typename Element::stored;
+  // Elements go through memcpy, since a slice may begin at any byte; compilers make plain vector loads of it.
+  const auto load = [&](const reduce_part& part, std::size_t index) {
+    stored value;
+    std::memcpy(&value, part.send + index * sizeof(stored), sizeof(stored));
+    return change.template before<Element>(Element::load(value), part);
+  };
+
+  std::vector<typename Element::combined> sums(count);
+  for (std::size_t i = 0; i < count; ++i) sums[i] = load(parts.front(), i);
+  for (const reduce_part& part : parts.subspan(1))
+    for (std::size_t i = 0; i < count; ++i) sums[i] = combine(sums[i], load(part, i));
+
+  std::vector<stored> results(count);
+  for (std::size_t i = 0; i < count; ++i) results[i] = Element::store(change.template after<Element>(sums[i]));
+  for (const reduce_part& part : parts)
+    if (part.recv != nullptr) std::memcpy(part.recv, results.data(), count * sizeof(stored));
+}
+
+template <class Element>
+void reduce_by(std::span<const reduce_part> parts, std::size_t count, reduction op) {
+  switch (op) {
+    case reduction::sum: return reduce<Element>(parts, count, add{}, unchanged{});
+    case reduction::prod: return reduce<Element>(parts, count, multiply{}, unchanged{});
+    case reduction::min: return reduce<Element>(parts, count, lesser{}, unchanged{});
+    case reduction::max: return reduce<Element>(parts, count, greater{}, unchanged{});
+    case reduction::avg: return reduce<Element>(parts, count, add{}, averaged{parts.size()});
+    case reduction::pre_mul_sum: return reduce<Element>(parts, count, add{}, scaled_by_factor{});
+  }
+}
+
+/// Calls \p visit with the plain_element or narrow_element of \p type.
+template <class Visit>
+void with_element(dtype type, const Visit& visit) {
+  switch (type) {
+    case dtype::u8: return visit(plain_element<std::uint8_t>{});
+    case dtype::i8: return visit(plain_element<std::int8_t>{});
+    case dtype::i32: return visit(plain_element<std::int32_t>{});
+    case dtype::u32: return visit(plain_element<std::uint32_t>{});
+    case dtype::i64: return visit(plain_element<std::int64_t>{});
+    case dtype::u64: return visit(plain_element<std::uint64_t>{});
+    case dtype::f16: return visit(narrow_element<float16>{});
+    case dtype::f32: return visit(plain_element<float>{});
+    case dtype::f64: return visit(plain_element<double>{});
+    case dtype::bf16: return visit(narrow_element<bfloat16>{});
+    case dtype::f8e4m3: return visit(narrow_element<float8_e4m3>{});
+    case dtype::f8e5m2: return visit(narrow_element<float8_e5m2>{});
+  }
+}
+
+template <class T>
+T load_at(const std::byte* from, std::size_t index) noexcept {
+  T value;
+  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(std::byte* to, std::size_t index, T value) noexcept {
+  std::memcpy(to + index * sizeof(T), &value, sizeof(T));
+}
+
+template <class Element, class Combine>
+void combine_by(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, Combine combine) {
+  using stored = typename Element::stored;
+  for (std::size_t i = 0; i < count; ++i)
+    store_at(
+        to, i,
+        Element::store(combine(Element::load(load_at<stored>(left, i)), Element::load(load_at<stored>(right, i)))));
+}
+
+} // namespace
+
+void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op) {
+  if (count == 0 || parts.empty()) return;
+  with_element(type, [&]<class Element>(Element) { reduce_by<Element>(parts, count, op); });
+}
+
+bool changes_elements(dtype type, reduction op) noexcept {
+  return op == reduction::pre_mul_sum || (op == reduction::avg && !is_integer(type));
+}
+
+void change_elements(std::byte* to, const reduce_part& from, std::size_t count, dtype type, reduction op,
+                     std::size_t ranks) {
+  with_element(type, [&]<class Element>(Element) {
+    const auto change = [&](auto changing) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto value = Element::load(load_at<typename Element::stored>(from.send, i));
+        store_at(to, i, Element::store(changing.template before<Element>(value, from)));
+      }
+    };
+    if (op == reduction::pre_mul_sum) return change(scaled_by_factor{});
+    if (op == reduction::avg) return change(averaged{ranks});
+    change(unchanged{});
+  });
+}
+
+void combine_elements(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, dtype type,
+                      reduction op) {
+  with_element(type, [&]<class Element>(Element) {
+    switch (op) {
+      case reduction::prod: return combine_by<Element>(to, left, right, count, multiply{});
+      case reduction::min: return combine_by<Element>(to, left, right, count, lesser{});
+      case reduction::max: return combine_by<Element>(to, left, right, count, greater{});
+      case reduction::sum:
+      case reduction::avg:
+      case reduction::pre_mul_sum: return combine_by<Element>(to, left, right, count, add{});
+    }
+  });
+}
+
+void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks) {
+  if (op != reduction::avg) return;
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto sum = Element::load(load_at<typename Element::stored>(data, i));
+      store_at(data, i, Element::store(averaged{ranks}.template after<Element>(sum)));
+    }
+  });
+}
+
+dtype combining_dtype(dtype type) noexcept {
+  return is_integer(type) || type == dtype::f64 ? type : dtype::f32;
+}
+
+void widen_elements(float* to, const std::byte* from, std::size_t count, dtype type) {
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = static_cast<float>(Element::load(load_at<typename Element::stored>(from, i)));
+  });
+}
+
+void narrow_elements(std::byte* to, const float* from, std::size_t count, dtype type) {
+  with_element(type, [&]<class Element>(Element) {
+    for (std::size_t i = 0; i < count; ++i)
+      store_at(to, i, Element::store(static_cast<typename Element::combined>(from[i])));
+  });
+}
+
+} // namespace troupe

@@ -1,0 +1,249 @@
+#include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using id_bytes = std::array<std::byte, 128>;
+
+struct registry {
+  std::mutex guard;
+  std::map<id_bytes, std::weak_ptr<mock_rendezvous>> places;
+};
+
+// Never destroyed: communicators held by static objects may go after it would have.
+registry& the_registry() {
+  static auto* const instance = new registry;
+  return *instance;
+}
+
+error aborted_error(rank who) {
+  return {.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = who};
+}
+
+/// "rank 3", or "ranks 0, 1, 2 and 997 more".
+std::string name_ranks(const std::vector<std::size_t>& ranks) {
+  constexpr std::size_t most = 8;
+  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(most, ranks.size()); ++i)
+    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > most) names += " and " + std::to_string(ranks.size() - most) + " more";
+  return names;
+}
+
+/// Who asked for what, in order of the lowest rank that asked for it.
+std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_launch*>& launches) {
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> camps;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const auto camp = std::ranges::find(camps, launches[i]->text, [](const auto& one) { return one.first; });
+    if (camp == camps.end())
+      camps.emplace_back(launches[i]->text, std::vector{i});
+    else
+      camp->second.push_back(i);
+  }
+  std::string text = "ranks disagree about operation " + std::to_string(ordinal) + " of the communicator (from 0): ";
+  for (const auto& [what, ranks] : camps) {
+    if (&what != &camps.front().first) text += "; ";
+    text += name_ranks(ranks) + " asked for " + what;
+  }
+  return text;
+}
+
+/// "all_reduce of 4 f32, sum", or "3 together: all_reduce of 4 f32, sum; …".
+std::string describe_all(std::span<const operation* const> all) {
+  if (all.size() == 1) return describe(*all.front());
+  constexpr std::size_t most = 4;
+  std::string text = std::to_string(all.size()) + " together";
+  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) text += (i == 0 ? ": " : "; ") + describe(*all[i]);
+  return all.size() > most ? text + "; …" : text;
+}
+
+error find_disagreement(const std::vector<mock_launch*>& launches) {
+  std::vector<std::vector<signature>> asked;
+  for (const mock_launch* one : launches) {
+    auto& mine = asked.emplace_back();
+    for (const mock_call& call : one->collectives) mine.push_back(call.what);
+  }
+  return check_agreement(asked);
+}
+
+} // namespace
+
+std::shared_ptr<mock_rendezvous> mock_rendezvous::find_or_make(const unique_id& id, int world_size) {
+  registry& all = the_registry();
+  std::shared_ptr<mock_rendezvous> place; // outlives the lock, since its end takes it
+  const std::lock_guard lock{all.guard};
+  std::weak_ptr<mock_rendezvous>& entry = all.places[id.bytes];
+  place = entry.lock();
+  if (!place) entry = place = std::make_shared<mock_rendezvous>(id, world_size);
+  if (place->members_.size() != static_cast<std::size_t>(world_size))
+    throw exception{errc::invalid_argument, "the unique id names a world of " + std::to_string(place->members_.size()) +
+                                                " ranks, not of " + std::to_string(world_size)};
+  return place;
+}
+
+mock_rendezvous::mock_rendezvous(const unique_id& id, int world_size)
+  : id_{id}, members_(static_cast<std::size_t>(world_size)) {}
+
+mock_rendezvous::~mock_rendezvous() {
+  registry& all = the_registry();
+  const std::lock_guard lock{all.guard};
+  const auto entry = all.places.find(id_.bytes);
+  if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry); // not a successor's
+}
+
+void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
+  std::unique_lock lock{guard_};
+  member& me = member_of(self);
+  if (me.aborted) throw exception{aborted_error(self)};
+  if (me.engine)
+    throw exception{errc::invalid_argument, "rank " + to_string(self) + " has come to this formation before"};
+  me.engine = std::move(engine);
+  // A peer that came and was aborted is not there: then, as with a network, this waits for ever, or for abort().
+  formed_ = std::ranges::all_of(members_, [](const member& one) { return one.engine && !one.aborted; });
+  if (formed_) joined_changed_.notify_all();
+  joined_changed_.wait(lock, [&] { return formed_ || me.aborted; });
+  if (me.aborted) throw exception{aborted_error(self)};
+}
+
+progress mock_rendezvous::meet(mock_launch& mine) {
+  const std::lock_guard lock{guard_};
+  if (member_of(mine.self).aborted) return progress::reached; // completion is not success
+  if (!mine.arrived) arrive(mine);
+  return mine.pending == 0 ? progress::reached : progress::pending;
+}
+
+void mock_rendezvous::arrive(mock_launch& mine) {
+  mine.arrived = true;
+  mine.pending = mine.transfers.size() + (mine.ordinal ? 1 : 0);
+  for (mock_launch::transfer& one : mine.transfers) {
+    const transfer_key key{{one.from, one.to}, one.ordinal};
+    encounter& both = encounters_[key];
+    const bool sends = one.call.what.is_send();
+    (sends ? both.sender : both.receiver) = &mine;
+    (sends ? both.sent : both.received) = &one;
+    if (both.sender != nullptr && both.receiver != nullptr && !mismatch_) {
+      conclude(both);
+      encounters_.erase(key);
+    }
+  }
+  if (!mine.ordinal) return;
+  meeting& here = meetings_[*mine.ordinal];
+  here.resize(members_.size());
+  here[static_cast<std::size_t>(mine.self.value())] = &mine;
+  // A communicator that has failed does nothing more.
+  if (mismatch_ || std::ranges::find(here, nullptr) != here.end()) return;
+  conclude(*mine.ordinal, here);
+  if (!mismatch_) meetings_.erase(*mine.ordinal);
+}
+
+void mock_rendezvous::conclude(std::uint64_t ordinal, const meeting& all) {
+  if (const error why = find_disagreement(all)) {
+    const bool told_apart = std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; });
+    return fail(told_apart ? name_disagreement(ordinal, all) : why.text);
+  }
+  for (std::size_t i = 0; all.front()->computes && i < all.front()->collectives.size(); ++i) {
+    std::vector<const mock_call*> ranks;
+    for (const mock_launch* one : all) ranks.push_back(&one->collectives[i]);
+    perform(ranks);
+  }
+  for (mock_launch* one : all) --one->pending;
+  wake_all();
+}
+
+void mock_rendezvous::conclude(const encounter& both) {
+  const signature& sent = both.sent->call.what;
+  const signature& received = both.received->call.what;
+  if (sent.count != received.count || sent.type != received.type || sent.tag != received.tag)
+    return fail("ranks disagree: rank " + std::to_string(both.sent->from) + " asked for " + describe(sent) +
+                ", and rank " + std::to_string(both.sent->to) + " for " + describe(received));
+  if (both.sender->computes) perform_transfer(both.sent->call, both.received->call);
+  both.sent->over = both.received->over = true;
+  --both.sender->pending;
+  --both.receiver->pending;
+  wake_all();
+}
+
+void mock_rendezvous::fail(std::string text) {
+  mismatch_ = error{.code = errc::mismatch, .text = std::move(text)};
+}
+
+void mock_rendezvous::leave(mock_launch& mine) noexcept {
+  const std::lock_guard lock{guard_};
+  withdraw(mine);
+}
+
+void mock_rendezvous::withdraw(mock_launch& mine) noexcept {
+  if (!mine.arrived || mine.pending == 0) return;
+  for (const mock_launch::transfer& one : mine.transfers) {
+    const auto found = encounters_.find({{one.from, one.to}, one.ordinal});
+    if (one.over || found == encounters_.end()) continue;
+    encounter& both = found->second;
+    if (both.sent == &one) both.sender = nullptr, both.sent = nullptr;
+    if (both.received == &one) both.receiver = nullptr, both.received = nullptr;
+  }
+  if (!mine.ordinal) return;
+  const auto found = meetings_.find(*mine.ordinal);
+  if (found == meetings_.end()) return;
+  mock_launch*& place = found->second[static_cast<std::size_t>(mine.self.value())];
+  if (place == &mine) place = nullptr;
+}
+
+void mock_rendezvous::check(rank self) const {
+  const std::lock_guard lock{guard_};
+  if (mismatch_) {
+    error why = *mismatch_;
+    why.rank = self;
+    throw exception{std::move(why)};
+  }
+  if (member_of(self).aborted) throw exception{aborted_error(self)};
+}
+
+void mock_rendezvous::abort(rank self) noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    member& me = member_of(self);
+    me.aborted = true;
+    for (auto& [ordinal, here] : meetings_) here[static_cast<std::size_t>(self.value())] = nullptr;
+    for (auto& [key, both] : encounters_) {
+      if (both.sender != nullptr && both.sender->self == self) both.sender = nullptr, both.sent = nullptr;
+      if (both.receiver != nullptr && both.receiver->self == self) both.receiver = nullptr, both.received = nullptr;
+    }
+    if (me.engine) me.engine->wake();
+  }
+  joined_changed_.notify_all();
+}
+
+mock_launch make_launch(std::span<const operation* const> all, rank self, int world_size) {
+  mock_launch made{.self = self, .text = describe_all(all)};
+  std::vector<mock_call> calls;
+  for (const operation* one : all) std::ranges::move(calls_of(*one, self, world_size), std::back_inserter(calls));
+  std::vector<signature> asked;
+  for (const mock_call& one : calls) asked.push_back(one.what);
+  for (const std::size_t i : point_to_point_order(asked)) {
+    const auto mine = static_cast<std::size_t>(self.value());
+    const auto peer = static_cast<std::size_t>(asked[i].root.value());
+    const bool sends = asked[i].is_send();
+    made.transfers.push_back({.call = std::move(calls[i]), .from = sends ? mine : peer, .to = sends ? peer : mine});
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    if (!asked[i].is_point_to_point()) made.collectives.push_back(std::move(calls[i]));
+  return made;
+}
+
+void mock_order::number(mock_launch& next) {
+  for (mock_launch::transfer& one : next.transfers)
+    one.ordinal = one.call.what.is_send() ? sent_[one.to]++ : received_[one.from]++;
+  if (!next.collectives.empty()) next.ordinal = collectives_++;
+}
+
+void mock_rendezvous::wake_all() const noexcept {
+  for (const member& one : members_) one.engine->wake();
+}
+
+} // namespace troupe

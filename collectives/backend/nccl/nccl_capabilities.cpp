@@ -1,0 +1,223 @@
+#include <troupe/collectives/backend/nccl/nccl_algorithms.hpp>
+#include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
+#include <troupe/collectives/backend/nccl/nccl_library.hpp>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using verdict = std::pair<availability, std::string>;
+
+verdict no(std::string why) {
+  return {availability::no, std::move(why)};
+}
+verdict yes(std::string why) {
+  return {availability::yes, std::move(why)};
+}
+
+/// The judgements, one function for each feature.
+class nccl_look {
+public:
+  explicit nccl_look(const nccl_facts& facts) : facts_{facts} {}
+
+  verdict operator()(feature what) const {
+    switch (what) {
+      case feature::fp8_reductions: return fp8();
+      case feature::multicast: return multicast();
+      case feature::buffer_registration: return registration();
+      case feature::symmetric_windows: return windows();
+      case feature::copy_engine: return copy_engine();
+      case feature::device_communicators: return device_communicators();
+      case feature::gpu_direct_rdma: return gpu_direct();
+      case feature::collnet: return collnet();
+      case feature::split: return function("ncclCommSplit");
+      case feature::shrink: return function("ncclCommShrink");
+      case feature::revoke: return function("ncclCommRevoke");
+      case feature::suspend: return suspension();
+    }
+    return {availability::unknown, "nobody looked"};
+  }
+
+  [[nodiscard]] bool several_here() const { return facts_.devices.size() > 1; }
+  [[nodiscard]] std::string text(const std::string& variable) const {
+    return facts_.environment(variable).value_or("");
+  }
+
+  /// As NCCL reads it: what is no number counts as 0.
+  [[nodiscard]] long number(const std::string& variable, long otherwise) const {
+    const std::string value = text(variable);
+    return value.empty() ? otherwise : std::strtol(value.c_str(), nullptr, 0);
+  }
+
+private:
+  [[nodiscard]] std::string library() const { return "NCCL " + nccl_library::version_text(facts_.version); }
+
+  [[nodiscard]] verdict function(const char* symbol) const {
+    return facts_.has(symbol) ? yes(library() + " has " + symbol)
+                              : no(library() + " has no " + std::string{symbol} + ": install a newer one");
+  }
+
+  /// The first device that is known not to have it, or whose word is missing.
+  [[nodiscard]] verdict trait(std::optional<bool> device_traits::*which, const std::string& what) const {
+    bool known = !facts_.devices.empty();
+    for (std::size_t i = 0; i < facts_.devices.size(); ++i) {
+      const auto& value = facts_.devices[i].traits.*which;
+      if (value && !*value) return no(facts_.devices[i].name + " " + facts_.devices[i].pci_bus_id + " has no " + what);
+      known = known && value;
+    }
+    return known ? yes("each device has " + what)
+                 : verdict{availability::unknown, "the driver does not tell whether each device has " + what};
+  }
+
+  [[nodiscard]] verdict fp8() const {
+    for (const device_description& one : facts_.devices)
+      if (one.compute_major < 9)
+        return no("NCCL reduces fp8 from compute capability 9.0 on, and " + one.name + " has " +
+                  std::to_string(one.compute_major) + "." + std::to_string(one.compute_minor));
+    return yes("each device has compute capability 9.0 or more");
+  }
+
+  [[nodiscard]] verdict multicast() const {
+    if (facts_.devices.size() == 1) // other processes' devices are theirs to judge
+      return trait(&device_traits::multicast, "multicast (one device here; NVLS needs two of a host)");
+    const long enabled = number("NCCL_NVLS_ENABLE", 2);
+    if (enabled == 0) return no("NCCL_NVLS_ENABLE is 0: set it to 2, or leave it out");
+    if (enabled == 1) return yes("NCCL_NVLS_ENABLE is 1, so NCCL does not ask the devices");
+    return trait(&device_traits::multicast, "multicast");
+  }
+
+  /// CUDA's virtual memory management, on which NCCL builds all shared memory.
+  [[nodiscard]] verdict handles() const {
+    const long enabled = number("NCCL_CUMEM_ENABLE", -2);
+    if (enabled == 0) return no("NCCL_CUMEM_ENABLE is 0: set it to 1, or leave it out");
+    if (enabled > 0) return yes("NCCL_CUMEM_ENABLE is 1");
+    return trait(&device_traits::virtual_memory, "virtual memory management");
+  }
+
+  [[nodiscard]] verdict registration() const {
+    if (verdict found = function("ncclCommRegister"); found.first != availability::yes) return found;
+    if (number("NCCL_LOCAL_REGISTER", 1) == 0) return no("NCCL_LOCAL_REGISTER is 0: set it to 1, or leave it out");
+    if (number("NCCL_P2P_USE_CUDA_MEMCPY", 0) != 0)
+      return no("NCCL_P2P_USE_CUDA_MEMCPY is set, and copies by CUDA need no registration: leave it out");
+    if (several_here() && number("NCCL_SINGLE_PROC_MEM_REG_ENABLE", 0) == 0)
+      return no("several devices of one process register their buffers under NCCL_SINGLE_PROC_MEM_REG_ENABLE=1 alone: "
+                "set nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+    return handles();
+  }
+
+  [[nodiscard]] verdict windows() const {
+    for (const char* symbol : {"ncclCommWindowRegister", "ncclMemAlloc"})
+      if (verdict found = function(symbol); found.first != availability::yes) return found;
+    if (number("NCCL_WIN_ENABLE", 1) == 0) return no("NCCL_WIN_ENABLE is 0: set it to 1, or leave it out");
+    if (!facts_.all_peers) return no("the devices do not all reach each other's memory");
+    return handles();
+  }
+
+  [[nodiscard]] verdict copy_engine() const {
+    constexpr int since = 22800;
+    if (facts_.version < since)
+      return no("it needs NCCL " + nccl_library::version_text(since) + ", and this is " +
+                nccl_library::version_text(facts_.version));
+    if (verdict found = windows(); found.first != availability::yes) return found;
+    constexpr int zero = 2;
+    const long policy = number("NCCL_CTA_POLICY", facts_.options.CTAPolicy.value_or(0));
+    return policy == zero ? yes("nccl.CTAPolicy is zero: gathers of symmetric windows use it, with a driver for "
+                                "CUDA 12.5 or newer")
+                          : no("nccl.CTAPolicy is not zero: set it");
+  }
+
+  [[nodiscard]] verdict device_communicators() const {
+    if (verdict found = function("ncclDevCommCreate"); found.first != availability::yes) return found;
+    return windows();
+  }
+
+  [[nodiscard]] verdict gpu_direct() const {
+    verdict found = trait(&device_traits::gpu_direct_rdma, "GPUDirect RDMA");
+    if (found.first == availability::yes) {
+      const bool handle = trait(&device_traits::dma_buf, "DMA-BUF").first == availability::yes;
+      found.second += handle ? ", by DMA-BUF" : ", by nvidia-peermem";
+      found.second += "; whether a network adapter is near enough shows when a world spans hosts";
+    }
+    return found;
+  }
+
+  [[nodiscard]] verdict suspension() const {
+    for (const char* symbol : {"ncclCommSuspend", "ncclCommResume"})
+      if (verdict found = function(symbol); found.first != availability::yes) return found;
+    if (number("NCCL_DISABLE_MEM_MANAGER", 0) != 0)
+      return no("NCCL_DISABLE_MEM_MANAGER is set, and NCCL then does not know its memory: leave it out");
+    if (number("NCCL_COMM_SPLIT_SHARE_RESOURCES", facts_.options.splitShare.value_or(0)) != 0)
+      return no("nccl.splitShare is 1, and memory that communicators share is not given back: leave it out");
+    return handles();
+  }
+
+  [[nodiscard]] verdict collnet() const {
+    const long enabled = number("NCCL_COLLNET_ENABLE", facts_.options.collnetEnable.value_or(0));
+    if (enabled == 0) return no("nccl.collnetEnable is not 1: set it");
+    const auto plugin = facts_.collnet_plugin(text("NCCL_NET_PLUGIN"));
+    if (!plugin)
+      return no("no network plugin offers CollNet: install one (SHARP comes with libnccl-net.so of NVIDIA's HPC-X) and "
+                "name it by nccl.NCCL_NET_PLUGIN");
+    return {availability::unknown, *plugin + "; whether the switches reduce shows when a world spans hosts"};
+  }
+
+  const nccl_facts& facts_;
+};
+
+constexpr int oldest_collnet = 6;
+constexpr int newest_collnet = 12;
+
+} // namespace
+
+capabilities nccl_capabilities(const nccl_facts& facts) {
+  capabilities found{.backend = "nccl", .version = facts.about, .features = {}, .exclusions = {}};
+  const nccl_look look{facts};
+  for (const feature one : all_features) {
+    auto [available, why] = look(one);
+    if (available == availability::no)
+      for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));
+    found.features.push_back({one, available, std::move(why)});
+  }
+  const bool nvls = found.find(feature::multicast).available != availability::no;
+  const bool may_span_hosts = !look.several_here(); // a process of a larger world has one rank
+  const nccl_reach reach{.nvls = nvls,
+                         .nvls_tree = nvls && may_span_hosts,
+                         .collnet = may_span_hosts && found.find(feature::collnet).available != availability::no,
+                         .pat = look.number("NCCL_PAT_ENABLE", 2) != 0 &&
+                                (may_span_hosts || look.number("NCCL_PAT_ENABLE", 2) == 1)};
+  for (exclusion& each : excluded_by_choice(look.text("NCCL_ALGO"), look.text("NCCL_PROTO"), reach))
+    found.exclusions.push_back(std::move(each));
+  return found;
+}
+
+std::optional<std::string> find_collnet_plugin(const std::string& name) {
+  if (name == "none") return std::nullopt;
+  std::vector<std::string> files;
+  std::istringstream names{name.empty() ? "libnccl-net.so" : name}; // several, with commas
+  for (std::string one; std::getline(names, one, ',');) {
+    files.push_back(one);
+    if (one.find('/') == std::string::npos && !one.ends_with(".so")) files.push_back("libnccl-net-" + one + ".so");
+  }
+  for (const std::string& file : files) {
+    void* const handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (handle == nullptr) continue;
+    std::optional<std::string> found;
+    for (int version = newest_collnet; version >= oldest_collnet && !found; --version) {
+      const std::string symbol = "ncclCollNetPlugin_v" + std::to_string(version);
+      if (::dlsym(handle, symbol.c_str()) != nullptr) found = file + " has " + symbol;
+    }
+    ::dlclose(handle);
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+} // namespace troupe

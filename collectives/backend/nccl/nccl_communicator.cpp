@@ -1,0 +1,305 @@
+#include <troupe/collectives/backend/nccl/nccl_call.hpp>
+#include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
+#include <troupe/collectives/backend/nccl/nccl_visit.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+cudaStream_t as_cuda(stream_ref stream) noexcept {
+  return reinterpret_cast<cudaStream_t>(stream.native());
+}
+
+bool is_captured(stream_ref stream) {
+  return stream.where().api().status_of_capture(stream.where().id(), stream.native()) != capture_status::none;
+}
+
+bool uses_barrier_word(const operation& what) {
+  if (const auto* several = std::get_if<group>(&what)) return std::ranges::any_of(several->parts, uses_barrier_word);
+  return std::holds_alternative<barrier>(what);
+}
+
+} // namespace
+
+nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library,
+                                     std::shared_ptr<nccl_barrier_memories> words, const unique_id& id, rank self,
+                                     int world_size, std::shared_ptr<device> where,
+                                     const nccl_native_config& config) noexcept
+  : communicator{self, world_size, std::move(where)},
+    library_{std::move(library)},
+    nccl_{library_->functions()},
+    words_{std::move(words)},
+    config_{config} {
+  std::memcpy(&id_, id.bytes.data(), sizeof id_);
+}
+
+nccl_communicator::nccl_communicator(descent from, rank self, int world_size) noexcept
+  : communicator{self, world_size, from.parent->where()},
+    library_{from.parent->library_},
+    nccl_{library_->functions()},
+    words_{from.parent->words_},
+    config_{from.parent->config_},
+    from_{std::move(from)} {
+  if (from_.how == descent::way::split) return;
+  config_.splitShare = config_.shrinkShare = 0; // what is shared would end with the failed one's abort
+}
+
+/// With guard_ held.
+void nccl_communicator::require_ready() const {
+  if (phase_ == phase::ready) return;
+  const char* text = "the communicator has been aborted or destroyed: form a new world";
+  if (phase_ == phase::fresh || phase_ == phase::forming)
+    text = "the communicator has not been formed yet: call init() first";
+  if (phase_ == phase::spent) text = "another communicator has been made of this one: use that";
+  throw exception{error{.code = errc::communicator_failed, .text = text, .rank = self()}};
+}
+
+nccl_communicator::~nccl_communicator() {
+  if (phase_ == phase::fresh || phase_ == phase::ended) return;
+  return_or_report("an NCCL communicator", [this] {
+    throw exception{error{.code = errc::internal,
+                          .text = "it was neither aborted nor destroyed, and is leaked: call abort() or destroy() "
+                                  "before dropping it",
+                          .rank = self()}};
+  });
+}
+
+error nccl_communicator::aborted(const char* during) const {
+  return error{.code = errc::communicator_failed,
+               .text = std::string{"the communicator was aborted during "} + during + ": form a new world",
+               .rank = self()};
+}
+
+/// NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; then results come later.
+ncclResult_t nccl_communicator::wait_out(ncclResult_t result) const {
+  while (result == ncclInProgress) {
+    std::this_thread::yield();
+    const std::lock_guard lock{guard_}; // so that abort() does not free the handle under this short call
+    if (phase_ == phase::ended) return ncclRemoteError;
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl_.comm_get_async_error(handle_, &state);
+    result = asked == ncclSuccess ? state : asked;
+  }
+  return result;
+}
+
+void nccl_communicator::init() {
+  where()->api().enter_thread(where()->id());
+  auto word = std::make_unique<nccl_barrier_word>(words_->of(where()), where());
+  {
+    const std::lock_guard lock{guard_};
+    if (phase_ == phase::ended) throw exception{aborted("init()")};
+    if (phase_ != phase::fresh)
+      throw exception{errc::invalid_argument, "init() is called once: create a new communicator"};
+    barrier_word_ = std::move(word);
+    if (!from_.parent) form();
+    phase_ = phase::forming;
+    ++inside_;
+  }
+  if (from_.parent)
+    form_from_parent();
+  else
+    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // meets the other ranks
+}
+
+void nccl_communicator::form_from_parent() {
+  const descent from = std::exchange(from_, {});
+  ncclComm_t formed = nullptr;
+  ncclResult_t result = ncclSuccess;
+  try {
+    result = form_from(from, formed);
+  } catch (const exception&) { // the parent is aborted or held by another call, and NCCL has not been entered
+    const std::lock_guard lock{guard_};
+    --inside_;
+    left_.notify_all();
+    phase_ = phase::ended;
+    throw;
+  }
+  bool ended = false;
+  {
+    const std::lock_guard lock{guard_};
+    ended = phase_ == phase::ended;
+    if (!ended) handle_ = formed;
+  }
+  if (ended && formed != nullptr) static_cast<void>(nccl_.comm_abort(formed)); // abort() came before there was a handle
+  end_forming(result, from.how == descent::way::shrink ? "ncclCommShrink" : "ncclCommSplit");
+}
+
+ncclResult_t nccl_communicator::form_from(const descent& from, ncclComm_t& formed) {
+  nccl_communicator& parent = *from.parent;
+  const visit stay{parent, from.how == descent::way::split ? visit::kind::usual : visit::kind::last};
+  if (from.how == descent::way::shrink) {
+    std::vector<int> without = from.without;
+    return parent.wait_out(nccl_.comm_shrink(stay.handle(), without.data(), static_cast<int>(without.size()), &formed,
+                                             config_.as_nccl(), nccl_shrink_abort));
+  }
+  if (from.how == descent::way::revoke) {
+    const ncclResult_t begun = nccl_.comm_revoke(stay.handle(), nccl_revoke_default);
+    if (begun != ncclSuccess && begun != ncclInProgress) return begun;
+    // Nothing is in flight any more once its state is no longer in progress, on a blocking communicator too.
+    const ncclResult_t quiet = parent.wait_out(ncclInProgress);
+    if (quiet != ncclSuccess) return quiet;
+  }
+  return parent.wait_out(nccl_.comm_split(stay.handle(), from.color, self().value(), &formed, config_.as_nccl()));
+}
+
+void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
+  const std::lock_guard lock{guard_};
+  --inside_;
+  left_.notify_all();
+  if (phase_ == phase::ended) throw exception{aborted("init()")};
+  phase_ = result == ncclSuccess ? phase::ready : handle_ != nullptr ? phase::unusable : phase::ended;
+  nccl_call(nccl_, result, call, self());
+}
+
+std::shared_ptr<communicator> nccl_communicator::split(const split_seat& as) {
+  return std::make_shared<nccl_communicator>(
+      descent{.parent = shared_from_this(), .how = descent::way::split, .color = as.color}, as.self, as.world_size);
+}
+
+std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_seat& as) {
+  if (nccl_.comm_shrink == nullptr)
+    throw exception{errc::unsupported, "this NCCL has no ncclCommShrink: install NCCL 2.27 or newer, or let "
+                                       "recovery.first_rung be form_beside"};
+  const std::lock_guard lock{guard_};
+  require_ready();
+  descent from{.parent = shared_from_this(), .how = descent::way::shrink};
+  for (const rank one : as.without) from.without.push_back(one.value());
+  return std::make_shared<nccl_communicator>(std::move(from), as.self, as.world_size);
+}
+
+std::shared_ptr<communicator> nccl_communicator::revoke_and_split() {
+  if (nccl_.comm_revoke == nullptr)
+    throw exception{errc::unsupported, "this NCCL has no ncclCommRevoke: install NCCL 2.28.9 or newer, or let "
+                                       "recovery.first_rung be form_beside"};
+  const std::lock_guard lock{guard_};
+  require_ready();
+  return std::make_shared<nccl_communicator>(descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(),
+                                             world_size());
+}
+
+void nccl_communicator::split_none() {
+  where()->api().enter_thread(where()->id());
+  const visit stay{*this};
+  ncclComm_t none = nullptr;
+  nccl_call(nccl_, wait_out(nccl_.comm_split(stay.handle(), NCCL_SPLIT_NOCOLOR, 0, &none, nullptr)), "ncclCommSplit",
+            self());
+}
+
+/// Obtains the handle and leaves the calling thread inside a group, whose end does the rest. Local, so short.
+void nccl_communicator::form() {
+  nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
+  const ncclResult_t result =
+      nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), config_.as_nccl());
+  std::memset(&id_, 0, sizeof id_); // a capability (SEC-1), and no longer needed
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  handle_ = nullptr;
+  phase_ = phase::ended;
+  static_cast<void>(nccl_.group_end()); // the first failure is the one to tell
+  nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
+}
+
+library_words nccl_communicator::last_words() const {
+  return {.last_error = last_error_of(nccl_), .ask = library_->ras_command()};
+}
+
+void nccl_communicator::launch(const operation& what, stream_ref stream) {
+  const visit stay{*this};
+  const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
+  // In capture nothing runs, and the event would be the capture's; graphs are gone before the communicator is.
+  if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
+  end_launch(outcome);
+}
+
+void nccl_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+  const visit stay{*this};
+  end_launch(enqueue_together(all, target(stay.handle(), stream)));
+}
+
+nccl_target nccl_communicator::target(ncclComm_t handle, stream_ref stream) const noexcept {
+  return {.nccl = nccl_,
+          .communicator = handle,
+          .stream = as_cuda(stream),
+          .self = self(),
+          .world_size = world_size(),
+          .barrier_word = barrier_word_->address()};
+}
+
+void nccl_communicator::end_launch(const nccl_enqueued& outcome) const {
+  const ncclResult_t result = wait_out(outcome.result);
+  if (result == ncclSuccess) [[likely]]
+    return;
+  {
+    const std::lock_guard lock{guard_};
+    if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
+  }
+  nccl_call(nccl_, result, outcome.call, self(), effect::unknown_outcome);
+}
+
+void nccl_communicator::check() {
+  const visit stay{*this};
+  ncclResult_t state = ncclSuccess;
+  nccl_call(nccl_, nccl_.comm_get_async_error(stay.handle(), &state), "ncclCommGetAsyncError", self());
+  if (state != ncclInProgress) nccl_call(nccl_, state, "ncclCommGetAsyncError", self(), effect::unknown_outcome);
+}
+
+void nccl_communicator::abort() {
+  ncclComm_t handle = nullptr;
+  {
+    std::unique_lock lock{guard_};
+    phase_ = phase::ended; // from here on nobody enters; an init() that has not begun will notice
+    handle = std::exchange(handle_, nullptr);
+    if (handle == nullptr) return;
+    left_.wait_for(lock, visit::time_to_leave, [this] { return inside_ == 0; });
+  }
+  try {
+    where()->api().enter_thread(where()->id());
+  } catch (const exception&) { // a poisoned device refuses that too: the communicator must end none the less
+  }
+  nccl_call(nccl_, nccl_.comm_abort(handle), "ncclCommAbort", self());
+}
+
+void nccl_communicator::destroy() {
+  ncclComm_t handle = nullptr;
+  {
+    std::unique_lock lock{guard_};
+    if (phase_ == phase::ended || phase_ == phase::closing) return;
+    if (phase_ == phase::forming) throw exception{errc::invalid_argument, "destroy() during init(): call abort()"};
+    if (phase_ == phase::unusable || phase_ == phase::spent) {
+      lock.unlock();
+      return abort();
+    }
+    handle = handle_;
+    phase_ = handle != nullptr ? phase::closing : phase::ended;
+    if (handle == nullptr) return;
+    ++inside_;
+  }
+
+  where()->api().enter_thread(where()->id());
+  for (void* const window : windows_)
+    return_or_report("an NCCL window", [&] {
+      nccl_call(nccl_, nccl_.comm_window_deregister(handle, window), "ncclCommWindowDeregister", self());
+    });
+  const ncclResult_t finalized = wait_out(nccl_.comm_finalize(handle)); // flushes; waits for NCCL's own work
+
+  {
+    const std::lock_guard lock{guard_};
+    --inside_;
+    left_.notify_all();
+    if (phase_ == phase::ended) throw exception{aborted("destroy()")};
+    phase_ = phase::ended;
+    handle_ = nullptr;
+  }
+  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what finalizing could not
+  nccl_call(nccl_, finalized, "ncclCommFinalize", self());
+  nccl_call(nccl_, nccl_.comm_destroy(handle), "ncclCommDestroy", self());
+}
+
+} // namespace troupe

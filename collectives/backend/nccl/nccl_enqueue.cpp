@@ -1,0 +1,273 @@
+#include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
+#include <troupe/collectives/pipeline/launch_parts.hpp>
+
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+ncclRedOp_t as_nccl(reduction op) {
+  switch (op) {
+    case reduction::sum: return ncclSum;
+    case reduction::prod: return ncclProd;
+    case reduction::min: return ncclMin;
+    case reduction::max: return ncclMax;
+    case reduction::avg: return ncclAvg;
+    case reduction::pre_mul_sum: break; // is made for each use
+  }
+  throw exception{errc::invalid_argument, "a value that names no reduction of NCCL"};
+}
+
+/// The calls of one launch. After the first failure nothing more is called but what closes and gives back.
+class nccl_launch {
+public:
+  explicit nccl_launch(const nccl_target& target) : to_{target} {}
+  nccl_launch(const nccl_launch&) = delete;
+  nccl_launch& operator=(const nccl_launch&) = delete;
+  ~nccl_launch() {
+    static_cast<void>(finish());
+    // NCCL takes what it needs of an operator when it enqueues, and a group enqueues at its end.
+    for (const ncclRedOp_t one : made_) static_cast<void>(to_.nccl.red_op_destroy(one, to_.communicator));
+  }
+
+  [[nodiscard]] nccl_enqueued finish() {
+    if (grouped_) {
+      grouped_ = false;
+      note(to_.nccl.group_end(), "ncclGroupEnd");
+    }
+    return outcome_;
+  }
+
+  void operator()(const all_reduce& what) {
+    if (what.count == 0) return; // the same on every rank, by validation (ORD-2)
+    if (const auto op = operator_of(what))
+      note(to_.nccl.all_reduce(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type), *op,
+                               to_.communicator, to_.stream),
+           "ncclAllReduce");
+  }
+
+  void operator()(const reduce& what) {
+    if (what.count == 0) return;
+    if (const auto op = operator_of(what))
+      reduce_to(what.root, what.send.memory.data(), what.recv.memory.data(), what.count, what.type, *op);
+  }
+
+  void operator()(const broadcast& what) {
+    if (what.count == 0) return;
+    note(to_.nccl.broadcast(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                            what.root.value(), to_.communicator, to_.stream),
+         "ncclBroadcast");
+  }
+
+  void operator()(const all_gather& what) {
+    if (what.count == 0) return;
+    note(to_.nccl.all_gather(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                             to_.communicator, to_.stream),
+         "ncclAllGather");
+  }
+
+  void operator()(const reduce_scatter& what) {
+    if (what.count == 0) return;
+    if (const auto op = operator_of(what))
+      note(to_.nccl.reduce_scatter(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                                   *op, to_.communicator, to_.stream),
+           "ncclReduceScatter");
+  }
+
+  void operator()(const all_to_all& what) {
+    if (what.count == 0) return;
+    open_group();
+    for (std::size_t peer = 0; peer < size(); ++peer) {
+      give(what.send, peer * what.count, what.count, what.type, peer);
+      take(what.recv, peer * what.count, what.count, what.type, peer);
+    }
+  }
+
+  void operator()(const gather& what) {
+    if (what.count == 0) return;
+    open_group();
+    give(what.send, 0, what.count, what.type, index(what.root));
+    if (to_.self != what.root) return;
+    for (std::size_t peer = 0; peer < size(); ++peer) take(what.recv, peer * what.count, what.count, what.type, peer);
+  }
+
+  void operator()(const scatter& what) {
+    if (what.count == 0) return;
+    open_group();
+    if (to_.self == what.root)
+      for (std::size_t peer = 0; peer < size(); ++peer) give(what.send, peer * what.count, what.count, what.type, peer);
+    take(what.recv, 0, what.count, what.type, index(what.root));
+  }
+
+  void operator()(const gather_v& what) {
+    const partition& parts = what.recv_parts;
+    open_group();
+    give(what.send, 0, parts.counts[index(to_.self)], what.type, index(what.root));
+    if (to_.self != what.root) return;
+    for (std::size_t peer = 0; peer < size(); ++peer)
+      take(what.recv, parts.displacements[peer], parts.counts[peer], what.type, peer);
+  }
+
+  void operator()(const scatter_v& what) {
+    const partition& parts = what.send_parts;
+    open_group();
+    if (to_.self == what.root)
+      for (std::size_t peer = 0; peer < size(); ++peer)
+        give(what.send, parts.displacements[peer], parts.counts[peer], what.type, peer);
+    take(what.recv, 0, parts.counts[index(to_.self)], what.type, index(what.root));
+  }
+
+  void operator()(const all_gather_v& what) {
+    const partition& parts = what.recv_parts;
+    open_group();
+    for (std::size_t peer = 0; peer < size(); ++peer) {
+      give(what.send, 0, parts.counts[index(to_.self)], what.type, peer);
+      take(what.recv, parts.displacements[peer], parts.counts[peer], what.type, peer);
+    }
+  }
+
+  void operator()(const reduce_scatter_v& what) {
+    const auto op = operator_of(what);
+    if (!op) return;
+    const partition& parts = what.send_parts;
+    open_group();
+    for (std::size_t root = 0; root < size(); ++root)
+      if (parts.counts[root] > 0)
+        reduce_to(rank{static_cast<int>(root)}, at(what.send, parts.displacements[root], what.type),
+                  what.recv.memory.data(), parts.counts[root], what.type, *op);
+  }
+
+  void operator()(const all_to_all_v& what) {
+    open_group();
+    for (std::size_t peer = 0; peer < size(); ++peer) {
+      give(what.send, what.send_parts.displacements[peer], what.send_parts.counts[peer], what.type, peer);
+      take(what.recv, what.recv_parts.displacements[peer], what.recv_parts.counts[peer], what.type, peer);
+    }
+  }
+
+  void operator()(const send& what) { give(what.memory, 0, what.count, what.type, index(what.peer)); }
+  void operator()(const recv& what) { take(what.memory, 0, what.count, what.type, index(what.peer)); }
+
+  void operator()(const barrier&) {
+    note(to_.nccl.all_reduce(to_.barrier_word, to_.barrier_word, 1, ncclInt32, ncclSum, to_.communicator, to_.stream),
+         "ncclAllReduce");
+  }
+
+  void operator()(const copy&) {
+    throw exception{errc::internal, "a copy is local to its rank and never reaches a communicator"};
+  }
+
+  void operator()(const replay&) {
+    throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
+  }
+
+  void operator()(const group& what) {
+    std::vector<const operation*> parts;
+    parts.reserve(what.parts.size());
+    for (const operation& one : what.parts) parts.push_back(&one);
+    together(parts);
+  }
+
+  /// In one group, whatever they are.
+  void together(std::span<const operation* const> all) {
+    open_group();
+    // NCCL has no tags: between two ranks it pairs sends and receives in the order of the calls.
+    const launch_parts parts = parts_of_launch(all);
+    for (const operation* one : parts.collectives) std::visit(*this, *one);
+    for (const operation* one : parts.transfers) std::visit(*this, *one);
+  }
+
+private:
+  static std::size_t index(rank one) { return static_cast<std::size_t>(one.value()); }
+  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(to_.world_size); }
+  static std::byte* at(const operand& where, std::size_t first, dtype type) {
+    return where.memory.data() + first * size_bytes(type);
+  }
+
+  [[nodiscard]] bool failed() const { return outcome_.result != ncclSuccess && outcome_.result != ncclInProgress; }
+  void note(ncclResult_t result, const char* call) {
+    if (!failed()) outcome_ = {result, call};
+  }
+
+  void open_group() {
+    if (grouped_ || failed()) return;
+    note(to_.nccl.group_start(), "ncclGroupStart");
+    grouped_ = !failed();
+  }
+
+  void give(const operand& from, std::size_t first, std::size_t count, dtype type, std::size_t peer) {
+    if (count == 0 || failed()) return;
+    note(to_.nccl.send(at(from, first, type), count, as_nccl(type), static_cast<int>(peer), to_.communicator,
+                       to_.stream),
+         "ncclSend");
+  }
+
+  void take(const operand& to, std::size_t first, std::size_t count, dtype type, std::size_t peer) {
+    if (count == 0 || failed()) return;
+    note(to_.nccl.recv(at(to, first, type), count, as_nccl(type), static_cast<int>(peer), to_.communicator, to_.stream),
+         "ncclRecv");
+  }
+
+  void reduce_to(rank root, const void* from, void* to, std::size_t count, dtype type, ncclRedOp_t op) {
+    if (failed()) return;
+    note(to_.nccl.reduce(from, to, count, as_nccl(type), op, root.value(), to_.communicator, to_.stream), "ncclReduce");
+  }
+
+  /// Empty after a failure.
+  template <class Operation>
+  [[nodiscard]] std::optional<ncclRedOp_t> operator_of(const Operation& what) {
+    if (failed()) return std::nullopt;
+    if (what.op != reduction::pre_mul_sum) return as_nccl(what.op);
+    const bool on_device = static_cast<bool>(what.factor.memory);
+    // Not written to: the parameter is only not const.
+    void* const scalar = on_device ? what.factor.memory.data() : const_cast<std::byte*>(what.factor.value.data());
+    ncclRedOp_t made{};
+    note(to_.nccl.red_op_create_pre_mul_sum(&made, scalar, as_nccl(what.type),
+                                            on_device ? ncclScalarDevice : ncclScalarHostImmediate, to_.communicator),
+         "ncclRedOpCreatePreMulSum");
+    if (failed()) return std::nullopt;
+    made_.push_back(made);
+    return made;
+  }
+
+  const nccl_target& to_;
+  nccl_enqueued outcome_;
+  bool grouped_ = false;
+  std::vector<ncclRedOp_t> made_;
+};
+
+} // namespace
+
+ncclDataType_t as_nccl(dtype type) {
+  switch (type) {
+    case dtype::u8: return ncclUint8;
+    case dtype::i8: return ncclInt8;
+    case dtype::i32: return ncclInt32;
+    case dtype::u32: return ncclUint32;
+    case dtype::i64: return ncclInt64;
+    case dtype::u64: return ncclUint64;
+    case dtype::f16: return ncclFloat16;
+    case dtype::f32: return ncclFloat32;
+    case dtype::f64: return ncclFloat64;
+    case dtype::bf16: return ncclBfloat16;
+    case dtype::f8e4m3: return ncclFloat8e4m3;
+    case dtype::f8e5m2: return ncclFloat8e5m2;
+  }
+  throw exception{errc::invalid_argument, "a value that names no dtype"};
+}
+
+nccl_enqueued enqueue(const operation& what, const nccl_target& target) {
+  nccl_launch launch{target};
+  std::visit(launch, what);
+  return launch.finish();
+}
+
+nccl_enqueued enqueue_together(std::span<const operation* const> all, const nccl_target& target) {
+  nccl_launch launch{target};
+  launch.together(all);
+  return launch.finish();
+}
+
+} // namespace troupe

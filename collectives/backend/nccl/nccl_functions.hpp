@@ -1,0 +1,83 @@
+/// The part of NCCL that troupe calls, as pointers found at run time. For collectives/backend/nccl only: it needs
+/// nccl.h.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// Newer functions are typed here, not by nccl.h: the header of the build may be older than the library.
+using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
+                                          int flags);
+inline constexpr int nccl_shrink_abort = 1;   ///< NCCL_SHRINK_ABORT
+inline constexpr int nccl_revoke_default = 0; ///< NCCL_REVOKE_DEFAULT
+using nccl_get_last_error = const char* (*)(ncclComm_t);
+
+using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);
+using nccl_mem_free = ncclResult_t (*)(void*);
+using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
+using nccl_comm_window_deregister = ncclResult_t (*)(ncclComm_t, void* window);
+inline constexpr int nccl_window_symmetric = 1; ///< NCCL_WIN_COLL_SYMMETRIC
+
+using nccl_comm_suspend = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_resume = ncclResult_t (*)(ncclComm_t);
+using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uint64_t* value);
+inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
+inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
+
+/// Members down to group_end are never null; the later ones are null where the library lacks them.
+struct nccl_functions {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetErrorString) get_error_string = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&ncclCommSplit) comm_split = nullptr;
+  decltype(&ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduce) reduce = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum = nullptr;
+  decltype(&ncclRedOpDestroy) red_op_destroy = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  nccl_get_last_error get_last_error = nullptr;
+  nccl_comm_revoke comm_revoke = nullptr;
+  nccl_comm_shrink comm_shrink = nullptr;
+  nccl_mem_alloc mem_alloc = nullptr;
+  nccl_mem_free mem_free = nullptr;
+  nccl_comm_window_register comm_window_register = nullptr;
+  nccl_comm_window_deregister comm_window_deregister = nullptr;
+  nccl_comm_suspend comm_suspend = nullptr;
+  nccl_comm_resume comm_resume = nullptr;
+  nccl_comm_mem_stats comm_mem_stats = nullptr;
+
+  /// Finds them in what dlopen() returned. Errors: unsupported, naming a required one that is absent.
+  [[nodiscard]] static nccl_functions find(void* library);
+};
+
+// The ABI we rely on: a header in which one of these has moved would make us call the library wrongly.
+static_assert(NCCL_UNIQUE_ID_BYTES == 128 && sizeof(ncclUniqueId) == 128);
+static_assert(sizeof(ncclComm_t) == sizeof(void*) && sizeof(ncclResult_t) == sizeof(int));
+static_assert(ncclSuccess == 0 && ncclUnhandledCudaError == 1 && ncclSystemError == 2 && ncclInternalError == 3);
+static_assert(ncclInvalidArgument == 4 && ncclInvalidUsage == 5 && ncclRemoteError == 6 && ncclInProgress == 7);
+static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4);
+static_assert(ncclUint64 == 5 && ncclFloat16 == 6 && ncclFloat32 == 7 && ncclFloat64 == 8 && ncclBfloat16 == 9);
+static_assert(ncclFloat8e4m3 == 10 && ncclFloat8e5m2 == 11);
+static_assert(ncclSum == 0 && ncclProd == 1 && ncclMax == 2 && ncclMin == 3 && ncclAvg == 4);
+static_assert(ncclScalarDevice == 0 && ncclScalarHostImmediate == 1);
+static_assert(offsetof(ncclConfig_t, size) == 0 && offsetof(ncclConfig_t, magic) == 8);
+static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, blocking) == 16);
+
+} // namespace troupe

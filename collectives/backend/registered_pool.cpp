@@ -1,0 +1,177 @@
+#include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t alignment = 256;
+
+} // namespace
+
+class registered_pool::block final : public memory_block {
+public:
+  /// The blocks of one allocate() share it.
+  struct share {
+    share(std::shared_ptr<registered_pool> from, room what) : pool{std::move(from)}, taken{std::move(what)} {}
+    share(const share&) = delete;
+    share& operator=(const share&) = delete;
+    ~share() { pool->give_back(taken); }
+
+    std::shared_ptr<registered_pool> pool;
+    std::mutex guard;
+    room taken;
+  };
+
+  block(const registered_region& region, std::size_t offset, std::size_t length, std::shared_ptr<share> mine)
+    : memory_block{region.where(), memory_kind::device, region.address() + offset, length}, mine_{std::move(mine)} {}
+
+  void note_use(stream_ref stream) override {
+    event mark{where()};
+    mark.record(stream);
+    const std::lock_guard lock{mine_->guard};
+    mine_->taken.uses.push_back(std::move(mark));
+  }
+
+private:
+  std::shared_ptr<share> mine_;
+};
+
+registered_pool::registered_pool(std::vector<std::shared_ptr<registered_region>> regions, bool alone)
+  : regions_{std::move(regions)},
+    alone_{alone},
+    present_{regions_},
+    offsets_{regions_.front()->size_bytes(), alignment} {}
+
+registered_region& registered_pool::region(std::size_t local) const {
+  const std::lock_guard lock{guard_};
+  return *present_[local];
+}
+
+void registered_pool::leave_out(std::span<const std::size_t> places) {
+  const std::lock_guard lock{guard_};
+  std::vector<std::shared_ptr<registered_region>> left;
+  for (std::size_t i = 0; i < present_.size(); ++i)
+    if (std::ranges::find(places, i) == places.end()) left.push_back(present_[i]);
+  present_ = std::move(left);
+}
+
+std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
+  std::optional<std::size_t> offset;
+  std::vector<std::shared_ptr<registered_region>> on;
+  {
+    const std::lock_guard lock{guard_};
+    on = present_;
+    reclaim();
+    offset = offsets_.take(std::max<std::size_t>(size_bytes, 1));
+    if (!offset)
+      throw exception{errc::out_of_memory, "no " + std::to_string(size_bytes) + " bytes in a row are free of the " +
+                                               std::to_string(offsets_.size()) + " registered, " +
+                                               std::to_string(offsets_.free()) +
+                                               " are in all: free some, or register more at first"};
+  }
+  const auto share =
+      std::make_shared<block::share>(shared_from_this(), room{*offset, std::max<std::size_t>(size_bytes, 1), {}});
+  std::vector<buffer> made;
+  for (const auto& region : on) made.emplace_back(std::make_shared<block>(*region, *offset, size_bytes, share));
+  return made;
+}
+
+void registered_pool::give_back(room& left) noexcept {
+  return_or_report("registered memory", [&] {
+    const std::lock_guard lock{guard_};
+    if (alone_) retired_.push_back(std::move(left));
+  });
+}
+
+void registered_pool::reclaim() {
+  std::erase_if(retired_, [this](room& one) {
+    if (!std::ranges::all_of(one.uses, &event::reached)) return false;
+    offsets_.give_back(one.offset, one.length);
+    return true;
+  });
+}
+
+std::size_t registered_pool::free_bytes() const {
+  const std::lock_guard lock{guard_};
+  std::size_t waiting = 0;
+  for (const room& one : retired_) waiting += (one.length + alignment - 1) / alignment * alignment;
+  return offsets_.free() + waiting;
+}
+
+std::optional<std::size_t> registered_pool::offset_of(const buffer& memory) const noexcept {
+  for (const auto& region : regions_) {
+    const std::byte* const address = memory.data();
+    if (address >= region->address() && address < region->address() + region->size_bytes())
+      return static_cast<std::size_t>(address - region->address());
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// Where one operation's memory lies, as far as peers compute addresses from it: an all_gather's kernels write into the
+/// peers' recv, a reduce_scatter's read the peers' send, an all_reduce's do both.
+struct places {
+  bool send_registered = false;
+  bool recv_registered = false;
+  std::optional<std::size_t> send{};
+  std::optional<std::size_t> recv{};
+  friend bool operator==(const places&, const places&) = default;
+};
+
+std::string name_of_place(const std::string& role, bool registered, const std::optional<std::size_t>& offset) {
+  if (!registered) return role + " in ordinary memory";
+  return role + (offset ? " at registered offset " + std::to_string(*offset) : " in registered memory");
+}
+
+std::vector<places> places_of(const operation& what, const registered_pool& pool) {
+  if (const auto* several = std::get_if<group>(&what)) {
+    std::vector<places> all;
+    for (const operation& part : several->parts)
+      for (places& one : places_of(part, pool)) all.push_back(one);
+    return all;
+  }
+  const auto find = [&](const operand& send, const operand& recv, bool sends_meet, bool recvs_meet) {
+    const auto from = pool.offset_of(send.memory);
+    const auto to = pool.offset_of(recv.memory);
+    return std::vector<places>{
+        {from.has_value(), to.has_value(), sends_meet ? from : std::nullopt, recvs_meet ? to : std::nullopt}};
+  };
+  if (const auto* one = std::get_if<all_reduce>(&what)) return find(one->send, one->recv, true, true);
+  if (const auto* one = std::get_if<all_gather>(&what)) return find(one->send, one->recv, false, true);
+  if (const auto* one = std::get_if<reduce_scatter>(&what)) return find(one->send, one->recv, true, false);
+  return {};
+}
+
+} // namespace
+
+error check_places(std::span<const operation> parts, const registered_pool& pool) {
+  std::vector<const operation*> all;
+  for (const operation& one : parts) all.push_back(&one);
+  return check_places(all, pool);
+}
+
+error check_places(std::span<const operation* const> parts, const registered_pool& pool) {
+  const auto first = places_of(*parts.front(), pool);
+  for (std::size_t r = 1; r < parts.size(); ++r) {
+    const auto mine = places_of(*parts[r], pool);
+    for (std::size_t i = 0; i < std::min(first.size(), mine.size()); ++i) {
+      if (first[i] == mine[i]) continue;
+      const auto describe = [](const places& it) {
+        return name_of_place("send", it.send_registered, it.send) + " and " +
+               name_of_place("recv", it.recv_registered, it.recv);
+      };
+      return error{.code = errc::mismatch,
+                   .text = "the ranks disagree about registered memory: rank 0 has " + describe(first[i]) + ", rank " +
+                           std::to_string(r) + " has " + describe(mine[i]) +
+                           ": give every rank its buffer of the same allocation"};
+    }
+  }
+  return {};
+}
+
+} // namespace troupe

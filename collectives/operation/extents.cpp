@@ -1,0 +1,145 @@
+#include <troupe/collectives/operation/extents.hpp>
+
+namespace troupe {
+
+namespace {
+
+class surveyor {
+public:
+  /// What is known of being in place: see footprint.
+  using placement = std::optional<std::ptrdiff_t>;
+
+  surveyor(rank self, int world_size, extent_visitor found)
+    : self_{self}, place_{index(self)}, size_{static_cast<std::size_t>(world_size)}, found_{found} {}
+
+  placement operator()(const all_reduce& what) { return both(what, what.count, what.count, 0); }
+  placement operator()(const reduce& what) {
+    read(what.send.memory, "send", 0, what.count, what.type);
+    if (self_ == what.root) write(what.recv.memory, "recv", 0, what.count, what.type);
+    return with_factor(what, 0);
+  }
+  placement operator()(const broadcast& what) {
+    if (self_ == what.root) read(what.send.memory, "send", 0, what.count, what.type);
+    write(what.recv.memory, "recv", 0, what.count, what.type);
+    return 0;
+  }
+  placement operator()(const all_gather& what) {
+    return both(what, what.count, size_ * what.count, offset(place_, what.count));
+  }
+  placement operator()(const reduce_scatter& what) {
+    return both(what, size_ * what.count, what.count, -offset(place_, what.count));
+  }
+  placement operator()(const all_to_all& what) {
+    return both(what, size_ * what.count, size_ * what.count, std::nullopt);
+  }
+  placement operator()(const gather& what) {
+    read(what.send.memory, "send", 0, what.count, what.type);
+    if (self_ == what.root) write(what.recv.memory, "recv", 0, size_ * what.count, what.type);
+    return offset(place_, what.count);
+  }
+  placement operator()(const scatter& what) {
+    if (self_ == what.root) read(what.send.memory, "send", 0, size_ * what.count, what.type);
+    write(what.recv.memory, "recv", 0, what.count, what.type);
+    return -offset(place_, what.count);
+  }
+  placement operator()(const all_gather_v& what) {
+    read(what.send.memory, "send", 0, what.recv_parts.counts[place_], what.type);
+    write_parts(what.recv.memory, what.recv_parts, what.type);
+    return offset(1, what.recv_parts.displacements[place_]);
+  }
+  placement operator()(const reduce_scatter_v& what) {
+    read_parts(what.send.memory, what.send_parts, what.type);
+    write(what.recv.memory, "recv", 0, what.send_parts.counts[place_], what.type);
+    return with_factor(what, -offset(1, what.send_parts.displacements[place_]));
+  }
+  placement operator()(const gather_v& what) {
+    read(what.send.memory, "send", 0, what.recv_parts.counts[place_], what.type);
+    if (self_ == what.root) write_parts(what.recv.memory, what.recv_parts, what.type);
+    return offset(1, what.recv_parts.displacements[place_]);
+  }
+  placement operator()(const scatter_v& what) {
+    if (self_ == what.root) read_parts(what.send.memory, what.send_parts, what.type);
+    write(what.recv.memory, "recv", 0, what.send_parts.counts[place_], what.type);
+    return -offset(1, what.send_parts.displacements[place_]);
+  }
+  placement operator()(const all_to_all_v& what) {
+    read_parts(what.send.memory, what.send_parts, what.type);
+    write_parts(what.recv.memory, what.recv_parts, what.type);
+    return std::nullopt;
+  }
+  placement operator()(const send& what) {
+    read(what.memory.memory, "send", 0, what.count, what.type);
+    return std::nullopt;
+  }
+  placement operator()(const recv& what) {
+    write(what.memory.memory, "recv", 0, what.count, what.type);
+    return std::nullopt;
+  }
+  placement operator()(const barrier&) { return std::nullopt; }
+  placement operator()(const copy& what) {
+    const std::size_t length = what.from.memory.size_bytes();
+    read(what.from.memory, "source", 0, length, dtype::u8);
+    write(what.to.memory, "destination", 0, length, dtype::u8);
+    return std::nullopt;
+  }
+  placement operator()(const group&) { return std::nullopt; }
+  placement operator()(const replay&) { return std::nullopt; } // its requests were checked when it was captured
+
+private:
+  static std::size_t index(rank one) { return static_cast<std::size_t>(one.value()); }
+  static std::ptrdiff_t offset(std::size_t parts, std::size_t count) {
+    return static_cast<std::ptrdiff_t>(parts * count);
+  }
+
+  void read(const buffer& memory, std::string_view role, std::size_t first, std::size_t count, dtype type) {
+    found_({&memory, role, first, count, type, false});
+  }
+  void write(const buffer& memory, std::string_view role, std::size_t first, std::size_t count, dtype type) {
+    found_({&memory, role, first, count, type, true});
+  }
+  void read_parts(const buffer& memory, const partition& parts, dtype type) {
+    for (std::size_t i = 0; i < size_; ++i) read(memory, "send", parts.displacements[i], parts.counts[i], type);
+  }
+  void write_parts(const buffer& memory, const partition& parts, dtype type) {
+    for (std::size_t i = 0; i < size_; ++i) write(memory, "recv", parts.displacements[i], parts.counts[i], type);
+  }
+
+  template <class Operation>
+  placement both(const Operation& what, std::size_t sent, std::size_t received, placement in_place) {
+    read(what.send.memory, "send", 0, sent, what.type);
+    write(what.recv.memory, "recv", 0, received, what.type);
+    if constexpr (requires { what.factor; }) return with_factor(what, in_place);
+    return in_place;
+  }
+  template <class Operation>
+  placement with_factor(const Operation& what, placement in_place) {
+    if (what.op == reduction::pre_mul_sum && what.factor.memory) read(what.factor.memory, "factor", 0, 1, what.type);
+    return in_place;
+  }
+
+  rank self_;
+  std::size_t place_;
+  std::size_t size_;
+  extent_visitor found_;
+};
+
+constexpr std::size_t extents_of_most = 3; ///< Send, recv, factor.
+
+} // namespace
+
+footprint footprint_of(const operation& what, rank self, int world_size, std::pmr::memory_resource* from) {
+  footprint found{.extents = std::pmr::vector<extent>{from}};
+  found.extents.reserve(extents_of_most);
+  auto keep = [&found](const extent& one) { found.extents.push_back(one); };
+  found.in_place = std::visit(surveyor{self, world_size, keep}, what);
+  return found;
+}
+
+void visit_extents(const operation& what, rank self, int world_size, extent_visitor visit) {
+  if (const auto* several = std::get_if<group>(&what))
+    for (const operation& part : several->parts) visit_extents(part, self, world_size, visit);
+  else
+    std::visit(surveyor{self, world_size, visit}, what);
+}
+
+} // namespace troupe

@@ -1,0 +1,289 @@
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/operation/validation.hpp>
+#include <troupe/collectives/operation/value_check.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// What holds for memory wherever it is.
+objection check_life(const buffer& memory, std::string_view role, const device& where) {
+  const device* home = memory.where();
+  if (home == nullptr) return {};
+  if (home->shared_api() != where.shared_api())
+    return refuse(errc::wrong_device, "the " + std::string{role} + " buffer was made by another runtime's " +
+                                          std::string{home->api().name()} + " driver: allocate it from this world");
+  if (memory.stale())
+    return refuse(errc::stale_buffer, "the " + std::string{role} + " buffer was made before device " +
+                                          to_string(home->id()) + " lost its memory: allocate it again");
+  return {};
+}
+
+bool is_elsewhere(const buffer& memory, const device& where) {
+  return memory && !memory.on_host() && memory.where()->id() != where.id() && !is_planted(planted_bug::foreign_memory);
+}
+
+objection check_residence(const buffer& memory, std::string_view role, const device& where) {
+  if (objection failure = check_life(memory, role, where)) return failure;
+  if (!is_elsewhere(memory, where)) return {};
+  return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " +
+                                        to_string(memory.where()->id()) + ", but this rank's device is " +
+                                        to_string(where.id()) +
+                                        ": pass a buffer of the rank's own device, or host memory");
+}
+
+objection check_ready_event(const operand& argument, std::string_view role, const device& where) {
+  if (!argument.ready || argument.ready->where().shared_api() == where.shared_api()) return {};
+  return refuse(errc::wrong_device, "the " + std::string{role} +
+                                        " buffer's ready event belongs to another runtime's "
+                                        "driver: record it with this one's");
+}
+
+objection check_extent(const extent& one, const device& where) {
+  const std::string_view role = one.role;
+  if (objection failure = check_residence(*one.memory, role, where)) return failure;
+  if (one.count == 0) return {};
+  const buffer& memory = *one.memory;
+  if (!memory)
+    return refuse(errc::invalid_argument, "the " + std::string{role} + " buffer is empty, and " +
+                                              std::to_string(one.count) + " elements of it are needed");
+  if (one.role == "factor" && memory.on_host())
+    return refuse(errc::invalid_argument, "the factor is in " + std::string{to_string(memory.kind())} +
+                                              " host memory: give it by value (factor::of()), or copy it to the rank's "
+                                              "device");
+  const std::size_t capacity = memory.size_bytes() / size_bytes(one.type);
+  if (one.first > capacity || one.count > capacity - one.first)
+    return refuse(errc::invalid_argument,
+                  "the " + std::string{role} + " buffer is too short: " + std::to_string(one.count) +
+                      " elements from " + std::to_string(one.first) + " are needed, and " +
+                      std::to_string(memory.size_bytes()) + " bytes are " + std::to_string(capacity) + " elements of " +
+                      std::string{to_string(one.type)});
+  if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(one.type) != 0)
+    return refuse(errc::invalid_argument, "the " + std::string{role} + " buffer is not aligned to the " +
+                                              std::to_string(size_bytes(one.type)) + " bytes of " +
+                                              std::string{to_string(one.type)} + ": slice at a multiple of that");
+  return {};
+}
+
+/// An extent as addresses, and whose it is.
+struct range {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  const extent* what = nullptr;
+  std::size_t part = 0;
+};
+
+using ranges = std::pmr::vector<range>;
+
+void append_ranges(ranges& all, const footprint& touched, std::size_t part) {
+  for (const extent& one : touched.extents) {
+    if (one.count == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(one.memory->data()) + one.first * size_bytes(one.type);
+    all.push_back({begin, begin + one.count * size_bytes(one.type), &one, part});
+  }
+}
+
+/// Calls \p conflict for pairs that overlap with a writer among them, until it returns an error.
+template <class Conflict>
+objection find_conflict(ranges all, Conflict conflict) {
+  if (all.size() > 2)
+    std::ranges::sort(all, {}, &range::begin);
+  else if (all.size() == 2 && all[1].begin < all[0].begin)
+    std::swap(all[0], all[1]);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
+      if (all[i].what->written || all[j].what->written)
+        if (objection failure = conflict(all[i], all[j])) return failure;
+  return {};
+}
+
+objection check_overlap(const footprint& touched) {
+  ranges all{touched.extents.get_allocator()};
+  all.reserve(touched.extents.size());
+  append_ranges(all, touched, 0);
+  std::size_t in_place_parts = 0;
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
+    if (one.what->written && other.what->written)
+      return refuse(errc::invalid_argument, "two parts of the " + std::string{one.what->role} +
+                                                " buffer overlap, and both are written: give them displacements that "
+                                                "keep them apart");
+    const extent& from = one.what->written ? *other.what : *one.what;
+    const extent& to = one.what->written ? *one.what : *other.what;
+    const auto width = static_cast<std::ptrdiff_t>(size_bytes(from.type));
+    if (from.role == "send" && touched.in_place &&
+        from.memory->data() == to.memory->data() + *touched.in_place * width) {
+      if (++in_place_parts == 1) return {};
+      return refuse(errc::invalid_argument,
+                    "two parts of the send buffer overlap where the result is written in place: "
+                    "give them displacements that keep them apart");
+    }
+    return refuse(errc::invalid_argument,
+                  "the " + std::string{from.role} + " and " + std::string{to.role} + " ranges overlap" +
+                      (touched.in_place ? " without being in place: put the send range where this rank's part of the "
+                                          "result is, or use two ranges that do not touch"
+                                        : ": this operation is not done in place, use two ranges that do not touch"));
+  });
+}
+
+objection check_memory(const footprint& touched, const device& where) {
+  for (const extent& one : touched.extents)
+    if (objection failure = check_extent(one, where)) return failure;
+  return check_overlap(touched);
+}
+
+objection check_events(const operation& what, const device& where) {
+  objection first;
+  visit_operands(what, [&](const operand& one, std::string_view role) {
+    if (!first) first = check_ready_event(one, role, where);
+  });
+  return first;
+}
+
+/// A copy may come from another device, or go there, if the rank's own is the other end.
+objection check_ends(const buffer& from, const buffer& to, const device& where) {
+  if (objection failure = check_life(from, "source", where)) return failure;
+  if (objection failure = check_life(to, "destination", where)) return failure;
+  const auto is_here = [&](const buffer& one) { return one && !one.on_host() && !is_elsewhere(one, where); };
+  for (const auto& [one, role, other] : {std::tuple{&from, "source", &to}, std::tuple{&to, "destination", &from}}) {
+    if (!is_elsewhere(*one, where)) continue;
+    const device_id away = one->where()->id();
+    if (!is_here(*other))
+      return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " + to_string(away) +
+                                            ", and nothing of the copy on this rank's device " + to_string(where.id()) +
+                                            ": ask the rank of device " + to_string(away));
+    if (!where.reaches(away))
+      return refuse(errc::unsupported, "device " + to_string(where.id()) + " has no access to the memory of device " +
+                                           to_string(away) + ", where the " + role +
+                                           " buffer lives: copy through pinned memory");
+  }
+  return {};
+}
+
+objection check_copy(const copy& what, const footprint& touched, const device& where) {
+  if (objection failure = check_ends(what.from.memory, what.to.memory, where)) return failure;
+  const std::size_t length = what.from.memory.size_bytes();
+  if (length > what.to.memory.size_bytes())
+    return refuse(errc::invalid_argument, "the source's " + std::to_string(length) +
+                                              " bytes do not fit the destination's " +
+                                              std::to_string(what.to.memory.size_bytes()) + ": slice the source");
+  if (check_overlap(touched))
+    return refuse(errc::invalid_argument, "the source and destination of a copy overlap within " +
+                                              std::to_string(length) + " bytes: copy between ranges that do not touch");
+  return {};
+}
+
+objection check_ability(const operation& what, const seat& at) {
+  if (at.able != nullptr)
+    if (error why = at.able->objection_to(what, at.world_size)) return std::make_unique<error>(std::move(why));
+  return {};
+}
+
+/// Whether \p one certainly holds \p needed elements of \p type where the rank lives.
+bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device& where) {
+  const buffer& memory = one.memory;
+  const std::size_t width = size_bytes(type);
+  return !one.ready && memory.where() == &where && memory.kind() == memory_kind::device && !memory.stale() &&
+         needed * width <= memory.size_bytes() && reinterpret_cast<std::uintptr_t>(memory.data()) % width == 0;
+}
+
+/// Whether \p what certainly touches only what it may: most of what is asked for reads one range and writes one.
+class glance {
+public:
+  explicit glance(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+
+  bool operator()(const all_reduce& what) const { return is_fine(what, what.count, what.count); }
+  bool operator()(const all_gather& what) const { return is_fine(what, what.count, size_ * what.count); }
+  bool operator()(const reduce_scatter& what) const { return is_fine(what, size_ * what.count, what.count); }
+  bool operator()(const all_to_all& what) const { return is_fine(what, size_ * what.count, size_ * what.count); }
+  bool operator()(const auto&) const { return false; }
+
+private:
+  template <class Operation>
+  bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
+    if constexpr (requires { what.factor; })
+      if (what.factor.memory) return false;
+    if (!is_at_hand(what.send, sent, what.type, at_.where) || !is_at_hand(what.recv, received, what.type, at_.where))
+      return false;
+    const std::byte* const from = what.send.memory.data();
+    const std::byte* const to = what.recv.memory.data();
+    const std::size_t width = size_bytes(what.type);
+    return from + sent * width <= to || to + received * width <= from ||
+           (std::is_same_v<Operation, all_reduce> && from == to);
+  }
+
+  const seat& at_;
+  std::size_t size_;
+};
+
+objection check_reach(const operation& what, const footprint& touched, const seat& at) {
+  if (objection failure = check_events(what, at.where)) return failure;
+  const auto* move = std::get_if<copy>(&what);
+  return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
+}
+
+objection in_part(std::size_t index, objection failure) {
+  failure->text = "part " + std::to_string(index) + " of the group: " + failure->text;
+  failure->part = index;
+  return failure;
+}
+
+objection validate_group(const group& what, const seat& at) {
+  std::vector<footprint> touched(what.parts.size());
+  ranges all;
+  for (std::size_t i = 0; i < what.parts.size(); ++i) {
+    const operation& part = what.parts[i];
+    if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part))
+      return in_part(i, refuse(errc::invalid_argument,
+                               "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
+    if (staging_of(part) == staging::copy)
+      return in_part(i, refuse(errc::invalid_argument,
+                               "a copy of pageable memory, or from host to host, cannot be in a group: use pinned "
+                               "memory and device memory, or ask for the copy by itself"));
+    if (objection failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
+    if (objection failure = check_ability(part, at)) return in_part(i, std::move(failure));
+    touched[i] = footprint_of(part, at.self, at.world_size);
+    if (objection failure = check_reach(part, touched[i], at)) return in_part(i, std::move(failure));
+    append_ranges(all, touched[i], i);
+  }
+  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
+    if (one.part == other.part) return {};
+    const auto name = [&](const range& it) {
+      return "part " + std::to_string(it.part) + " (the " + std::string{it.what->role} + " range of its " +
+             std::string{name_of(what.parts[it.part])} + ")";
+    };
+    return refuse(errc::invalid_argument, name(one) + " and " + name(other) +
+                                              " overlap, and one is written: parts of a group are not ordered against "
+                                              "each other, so ask for them one after the other");
+  });
+}
+
+} // namespace
+
+error validate(const operation& what, const seat& at) {
+  if (const auto* several = std::get_if<group>(&what)) return as_error(validate_group(*several, at));
+  if (const auto* again = std::get_if<replay>(&what))
+    return again->of ? again->of->objection_to_replay(at.stamp)
+                     : *refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
+  if (objection failure = std::visit(value_check{at}, what)) return as_error(std::move(failure));
+  if (objection failure = check_ability(what, at)) return as_error(std::move(failure));
+  if (std::visit(glance{at}, what)) return {};
+  std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
+  std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
+  return as_error(check_reach(what, footprint_of(what, at.self, at.world_size, &memory), at));
+}
+
+} // namespace troupe

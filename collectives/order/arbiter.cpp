@@ -1,0 +1,164 @@
+#include <troupe/collectives/order/arbiter_queue.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace troupe {
+
+arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
+                 fusion_limits fused)
+  : time_{std::move(time)}, poller_{std::move(poller)}, fused_{fused}, order_{limits}, queue_{[this] {
+      end_round();
+    }} {}
+
+arbiter::~arbiter() = default;
+
+std::shared_ptr<ordered_world>
+arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                    std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
+                    std::shared_ptr<retry_queue> retries) {
+  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling),
+                                              std::move(retries));
+  for (const auto& one : made->ranks_)
+    one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
+      if (!waits->load()) return;
+      if (const auto alive = weak.lock()) alive->above_->continue_with(*alive);
+    });
+  queue_.run([this, made] {
+    made->number_ = order_.open_world(made->size());
+    worlds_.emplace(made->number_, made);
+    if (made->retries_) made->retries_->continue_in(made);
+  });
+  return made;
+}
+
+std::shared_ptr<retry_queue> arbiter::open_shelf() {
+  auto made = std::make_shared<retry_queue>(shared_from_this());
+  queue_.run([this, made] {
+    std::erase_if(shelves_, [](const auto& one) { return one.expired(); });
+    shelves_.push_back(made);
+  });
+  return made;
+}
+
+void arbiter::count_shelves() {
+  put_aside_ = 0;
+  retry_due_ = time_point::max();
+  for (const auto& weak : shelves_)
+    if (const auto one = weak.lock()) {
+      put_aside_ += one->waiting();
+      retry_due_ = std::min(retry_due_, one->next_due());
+    }
+}
+
+bool arbiter::poll(time_point now) {
+  if (now < due_.load(std::memory_order_acquire) || expiring_.exchange(true, std::memory_order_acq_rel)) return false;
+  queue_.run([this, now] {
+    order_.expire(now, effects_);
+    settle();
+    for (const auto& [number, one] : worlds_) one->queue_.expire(now);
+    if (now >= retry_due_) {
+      count_shelves(); // some may have gone
+      for (const auto& weak : std::vector{shelves_})
+        if (const auto one = weak.lock()) one->expire(now);
+    }
+    expiring_.store(false, std::memory_order_release);
+  });
+  return true;
+}
+
+void arbiter::settle() {
+  std::size_t begin = 0;
+  for (const std::size_t end : effects_.ends) {
+    release(std::span{effects_.released}.subspan(begin, end - begin));
+    begin = end;
+  }
+  for (auto& one : effects_.refused) refuse(one);
+  for (auto& one : effects_.straggling) {
+    const auto world = worlds_.find(one->world);
+    if (world == worlds_.end() || !world->second->on_straggling_) continue;
+    complete(*one, *world->second);
+    world->second->on_straggling_(std::move(one));
+  }
+  effects_.clear();
+}
+
+void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
+  const auto part = [&](std::size_t i) -> joining& { return static_cast<joining&>(*together[i]); };
+  ordered_world& world = part(0).world();
+  if (!world.registered_.empty()) {
+    std::vector<const operation*> parts;
+    for (std::size_t i = 0; i < together.size(); ++i) parts.push_back(&part(i).what());
+    for (const auto& pool : world.registered_)
+      if (const error objection = check_places(parts, *pool)) {
+        for (std::size_t i = 0; i < together.size(); ++i) {
+          error mine = objection;
+          mine.rank = part(i).terms().rank;
+          part(i).call()->fail(std::move(mine));
+        }
+        return;
+      }
+  }
+  released_operation parts;
+  parts.reserve(together.size());
+  std::size_t marked = 0;
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    joining& one = part(i);
+    one.call()->stands_at({one.terms().lane, *one.terms().position, one.terms().client});
+    parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
+    marked += one.is_retry_safe() ? 1 : 0;
+  }
+  const bool all_marked = marked == parts.size() || (is_planted(planted_bug::unmarked_retry) && marked > 0);
+  if (all_marked && world.retries_) world.retries_->enroll(world, part(0).terms().lane, parts);
+  world.push(std::move(parts));
+}
+
+void arbiter::refuse(sequencing_effects::refusal& one) {
+  auto& asked = static_cast<joining&>(*one.what);
+  if (one.absence) {
+    // A copy for each: the sequencer tells later askers of the same absence, when the first may be reading theirs.
+    auto mine = std::make_shared<absence_report>(*one.absence);
+    complete(*mine, asked.world());
+    one.why.absence = std::move(mine);
+  }
+  if (!one.why.rank) one.why.rank = asked.terms().rank;
+  asked.call()->fail(std::move(one.why));
+}
+
+void arbiter::complete(absence_report& report, const ordered_world& world) const {
+  for (auto& one : report.ranks) {
+    pipeline_progress progress = world.pipeline_of(one.rank).progress();
+    one.last_launched = std::move(progress.launched);
+    one.last_finished = std::move(progress.finished);
+  }
+}
+
+void arbiter::continue_with(ordered_world& world) {
+  queue_.run([one = world.shared_from_this()] { one->queue_.flush(); });
+}
+
+void arbiter::end_round() {
+  if (!released_to_.empty()) {
+    for (const auto& one : released_to_) {
+      one->in_round_ = false;
+      one->queue_.flush();
+    }
+    released_to_.clear();
+  }
+  std::size_t waiting = order_.waiting() + put_aside_;
+  time_point due = std::min(order_.next_due(), retry_due_);
+  for (const auto& [number, one] : worlds_) {
+    waiting += one->queue_.size();
+    due = std::min(due, one->queue_.next_due());
+  }
+  // Written only where they change: the poller looks at them all the time.
+  if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
+  const std::size_t before = waiting_.load(std::memory_order_relaxed);
+  if (waiting != before) waiting_.store(waiting);
+  if (waiting > 0 && before == 0)
+    if (const auto awake = poller_.lock()) awake->notify();
+}
+
+} // namespace troupe

@@ -1,0 +1,42 @@
+/// What every batch between a rank's process and the controller begins with.
+#pragma once
+
+#include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// A longer batch is refused; writers end theirs much earlier.
+inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
+/// At which a writer begins another batch. What it writes at once is shorter than the rest.
+inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
+
+/// The first bytes of a batch.
+struct batch_header {
+  static constexpr std::uint8_t version = 1;
+
+  troupe::epoch epoch{};    ///< What is of an older one is dropped unread (EPO-1).
+  std::uint64_t number = 0; ///< From 1 in each direction, so that one that was lost or came twice is noticed.
+  std::uint64_t seen = 0;   ///< The last batch that has come from the other side.
+
+  void write(wire_writer& out) const {
+    out.u8(version);
+    out.varint(epoch.value());
+    out.varint(number);
+    out.varint(seen);
+  }
+  [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
+    if (in.left_bytes() > longest_batch_bytes) in.refuse("it is longer than a batch may be");
+    if (in.u8() != version) in.refuse("it is of another version of troupe: start the same one everywhere");
+    batch_header made;
+    made.epoch = troupe::epoch{in.varint()};
+    made.number = in.varint();
+    made.seen = in.varint();
+    return made;
+  }
+};
+
+} // namespace troupe

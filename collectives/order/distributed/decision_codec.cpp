@@ -1,0 +1,120 @@
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/error_codec.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+// The first byte of a record: three bits say what it is, the others are of a release.
+enum class decision_kind : std::uint8_t { release, refusal, turn };
+constexpr std::uint8_t decision_kind_bits = 0x07;
+constexpr std::uint8_t is_in_step = 0x08; ///< On the last one that was released.
+constexpr std::uint8_t has_position = 0x10;
+
+enum class report_kind : std::uint8_t { none, here, as_before };
+
+std::uint8_t head_of(decision_kind kind, std::uint8_t bits = 0) {
+  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | bits);
+}
+
+} // namespace
+
+void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position) {
+  const bool is_next = number == released_ + 1;
+  released_ = number;
+  out_.u8(head_of(decision_kind::release,
+                  static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0))));
+  if (!is_next) out_.varint(number);
+  if (position) out_.varint(*position);
+  end_record();
+}
+
+void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
+  out_.u8(head_of(decision_kind::refusal));
+  out_.varint(number);
+  write_error(out_, why);
+  const std::size_t before = out_.size_bytes();
+  const auto write_kind = [&](report_kind kind) { out_.u8(static_cast<std::uint8_t>(kind)); };
+  if (!absence) {
+    write_kind(report_kind::none);
+  } else if (absence == reported_) {
+    write_kind(report_kind::as_before);
+  } else {
+    write_kind(report_kind::here);
+    if (write_report(out_, *absence)) {
+      reported_ = absence;
+    } else {
+      out_.cut(before);
+      write_kind(report_kind::none);
+    }
+  }
+  end_record();
+}
+
+void decision_writer::turn() {
+  out_.u8(head_of(decision_kind::turn));
+  end_record();
+}
+
+void decision_writer::end_record() {
+  if (out_.size_bytes() >= full_batch_bytes) full_.push_back(out_.take());
+}
+
+std::string decision_writer::take() {
+  if (full_.empty() && out_.empty() && !owes_) return {};
+  owes_ = false;
+  wire_writer whole;
+  whole.reserve(32 + (full_.empty() ? out_.size_bytes() : full_.front().size()));
+  batch_header{.epoch = epoch_, .number = ++batches_, .seen = seen_}.write(whole);
+  if (full_.empty()) {
+    whole.raw(out_.view());
+    out_.clear();
+  } else {
+    whole.raw(full_.front());
+    full_.pop_front();
+  }
+  return whole.take();
+}
+
+bool decision_reader::next(wire_reader& in, decision_record& into) {
+  if (!in.ok() || in.at_end()) return false;
+  const std::uint8_t head = in.u8();
+  const auto kind = static_cast<decision_kind>(head & decision_kind_bits);
+  const auto marks = static_cast<std::uint8_t>(head & ~decision_kind_bits);
+  if ((marks & ~(kind == decision_kind::release ? is_in_step | has_position : 0)) != 0)
+    in.refuse("a record has unknown marks");
+  switch (kind) {
+    case decision_kind::release:
+      into.kind = decision_record::form::release;
+      into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
+      released_ = into.number;
+      into.position.reset();
+      if ((marks & has_position) != 0) into.position = in.varint();
+      break;
+    case decision_kind::refusal:
+      into.kind = decision_record::form::refusal;
+      into.number = in.varint();
+      into.why = read_error(in);
+      into.absence.reset();
+      into.absence_is_new = false;
+      switch (in.one_of(report_kind::as_before)) {
+        case report_kind::none: break;
+        case report_kind::here:
+          reported_ = into.absence = read_report(in, world_size_);
+          into.absence_is_new = true;
+          break;
+        case report_kind::as_before:
+          if (!reported_) in.refuse("a report is missing");
+          into.absence = reported_;
+          break;
+      }
+      break;
+    case decision_kind::turn: into.kind = decision_record::form::turn; break;
+    default: in.refuse("a record is of no known kind");
+  }
+  return in.ok();
+}
+
+} // namespace troupe

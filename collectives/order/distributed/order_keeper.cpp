@@ -1,0 +1,152 @@
+#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/completion/sources/recycling.hpp>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace troupe {
+
+/// What a rank has asked for, as far as it was told.
+class order_keeper::request final : public sequenced, public recycled {
+public:
+  request(const sequencing_terms& terms, std::uint64_t number, std::shared_ptr<const operation_outline> what)
+    : sequenced{terms}, number_{number}, names_position_{terms.position.has_value()}, what_{std::move(what)} {}
+
+  [[nodiscard]] const operation& what() const noexcept override { return what_->what; }
+  [[nodiscard]] compact_signature sketch() const noexcept override { return what_->sketch; }
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Where its client does not know.
+  [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
+    return names_position_ ? std::nullopt : terms().position;
+  }
+
+private:
+  std::uint64_t number_;
+  bool names_position_;
+  std::shared_ptr<const operation_outline> what_;
+};
+
+struct order_keeper::connection {
+  connection(rank one, epoch of) : self{one}, out{of} {}
+
+  rank self;
+  request_reader in{};
+  decision_writer out;
+  std::uint64_t received = 0; ///< Batches.
+  std::uint64_t asked = 0;    ///< Requests.
+  std::uint64_t turns = 0;
+};
+
+order_keeper::order_keeper(sequencer_limits limits) : limits_{limits} {}
+order_keeper::~order_keeper() = default;
+
+void order_keeper::open(epoch of, int world_size) {
+  auto made = std::make_unique<sequencer>(limits_);
+  world_ = made->open_world(world_size);
+  order_ = std::move(made);
+  epoch_ = of;
+  closed_ = false;
+  turns_met_ = 0;
+  ranks_.clear();
+  for (int r = 0; r < world_size; ++r) ranks_.emplace_back(rank{r}, of);
+}
+
+void order_keeper::close(error why) {
+  if (!order_ || std::exchange(closed_, true)) return;
+  order_->close_world(world_, why, effects_);
+  settle();
+}
+
+error order_keeper::receive(rank from, std::string_view batch, time_point now) {
+  const std::string name = "a batch of rank " + to_string(from);
+  if (from.value() < 0 || static_cast<std::size_t>(from.value()) >= ranks_.size())
+    return {.code = errc::internal,
+            .text = name + " has come to a world of " + std::to_string(ranks_.size()) + " ranks",
+            .rank = from};
+  connection& by = ranks_[static_cast<std::size_t>(from.value())];
+  wire_reader in{batch};
+  const batch_header header = batch_header::read(in);
+  if (in.ok() && header.epoch < epoch_) return {};
+  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+  if (in.ok() && header.number != by.received + 1) in.refuse("batches are missing before it, or it has come before");
+  if (in.ok()) by.out.has_seen(by.received = header.number);
+  request_record one;
+  while (by.in.next(in, one)) switch (one.kind) {
+      case request_record::form::ask: ask(by, one, now); break;
+      case request_record::form::cancel:
+        if (!one.why) static_cast<void>(order_->cancel(world_, from, one.where, *one.position, effects_));
+        break;
+      case request_record::form::withdraw: order_->withdraw(world_, from, one.client, one.why, effects_); break;
+      case request_record::form::turn:
+        ++by.turns;
+        settle(); // what was released by now goes before it
+        meet_turns();
+        break;
+    }
+  settle();
+  error failure = in.failure(name);
+  if (failure) failure.rank = from;
+  return failure;
+}
+
+void order_keeper::ask(connection& from, request_record& asked, time_point now) {
+  const std::uint64_t number = ++from.asked;
+  if (asked.why) {
+    asked.why.rank = from.self;
+    return from.out.refuse(number, asked.why, nullptr);
+  }
+  const sequencing_terms terms{.world = world_,
+                               .rank = from.self,
+                               .lane = asked.where,
+                               .client = asked.client,
+                               .position = asked.position,
+                               .asked = now,
+                               .deadline = later(now, asked.deadline)};
+  order_->ask(std::make_unique<request>(terms, number, std::move(asked.what)), effects_);
+}
+
+void order_keeper::meet_turns() {
+  if (closed_ || std::ranges::any_of(ranks_, [&](const connection& one) { return one.turns <= turns_met_; })) return;
+  ++turns_met_;
+  for (connection& one : ranks_) one.out.turn();
+}
+
+void order_keeper::settle() {
+  for (const auto& one : effects_.released) {
+    const auto& released = static_cast<const request&>(*one);
+    ranks_[static_cast<std::size_t>(released.terms().rank.value())].out.release(released.number(),
+                                                                                released.position_to_tell());
+  }
+  for (auto& one : effects_.refused) {
+    const auto& refused = static_cast<const request&>(*one.what);
+    ranks_[static_cast<std::size_t>(refused.terms().rank.value())].out.refuse(refused.number(), one.why, one.absence);
+  }
+  for (auto& one : effects_.straggling) straggling_.push_back(std::move(one));
+  effects_.clear();
+}
+
+void order_keeper::expire(time_point now) {
+  if (!order_) return;
+  order_->expire(now, effects_);
+  settle();
+}
+
+time_point order_keeper::next_due() const noexcept {
+  return order_ ? order_->next_due() : time_point::max();
+}
+
+std::string order_keeper::take_outgoing(rank to) {
+  const auto index = static_cast<std::size_t>(to.value());
+  return to.value() >= 0 && index < ranks_.size() ? ranks_[index].out.take() : std::string{};
+}
+
+std::vector<std::shared_ptr<const absence_report>> order_keeper::take_straggling() {
+  return std::exchange(straggling_, {});
+}
+
+std::size_t order_keeper::waiting() const noexcept {
+  return order_ ? order_->waiting() : 0;
+}
+
+} // namespace troupe

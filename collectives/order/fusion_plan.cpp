@@ -1,0 +1,209 @@
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/collectives/order/memory_ranges.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::array<std::pair<fusion, std::string_view>, 3> mode_names{
+    {{fusion::off, "off"}, {fusion::plans, "plans"}, {fusion::free, "free"}}};
+
+/// What a part uses of one argument: elements of a v-form's parts may lie anywhere in it, and count with what lies
+/// between them.
+struct used_range {
+  std::size_t rank = 0;
+  memory_range where{};
+  std::size_t near = 0; ///< Its place among the batch's.
+};
+
+struct awaited_event {
+  std::size_t rank = 0;
+  const event* ready = nullptr;
+};
+
+/// Whether one of troupe::operation's alternatives may be fused; tells \p visit of its operands as long as it may.
+template <class T, class Visit>
+bool look_over(const T& one, Visit& visit) {
+  if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay>) return false;
+  if constexpr (requires { one.staged; })
+    if (one.staged) return false;
+  if constexpr (requires { one.parts; }) {
+    return std::ranges::all_of(one.parts, [&](const operation& part) {
+      return std::visit([&](const auto& each) { return look_over(each, visit); }, part);
+    });
+  } else {
+    bool on_device = true;
+    auto look = [&](const operand& each, std::string_view) {
+      on_device = on_device && !each.memory.on_host();
+      visit(each);
+    };
+    visit_operands_of(one, look);
+    return on_device;
+  }
+}
+
+std::size_t index(rank one) {
+  return static_cast<std::size_t>(one.value());
+}
+
+} // namespace
+
+std::string_view to_string(fusion mode) noexcept {
+  for (const auto& [known, name] : mode_names)
+    if (known == mode) return name;
+  return {};
+}
+
+fusion parse_fusion(std::string_view name) {
+  for (const auto& [mode, known] : mode_names)
+    if (known == name) return mode;
+  throw exception{errc::invalid_argument,
+                  "unknown fusion mode '" + std::string{name} + "': choose one of off, plans, free"};
+}
+
+bool may_be_fused(const operation& what) {
+  auto ignore = [](const operand&) {};
+  return std::visit([&](const auto& one) { return look_over(one, ignore); }, what);
+}
+
+/// The batch that grows, and the operation that asks to join it.
+class fusion_planner::draft {
+public:
+  draft(int world_size, const fusion_limits& limits)
+    : world_size_{world_size}, limits_{limits}, members_(static_cast<std::size_t>(world_size)) {}
+
+  /// Looks at the next operation.
+  void survey(std::span<const fusion_part> parts) {
+    ranges_.clear();
+    events_.clear();
+    parts_ = parts;
+    bytes_ = 0;
+    fit_ = true;
+    fit_ = std::ranges::all_of(parts, [this](const fusion_part& one) { return survey(one); }) &&
+           bytes_ <= limits_.max_operation_bytes;
+  }
+
+  /// Whether what was surveyed may stand in one launch with anything.
+  [[nodiscard]] bool fits() const noexcept { return fit_ && bytes_ <= limits_.max_bytes; }
+
+  /// Whether what was surveyed may stand in one launch with the members.
+  [[nodiscard]] bool joins() {
+    if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
+    return std::ranges::none_of(
+               ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
+           std::ranges::all_of(events_, [this](const awaited_event& one) { return is_awaited(one); });
+  }
+
+  /// Begins a batch with what was surveyed.
+  void begin() {
+    for (member& one : members_) {
+      one.used.clear();
+      one.awaited.clear();
+    }
+    count_ = 0;
+    all_bytes_ = 0;
+    for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
+    open_ = fits();
+    add();
+  }
+
+  void add() {
+    ++count_;
+    if (!open_) return;
+    all_bytes_ += bytes_;
+    for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
+  }
+
+private:
+  /// One rank's side of the batch.
+  struct member {
+    memory_ranges used{};
+    std::vector<const event*> awaited{};
+  };
+
+  /// False where it cannot be in a batch with others.
+  [[nodiscard]] bool survey(const fusion_part& one) {
+    const std::size_t at = index(one.self);
+    auto await = [&](const operand& each) {
+      if (each.ready) events_.push_back({at, each.ready.get()});
+    };
+    if (!std::visit([&](const auto& what) { return look_over(what, await); }, *one.what)) return false;
+    std::array<std::size_t, 2> bytes{};
+    const buffer* last = nullptr;
+    auto note = [&](const extent& each) {
+      if (each.count == 0) return;
+      const std::size_t width = size_bytes(each.type);
+      const auto begin = reinterpret_cast<std::uintptr_t>(each.memory->data()) + each.first * width;
+      const std::uintptr_t end = begin + each.count * width;
+      bytes[each.written ? 1 : 0] += each.count * width;
+      if (std::exchange(last, each.memory) == each.memory) { // the next part of the same argument
+        memory_range& whole = ranges_.back().where;
+        whole.begin = std::min(whole.begin, begin);
+        whole.end = std::max(whole.end, end);
+      } else if (each.written && !ranges_.empty() && ranges_.back().rank == at && ranges_.back().where.begin == begin &&
+                 ranges_.back().where.end == end) { // in place
+        ranges_.back().where.written = true;
+      } else {
+        ranges_.push_back({at, {begin, end, each.written}});
+      }
+    };
+    visit_extents(*one.what, one.self, world_size_, note);
+    bytes_ = std::max({bytes_, bytes[0], bytes[1]});
+    return true;
+  }
+
+  [[nodiscard]] bool is_awaited(const awaited_event& one) const {
+    return std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end();
+  }
+
+  int world_size_;
+  fusion_limits limits_;
+  std::vector<member> members_; ///< By rank.
+  std::size_t count_ = 0;
+  std::size_t all_bytes_ = 0;
+  bool open_ = false; ///< Whether others may join.
+
+  // The operation surveyed.
+  std::span<const fusion_part> parts_;
+  std::vector<used_range> ranges_;
+  std::vector<awaited_event> events_;
+  std::size_t bytes_ = 0; ///< The most that a rank reads, or writes.
+  bool fit_ = false;
+};
+
+fusion_planner::fusion_planner(int world_size, fusion_limits limits)
+  : limits_{limits}, draft_{std::make_unique<draft>(world_size, limits)} {}
+
+fusion_planner::~fusion_planner() = default;
+
+bool fusion_planner::may_have_company(std::span<const fusion_part> parts) {
+  if (limits_.mode == fusion::off || limits_.max_operations < 2) return false;
+  draft_->survey(parts);
+  return draft_->fits();
+}
+
+void fusion_planner::plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends,
+                          std::vector<std::size_t>& batches) {
+  batches.clear();
+  if (limits_.mode == fusion::off || ends.size() < 2) {
+    for (std::size_t i = 0; i < ends.size(); ++i) batches.push_back(i + 1);
+    return;
+  }
+  for (std::size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
+    draft_->survey(parts.subspan(begin, ends[i] - begin));
+    if (i > 0 && draft_->joins()) {
+      draft_->add();
+      continue;
+    }
+    if (i > 0) batches.push_back(i);
+    draft_->begin();
+  }
+  batches.push_back(ends.size());
+}
+
+} // namespace troupe

@@ -1,0 +1,64 @@
+#include <troupe/collectives/order/lane_table.hpp>
+
+#include <algorithm>
+
+namespace troupe {
+
+void lane_queue::grow() {
+  const std::uint32_t wanted = std::max<std::uint32_t>(4, capacity_ * 2);
+  auto larger = std::make_unique<lane_slot[]>(wanted);
+  for (std::uint64_t i = head_; i != next_; ++i) larger[i & (wanted - 1)] = at(i);
+  ring_ = std::move(larger);
+  capacity_ = wanted;
+}
+
+lane_table::lane_table(std::uint32_t world_number, lane lane_name, int size, std::pmr::memory_resource& memory)
+  : world{world_number}, name{lane_name}, queues(static_cast<std::size_t>(size)), routes{memory}, meetings_(4) {}
+
+lane_table::~lane_table() {
+  for (lane_queue& one : queues)
+    for (std::uint64_t i = one.head(); i != one.next(); ++i)
+      delete one.at(i).one; // NOLINT(cppcoreguidelines-owning-memory): the slot owns it
+}
+
+void lane_table::open(node_pool<meeting>& pool) {
+  if (end_ - first_ == meetings_.size()) {
+    std::vector<meeting*> larger(meetings_.size() * 2);
+    for (std::uint64_t i = first_; i != end_; ++i)
+      larger[i & (larger.size() - 1)] = meetings_[i & (meetings_.size() - 1)];
+    meetings_ = std::move(larger);
+  }
+  meeting* const made = pool.take();
+  made->over = made->straggling_told = made->differs = false;
+  made->heads = 0;
+  made->index = end_;
+  made->where = this;
+  made->oldest = time_point::max(); // nobody has come yet
+  meetings_[end_ & (meetings_.size() - 1)] = made;
+  ++end_;
+}
+
+void lane_table::forget(meeting& one, node_pool<meeting>& pool) noexcept {
+  one.over = true;
+  one.withdrawn.reset();
+  meetings_[one.index & (meetings_.size() - 1)] = nullptr;
+  // One that was withdrawn may end before an older one that waits behind something else.
+  while (first_ != end_ && meetings_[first_ & (meetings_.size() - 1)] == nullptr) ++first_;
+  pool.put_back(&one);
+}
+
+void lane_table::forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept {
+  for (lane_queue& queue : queues) --queue.withdrawn;
+  forget(one, pool);
+}
+
+void lane_table::forget_all(node_pool<meeting>& pool) noexcept {
+  while (first_ != end_) forget(*meetings_[first_ & (meetings_.size() - 1)], pool);
+}
+
+std::uint32_t lane_table::come_to(const meeting& one) const noexcept {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(queues, [&](const lane_queue& queue) { return queue.collectives > one.index; }));
+}
+
+} // namespace troupe

@@ -1,0 +1,49 @@
+/// What the requests of a rank go through where troupe keeps the order of a world (ORD-1).
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/recording/call_site.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace troupe {
+
+/// A validated request of one rank, to be matched with those of its peers.
+struct lane_request {
+  operation what;
+  ticket name;
+  nanoseconds deadline{0}; ///< From now to the reply.
+  reply_promise reply;
+  lane where{};
+  std::uint64_t client = 0;
+  std::optional<std::uint64_t> position{};
+  bool retry_safe = false; ///< See rank_request.
+  call_site site{};
+};
+
+/// One world in one epoch: an ordered_world where all its ranks live in this process, a distributed_order where this
+/// process has one of them. Threads: safe from any; requests of one thread keep their order.
+class rank_order {
+public:
+  rank_order() = default;
+  rank_order(const rank_order&) = delete;
+  rank_order& operator=(const rank_order&) = delete;
+  virtual ~rank_order() = default;
+
+  /// One rank's part of an operation: released when its peers have asked for theirs. Never blocks.
+  virtual void ask(rank self, lane_request asked) = 0;
+  /// Takes back what has not been released; nothing else happens where there is no such request.
+  virtual void cancel(rank self, lane where, std::uint64_t position) = 0;
+  /// A client of \p self has ended: what it waits for is withdrawn, its peers are told, its lanes are free.
+  virtual void withdraw(rank self, std::uint64_t client, error why) = 0;
+  /// Whether a mark of retry_safe means something here.
+  [[nodiscard]] virtual bool can_retry() const noexcept = 0;
+};
+
+} // namespace troupe

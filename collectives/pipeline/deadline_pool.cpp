@@ -1,0 +1,284 @@
+#include <troupe/collectives/pipeline/deadline_pool.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Between two attempts to start threads that are missing.
+constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
+
+/// A job. Its list node is made where it is accepted and goes with it from then on, so nothing more is allocated for
+/// it.
+struct entry {
+  explicit entry(deadline_pool::job&& one) : what{std::move(one)}, deadline{later(steady_now(), what.deadline)} {}
+
+  deadline_pool::job what; ///< Without on_done from when it is reported.
+  time_point deadline;
+};
+using entries = std::list<entry>;
+
+struct helper {
+  worker thread;
+  entries running; ///< One or none.
+  bool is_abandoned = false;
+};
+using helpers = std::list<helper>;
+
+void report(deadline_pool::done on_done, error result) noexcept {
+  try {
+    on_done(std::move(result));
+  } catch (...) {
+    report_leak(current_error());
+  }
+}
+
+error refusal(errc code, const std::string& name, const char* why) noexcept {
+  try {
+    return {.code = code, .text = name + why};
+  } catch (...) { // no memory for words
+    return {.code = code};
+  }
+}
+
+error abandonment(const std::string& name) noexcept {
+  return with_unknown_outcome(
+      refusal(errc::deadline_exceeded, name, " did not end before its deadline and was abandoned"));
+}
+
+void refuse(entries& all, errc code, const char* why) noexcept {
+  for (entry& one : all) report(std::move(one.what.on_done), refusal(code, one.what.name, why));
+}
+
+constexpr const char* no_memory = " could not begin: there was no memory for it";
+constexpr const char* no_thread = " could not begin before its deadline: no thread was free, and none could be started";
+constexpr const char* is_over = " has no helper any more: the runtime is ending";
+
+} // namespace
+
+/// Shared with the threads, so that an abandoned one may return after the crew is gone.
+struct deadline_pool::roster : std::enable_shared_from_this<roster> {
+  std::mutex guard;
+  condition changed;
+  entries waiting;      ///< In the order in which they get threads.
+  helpers staff;        ///< All threads but those below.
+  helpers lost;         ///< Abandoned, and in their tasks.
+  helpers finished;     ///< To be joined.
+  std::size_t free = 0; ///< Of staff: will look for a job before they rest or end.
+  std::size_t reserved = 0;
+  bool stopping = false;
+  bool over = false;
+  worker watchdog;
+
+  /// Errors: what starting a thread has.
+  void start_one() {
+    helpers fresh(1);
+    const auto self = fresh.begin();
+    self->thread = worker{[crew = shared_from_this(), self] { crew->serve(self); }};
+    staff.splice(staff.end(), fresh); // before it gets the lock, which the caller holds
+    ++free;
+  }
+
+  /// Returns whether there are as many threads as waiting jobs and the reserve need.
+  bool start_missing() noexcept {
+    try {
+      while (waiting.size() > free || staff.size() < reserved) start_one();
+      return true;
+    } catch (...) { // the watchdog tries again
+      return false;
+    }
+  }
+
+  void serve(helpers::iterator self) {
+    std::unique_lock lock{guard};
+    for (;;) {
+      changed.wait(lock, [this] { return !waiting.empty() || over || staff.size() > reserved; });
+      if (waiting.empty()) break;
+      self->running.splice(self->running.end(), waiting, waiting.begin());
+      --free;
+      job& mine = self->running.front().what;
+      lock.unlock();
+      error result;
+      try {
+        mine.task();
+      } catch (...) {
+        result = current_error();
+      }
+      mine.task = nullptr;
+      lock.lock();
+      if (self->is_abandoned) {
+        helpers ended;
+        ended.splice(ended.end(), lost, self);
+        changed.notify_all();
+        lock.unlock();
+        return;
+      }
+      done on_done = std::move(mine.on_done);
+      mine.on_done = nullptr;
+      lock.unlock();
+      report(std::move(on_done), std::move(result));
+      lock.lock();
+      self->running.clear();
+      ++free;
+      changed.notify_all();
+    }
+    --free;
+    finished.splice(finished.end(), staff, self);
+    changed.notify_all();
+  }
+
+  [[nodiscard]] bool has_jobs() const {
+    return !waiting.empty() || std::ranges::any_of(staff, [](const helper& one) { return !one.running.empty(); });
+  }
+
+  void watch() {
+    std::unique_lock lock{guard};
+    while (!stopping || has_jobs()) {
+      join_finished(lock);
+      const bool is_enough = start_missing();
+      if (stopping && !has_jobs()) break;
+      changed.sleep(lock, is_enough ? first_deadline() : std::min(first_deadline(), steady_now() + retry_interval));
+      while (abandon_overdue(lock)) {
+      }
+    }
+    over = true;
+    changed.notify_all();
+    changed.wait(lock, [this] { return staff.empty(); });
+    join_finished(lock);
+  }
+
+  /// Of jobs that have not been reported.
+  [[nodiscard]] time_point first_deadline() const {
+    time_point first = time_point::max();
+    const auto now = steady_now();
+    for (const entry& one : waiting) // a late one that has a thread begins soon
+      first = std::min(first, one.deadline > now ? one.deadline : now + retry_interval);
+    for (const helper& each : staff)
+      for (const entry& one : each.running)
+        if (one.what.on_done) first = std::min(first, one.deadline);
+    return first;
+  }
+
+  void join_finished(std::unique_lock<std::mutex>& lock) {
+    helpers ended;
+    ended.splice(ended.end(), finished);
+    lock.unlock();
+    for (helper& one : ended) one.thread.join();
+    lock.lock();
+  }
+
+  /// Reports one job that is past its deadline. Returns false where there is none.
+  bool abandon_overdue(std::unique_lock<std::mutex>& lock) {
+    const auto now = steady_now();
+    std::size_t ahead = 0;
+    for (auto at = waiting.begin(); at != waiting.end(); ++at) {
+      if (++ahead <= free || now < at->deadline) continue; // the first have threads, which have not come to them yet
+      entries late;
+      late.splice(late.end(), waiting, at);
+      lock.unlock();
+      refuse(late, errc::out_of_memory, no_thread);
+      late.clear();
+      lock.lock();
+      return true;
+    }
+    for (auto at = staff.begin(); at != staff.end(); ++at) {
+      if (at->running.empty()) continue;
+      entry& one = at->running.front();
+      if (!one.what.on_done || now < one.deadline) continue; // without: it is just being reported
+      done on_done = std::move(one.what.on_done);
+      one.what.on_done = nullptr;
+      at->is_abandoned = true;
+      at->thread.detach();
+      lost.splice(lost.end(), staff, at);
+      error why = abandonment(one.what.name);
+      lock.unlock();
+      report(std::move(on_done), std::move(why));
+      lock.lock();
+      return true;
+    }
+    return false;
+  }
+
+  /// Takes all of \p fresh, or returns false.
+  [[nodiscard]] bool accept(entries& fresh) noexcept {
+    const std::lock_guard lock{guard};
+    if (over) return false;
+    waiting.splice(waiting.end(), fresh);
+    start_missing();
+    changed.notify_all();
+    return true;
+  }
+};
+
+deadline_pool::deadline_pool(nanoseconds grace) : roster_{std::make_shared<roster>()}, grace_{grace} {
+  roster_->watchdog = worker{[crew = roster_] { crew->watch(); }};
+}
+
+void deadline_pool::reserve(std::size_t count) {
+  if (fibers::current() != nullptr) return; // which can always be started
+  const std::lock_guard lock{roster_->guard};
+  const std::size_t before = std::exchange(roster_->reserved, std::max(roster_->reserved, count));
+  try {
+    while (roster_->staff.size() < roster_->reserved) roster_->start_one();
+  } catch (...) {
+    roster_->reserved = before;
+    roster_->changed.notify_all(); // what is too many ends
+    throw exception{errc::out_of_memory,
+                    std::to_string(count) +
+                        " helper threads are reserved so that faults can be answered on a machine " +
+                        "that has no more, and one could not be started (" + current_error().text + ')'};
+  }
+}
+
+void deadline_pool::stop() {
+  {
+    const std::lock_guard lock{roster_->guard};
+    if (std::exchange(roster_->stopping, true)) return;
+    roster_->changed.notify_all();
+  }
+  roster_->watchdog.join();
+  std::unique_lock lock{roster_->guard};
+  if (!roster_->changed.wait_for(lock, grace_, [this] { return roster_->lost.empty(); }))
+    report_leak(error{.code = errc::deadline_exceeded,
+                      .text = std::to_string(roster_->lost.size()) +
+                              " helper threads are stuck in calls and were left behind"});
+}
+
+void deadline_pool::run(std::vector<job> jobs) noexcept {
+  entries fresh;
+  try {
+    for (job& one : jobs) fresh.emplace_back(std::move(one));
+  } catch (...) { // none of them: they may wait for each other
+    refuse(fresh, errc::out_of_memory, no_memory);
+    for (job& one : jobs)
+      if (one.on_done) report(std::move(one.on_done), refusal(errc::out_of_memory, one.name, no_memory));
+    return;
+  }
+  if (!roster_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+}
+
+void deadline_pool::run(std::string name, nanoseconds deadline, work task, done on_done) noexcept {
+  job alone{std::move(name), deadline, std::move(task), std::move(on_done)};
+  entries fresh;
+  try {
+    fresh.emplace_back(std::move(alone));
+  } catch (...) {
+    return report(std::move(alone.on_done), refusal(errc::out_of_memory, alone.name, no_memory));
+  }
+  if (!roster_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+}
+
+std::size_t deadline_pool::abandoned_count() const noexcept {
+  const std::lock_guard lock{roster_->guard};
+  return roster_->lost.size();
+}
+
+} // namespace troupe

@@ -1,0 +1,263 @@
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using standing = fault_report::standing;
+using standings = std::vector<const standing*>;
+
+/// "18th".
+std::string ordinal(std::uint64_t number) {
+  const std::uint64_t teens = number % 100;
+  const char* end = "th";
+  if (teens < 11 || teens > 13) {
+    if (number % 10 == 1) end = "st";
+    if (number % 10 == 2) end = "nd";
+    if (number % 10 == 3) end = "rd";
+  }
+  return std::to_string(number) + end;
+}
+
+std::string count_of_collectives(std::uint64_t count) {
+  return std::to_string(count) + (count == 1 ? " collective" : " collectives");
+}
+
+std::string names_of(const standings& all) {
+  std::vector<rank> ranks;
+  for (const standing* one : all) ranks.push_back(one->rank);
+  return name_ranks(ranks);
+}
+
+/// The conclusions, one for each question; each is asked where those before it have found nobody.
+class inquiry {
+public:
+  explicit inquiry(const fault_report& report) : report_{report} {
+    for (const standing& one : report.ranks) all_.push_back(&one);
+    // The oldest collective that some rank has not finished.
+    stuck_ = 1 + std::ranges::min(report.ranks, {}, finished_by).progress.collectives.finished;
+  }
+
+  judgement conclude() {
+    for (const auto question : {&inquiry::who_reported, &inquiry::who_has_not_come, &inquiry::who_leaves_a_peer_waiting,
+                                &inquiry::who_is_stuck_in_a_call, &inquiry::who_does_not_run,
+                                &inquiry::who_ended_differently, &inquiry::who_holds_what_it_was_asked}) {
+      std::invoke(question, this);
+      if (!found_.suspects.empty()) return std::move(found_);
+    }
+    found_.remark = why_nobody();
+    return std::move(found_);
+  }
+
+private:
+  static std::uint64_t finished_by(const standing& one) noexcept { return one.progress.collectives.finished; }
+
+  void suspect_it(const standing& one, suspicion why, std::string reason) {
+    found_.suspects.push_back({one.rank, why, std::move(reason)});
+  }
+  [[nodiscard]] standings those(const std::function<bool(const standing&)>& which) const {
+    standings some;
+    for (const standing* one : all_)
+      if (which(*one)) some.push_back(one);
+    return some;
+  }
+  [[nodiscard]] bool has_come(const standing& one) const noexcept {
+    return one.progress.collectives.launched >= stuck_;
+  }
+  [[nodiscard]] bool is_entering(const standing& one) const noexcept {
+    return !has_come(one) && one.progress.launching_since && one.progress.collectives.submitted >= stuck_;
+  }
+  [[nodiscard]] std::string in_call(const standing& one) const {
+    return "its launch call has not returned for " + describe(report_.taken - *one.progress.launching_since);
+  }
+  /// The stuck collective, as somebody who has launched no more than it names it.
+  [[nodiscard]] std::string stuck_name() const {
+    std::string name = "the " + ordinal(stuck_);
+    for (const standing* one : all_) {
+      const auto& launched = one->progress.launched;
+      if (one->progress.collectives.launched != stuck_ || !launched || launched->reach != operation_reach::all_ranks)
+        continue;
+      return name + ", " + describe(*launched);
+    }
+    return name;
+  }
+
+  void who_reported() {
+    const auto add = [&](const standing& one, const error& why) {
+      suspect_it(one, suspicion::reported, "it reported " + to_string(why));
+    };
+    const auto own = those([](const standing& one) { return is_of_its_own(one.fault.code); });
+    const auto first = std::ranges::find_if(all_, [&](const standing* one) {
+      return report_.fault.rank == one->rank && is_of_its_own(report_.fault.code);
+    });
+    if (first != all_.end()) add(**first, report_.fault);
+    // A sticky error reaches every device of the process: those that tell of it later have only caught it.
+    const bool spreads = first != all_.end() && report_.fault.code == errc::process_poisoned;
+    for (const standing* one : own) {
+      const bool is_first = first != all_.end() && one == *first;
+      if (!is_first && !(spreads && one->fault.code == errc::process_poisoned)) add(*one, one->fault);
+    }
+    if (!found_.suspects.empty()) return;
+    const auto broken = those([](const standing& one) { return one.fault.code == errc::communicator_failed; });
+    if (broken.size() == all_.size() && all_.size() > 1) return; // each may have heard of another's
+    for (const standing* one : broken) add(*one, one->fault);
+  }
+
+  void who_has_not_come() {
+    if (is_disagreement()) return;
+    const auto there = those([&](const standing& one) { return has_come(one) || is_entering(one); });
+    if (there.empty() || there.size() == all_.size()) return;
+    for (const standing* one : all_) {
+      if (has_come(*one) || is_entering(*one)) continue;
+      const std::uint64_t asked = one->progress.collectives.submitted;
+      const std::string others = names_of(there) + (there.size() == 1 ? " waits" : " wait") + " in " + stuck_name();
+      if (asked < stuck_)
+        suspect_it(*one, suspicion::not_asked,
+                   "it has been asked for " + count_of_collectives(asked) + ", and " + others + ": it never came");
+      else
+        suspect_it(
+            *one, suspicion::not_launched,
+            "it has been asked for " + count_of_collectives(asked) + " and has launched " +
+                std::to_string(one->progress.collectives.launched) + ", and " + others +
+                (one->progress.launching_since ? ": " + in_call(*one) : ": its launcher is held up, or has ended"));
+    }
+  }
+
+  void who_leaves_a_peer_waiting() {
+    for (const standing* one : all_) {
+      const auto& runs = one->progress.started;
+      if (!one->progress.running_since || !runs || !runs->peer) continue;
+      const auto peer = std::ranges::find(all_, *runs->peer, [](const standing* other) { return other->rank; });
+      if (peer == all_.end() || runs_transfer_with(**peer, one->rank) || has_suspect((*peer)->rank)) continue;
+      suspect_it(**peer, suspicion::absent_peer,
+                 "rank " + to_string(one->rank) + " has waited in " + describe(*runs) + " for " +
+                     describe(report_.taken - *one->progress.running_since) + ", and it " +
+                     ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs nothing that meets it"));
+    }
+  }
+
+  void who_is_stuck_in_a_call() {
+    const auto inside = those([](const standing& one) { return one.progress.launching_since.has_value(); });
+    if (inside.size() == all_.size() && all_.size() > 1) return;
+    for (const standing* one : inside) suspect_it(*one, suspicion::stuck_launch, in_call(*one));
+  }
+
+  void who_does_not_run() {
+    if (is_disagreement()) return;
+    for (const standing* one : unfinished()) {
+      const auto& runs = one->progress.started;
+      const bool others_wait = has_come(*one);
+      if (!one->progress.running_since) {
+        if (others_wait)
+          suspect_it(*one, suspicion::not_started,
+                     "it has launched " + stuck_name() +
+                         ", and its device has not begun: what it is to wait for, a client's event or work before it, "
+                         "does not come");
+      } else if (runs &&
+                 (others_wait ? runs->reach != operation_reach::all_ranks : runs->reach == operation_reach::itself)) {
+        suspect_it(*one, suspicion::runs_other,
+                   "its device has been in " + describe(*runs) + " for " +
+                       describe(report_.taken - *one->progress.running_since) +
+                       (others_wait ? ", before " + stuck_name() : ""));
+      }
+    }
+    // Where it is the same with everybody, it tells nobody from the others.
+    if (found_.suspects.size() == all_.size() && all_.size() > 1) found_.suspects.clear();
+  }
+
+  void who_ended_differently() {
+    if (is_disagreement()) return;
+    const auto open = unfinished();
+    const std::size_t ended = all_.size() - open.size();
+    if (!std::ranges::all_of(open, [&](const standing* one) { return has_come(*one); })) return;
+    if (open.size() < ended || all_.size() == 1) {
+      for (const standing* one : open)
+        suspect_it(*one, suspicion::unfinished,
+                   "its device has not finished " + stuck_name() + (ended > 0 ? ", which others have" : "") +
+                       ": it hangs");
+    } else if (ended < open.size()) {
+      for (const standing* one : all_)
+        if (finished_by(*one) >= stuck_)
+          suspect_it(*one, suspicion::alone_done,
+                     "it says that it is done with " + stuck_name() + ", in which " + names_of(open) +
+                         " still wait: its part may never have reached the device");
+    }
+  }
+
+  void who_holds_what_it_was_asked() {
+    if (is_disagreement()) return;
+    const auto holding = those(
+        [](const standing& one) { return one.progress.collectives.submitted > one.progress.collectives.launched; });
+    if (holding.size() == all_.size() && all_.size() > 1) return;
+    for (const standing* one : holding)
+      suspect_it(*one, suspicion::not_launched,
+                 "it has been asked for " + count_of_collectives(one->progress.collectives.submitted) +
+                     " and has launched " + std::to_string(one->progress.collectives.launched) +
+                     ": its launcher is held up, or has ended");
+  }
+
+  [[nodiscard]] std::string why_nobody() const {
+    if (is_disagreement()) return "the ranks disagree about an operation; the fault names two of them";
+    std::string text;
+    const auto busy = those([](const standing& one) { return one.in_flight > 0 || one.progress.launching_since; });
+    if (busy.empty())
+      text = "no rank here has anything in flight";
+    else if (std::ranges::all_of(all_, [](const standing* one) { return one->progress.launching_since.has_value(); }))
+      text = "all ranks here are inside a launch call";
+    else if (std::ranges::none_of(all_, [&](const standing* one) { return has_come(*one); }))
+      text = "no collective is in flight, and what is looks alike at both its ends";
+    else
+      text =
+          "all ranks here stand alike at " + stuck_name() + ": a device or a link hangs, and it cannot be told which";
+    const auto elsewhere = report_.world_size - static_cast<int>(all_.size());
+    if (elsewhere > 0)
+      text += "; " + std::to_string(elsewhere) + (elsewhere == 1 ? " rank" : " ranks") +
+              " of other processes cannot be seen from here";
+    return text;
+  }
+
+  [[nodiscard]] bool is_disagreement() const noexcept { return report_.fault.code == errc::mismatch; }
+  [[nodiscard]] standings unfinished() const {
+    return those([&](const standing& one) { return finished_by(one) < stuck_ && one.in_flight > 0; });
+  }
+  [[nodiscard]] bool has_suspect(rank who) const {
+    return std::ranges::find(found_.suspects, who, &suspect::rank) != found_.suspects.end();
+  }
+  [[nodiscard]] static bool runs_transfer_with(const standing& one, rank who) {
+    return one.progress.running_since && one.progress.started &&
+           one.progress.started->reach == operation_reach::peers && one.progress.started->peer.value_or(who) == who;
+  }
+
+  const fault_report& report_;
+  standings all_;
+  std::uint64_t stuck_ = 1;
+  judgement found_;
+};
+
+} // namespace
+
+bool is_of_its_own(errc code) noexcept {
+  switch (code) {
+    case errc::device_failed:
+    case errc::process_poisoned:
+    case errc::out_of_memory:
+    case errc::abandoned:
+    case errc::stale_buffer:
+    case errc::invalid_argument:
+    case errc::unsupported:
+    case errc::internal: return true;
+    default: return false;
+  }
+}
+
+judgement judge(const fault_report& report) {
+  if (report.ranks.empty()) return {.remark = "no rank of this process had been formed"};
+  return inquiry{report}.conclude();
+}
+
+} // namespace troupe

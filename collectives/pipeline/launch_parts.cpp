@@ -1,0 +1,57 @@
+#include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/pipeline/launch_parts.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+void add(launch_parts& found, const operation& one) {
+  if (const auto* several = std::get_if<group>(&one))
+    for (const operation& part : several->parts) add(found, part);
+  else if (std::holds_alternative<send>(one) || std::holds_alternative<recv>(one))
+    found.transfers.push_back(&one);
+  else
+    found.collectives.push_back(&one);
+}
+
+} // namespace
+
+std::optional<group> launch_copies_of(const operation& what, stream_ref stream) {
+  const auto is_copy = [](const operation& part) { return std::holds_alternative<copy>(part); };
+  const auto* several = std::get_if<group>(&what);
+  if (several == nullptr || std::ranges::none_of(several->parts, is_copy)) return std::nullopt;
+  group rest;
+  for (const operation& part : several->parts) {
+    if (const auto* move = std::get_if<copy>(&part))
+      stream.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    else
+      rest.parts.push_back(part);
+  }
+  return rest;
+}
+
+void launch_with_copies(communicator& peers, const operation& what, stream_ref stream) {
+  auto rest = launch_copies_of(what, stream);
+  if (!rest) return peers.launch(what, stream);
+  if (!rest->parts.empty()) peers.launch(operation{std::move(*rest)}, stream);
+}
+
+launch_parts parts_of_launch(std::span<const operation* const> all) {
+  launch_parts found;
+  found.collectives.reserve(all.size());
+  for (const operation* one : all) add(found, *one);
+  if (found.transfers.size() < 2) return found;
+  std::vector<signature> asked;
+  asked.reserve(found.transfers.size());
+  for (const operation* one : found.transfers) asked.push_back(signatures_of(*one).front());
+  std::vector<const operation*> ordered;
+  ordered.reserve(asked.size());
+  for (const std::size_t i : point_to_point_order(asked)) ordered.push_back(found.transfers[i]);
+  found.transfers = std::move(ordered);
+  return found;
+}
+
+} // namespace troupe

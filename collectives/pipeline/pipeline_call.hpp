@@ -1,0 +1,126 @@
+/// A request that a pipeline has accepted.
+#pragma once
+
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/retry_claim.hpp>
+#include <troupe/collectives/pipeline/launcher.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/pipeline/staging/host_staging.hpp>
+#include <troupe/collectives/recording/flight_line.hpp>
+#include <troupe/completion/poller/in_flight.hpp>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class rank_pipeline;
+
+/// What a pipeline has its launcher do.
+class pipeline_job : public launcher_job {
+public:
+  std::shared_ptr<launcher_tail> run() noexcept final;
+  /// It is not launched.
+  virtual void refuse_launch(const error& why) noexcept = 0;
+
+protected:
+  [[nodiscard]] const rank_pipeline* by() const noexcept { return by_.get(); }
+
+private:
+  friend class rank_pipeline;
+  virtual void launch(rank_pipeline& by) noexcept = 0;
+
+  std::shared_ptr<rank_pipeline> by_; ///< While the launcher has it.
+};
+
+/// Holds descriptors, buffers and events until the outcome (BUF-1). Made outside the order of launches, by any thread;
+/// whoever holds it alone may also fail() it.
+class pipeline_call final : public in_flight, public pipeline_job {
+public:
+  pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise reply, operation what,
+                request_origin from, progress_record& progress, const communicator& peers);
+
+  [[nodiscard]] const operation& what() const noexcept { return what_; }
+  /// What its launch waits for on the device.
+  [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
+  [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
+  /// If it is staged: what it holds for that.
+  [[nodiscard]] staging_hold& staged() noexcept { return *staged_; }
+  /// Whether it is over so soon that its end may be told a few launches late.
+  [[nodiscard]] bool is_short() const noexcept { return is_short_; }
+  /// Before it is submitted: all who take part have asked for it.
+  void all_have_asked() noexcept { all_have_asked_ = true; }
+  /// It is over soon after what is launched before it, whatever clients do meanwhile; so what is before it may wait for
+  /// its completion mark.
+  [[nodiscard]] bool continues(const launcher_tail& left) const noexcept override;
+  [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
+  [[nodiscard]] const request_origin& from() const noexcept { return from_; }
+
+  /// For the flight recorder, where there is one. It has been accepted, at its asker's \p site, …
+  /// Writes down that it was asked, unless that has been done. Its asker need not: the poller does so when it takes it.
+  void note_asked() noexcept;
+  /// Before it is shared.
+  void asked_at(call_site site) noexcept { site_ = site; }
+  /// …its turn has come, before it is submitted, …
+  void note_matched(time_point when) noexcept { matched_ = when; }
+  /// …and it is in its stream, one of \p fused.
+  void note_launched(launch_place at, std::size_t fused, time_point when) const noexcept;
+
+  /// Before it is shared: where it stands turns out late, by the order.
+  void stands_at(request_origin from) noexcept {
+    from_ = from;
+    sketch_ = operation_sketch{what_, from};
+  }
+  /// Before it is shared: \p who is to hear of its launch.
+  void tell(std::shared_ptr<launch_listener> who) noexcept { listener_ = std::move(who); }
+  /// Who is; most have nobody.
+  [[nodiscard]] launch_listener* listener() const noexcept { return listener_.get(); }
+  /// Before it is shared: it is launched with \p other, which leaves the track later, and so waits for the same.
+  void wait_also_for(const pipeline_call& other);
+
+  /// Before it is shared: a fault does not answer it, but puts it aside by \p claim.
+  void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
+
+  [[nodiscard]] bool inputs_ready() const override;
+  void taken() noexcept override { note_asked(); }
+  void started(time_point now) noexcept override;
+  void succeeded(const completion& result) noexcept override;
+  void failed(errc code) noexcept override;
+  [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
+  void lost(error why) noexcept override;
+  void refuse_launch(const error& why) noexcept override { refuse(why); }
+
+private:
+  void launch(rank_pipeline& by) noexcept override;
+  [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
+  void settle_claim(const completion& result) noexcept;
+  /// Hands it to the claim, to be answered with \p result in the end. Returns whether there was memory for that.
+  [[nodiscard]] bool keep(outcome result) noexcept;
+
+  operation what_;
+  std::vector<const event*> ready_;  ///< Held by what_, and by those that it is launched with.
+  std::shared_ptr<const void> plan_; ///< Of a replay: what its graphs work on.
+  bool is_staged_;
+  bool is_short_ = false;
+  bool all_have_asked_ = false;
+  std::unique_ptr<staging_hold> staged_; ///< Of most none, since it costs allocations.
+  operation_sketch sketch_;
+  std::shared_ptr<launch_listener> listener_;
+  progress_record& progress_; ///< Held by the track, which alone says that it has succeeded.
+  request_origin from_;
+  rank self_;
+  int world_size_;
+  device_id where_;
+  std::size_t payload_bytes_;
+  call_site site_{};
+  std::atomic<bool> is_noted_{false};
+  time_point matched_{};
+  std::optional<time_point> started_{};
+  retry_claim claim_; ///< Of most none.
+};
+
+} // namespace troupe

@@ -1,0 +1,149 @@
+#include <troupe/collectives/pipeline/plans/capture_session.hpp>
+#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/device/graph.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Between looks at whether the world still lives.
+constexpr auto between_looks = std::chrono::milliseconds{5};
+
+/// Throws what the client's function threw, as an error of troupe's that says whose it is.
+[[noreturn]] void rethrow_of_client(rank self) {
+  error why = current_error();
+  try {
+    throw;
+  } catch (const exception&) { // of a call of troupe's
+  } catch (const std::exception& other) {
+    why = {.code = errc::cancelled,
+           .text = "the client's function threw during the capture: " + std::string{other.what()}};
+  } catch (...) {
+    why = {.code = errc::cancelled, .text = "the client's function threw something during the capture"};
+  }
+  if (!why.rank) why.rank = self;
+  throw exception{std::move(why)};
+}
+
+capture_match::comparison compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
+  if (registered.empty()) return {};
+  return [pools = std::move(registered)](std::span<const operation* const> parts) -> error {
+    for (const auto& one : pools)
+      if (error why = check_places(parts, *one)) return why;
+    return {};
+  };
+}
+
+} // namespace
+
+capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                                 world_stamp stamp, time_point deadline,
+                                 std::vector<std::shared_ptr<registered_pool>> registered)
+  : plan_{std::move(plan)},
+    ranks_{std::move(ranks)},
+    deadline_{deadline},
+    meeting_{static_cast<int>(ranks_.size()), deadline, compare_places(std::move(registered))} {
+  plan_->begin(stamp, ranks_);
+}
+
+void capture_session::take_part(rank_pipeline& one) noexcept {
+  if (!enter(one.self())) return;
+  captured_plan::content mine;
+  try {
+    if (error why = one.fault()) throw exception{std::move(why)};
+    mine = run(one);
+  } catch (...) {
+    one.graphs().erase(plan_->number());
+    error why = current_error();
+    if (!why.rank) why.rank = one.self();
+    meeting_.fail(std::move(why)); // where another rank was first, its reason stays
+  }
+  leave(one.self(), std::move(mine));
+}
+
+/// False where it has failed already: who comes then is never in it.
+bool capture_session::enter(rank self) {
+  const std::lock_guard lock{guard_};
+  if (meeting_.failure()) return false;
+  inside_.push_back(self);
+  if (began_ == time_point::max()) began_ = steady_now();
+  return true;
+}
+
+void capture_session::leave(rank self, captured_plan::content mine) {
+  const std::lock_guard lock{guard_};
+  std::erase(inside_, self);
+  ++left_;
+  ended_ = steady_now();
+  std::ranges::move(mine.operations, std::back_inserter(content_.operations));
+  std::ranges::move(mine.kept, std::back_inserter(content_.kept));
+  if (left_ == ranks_.size() && !meeting_.failure()) plan_->succeed(std::move(content_));
+  changed_.notify_all();
+}
+
+captured_plan::content capture_session::run(rank_pipeline& one) {
+  const auto& where = one.where();
+  const auto& streams = plan_->options().streams;
+  std::optional<stream> own;
+  if (streams.empty()) own.emplace(where);
+  const stream_ref into =
+      own ? own->ref() : stream_ref{*where, streams.at(static_cast<std::size_t>(one.self().value()))};
+  stream_capture capturing{where, into};
+  rank_capture given{one, into, meeting_};
+  try {
+    plan_->function()(given);
+  } catch (...) {
+    where->api().enter_thread(where->id());
+    rethrow_of_client(one.self());
+  }
+  where->api().enter_thread(where->id()); // the client may have made another device current
+  auto made = std::make_shared<const graph>(capturing.end());
+  meeting_.end(one.self(), [&] { return one.fault(); });
+  if (!one.graphs().add(plan_->number(), std::move(made))) throw exception{one.fault()};
+  return std::move(given.content());
+}
+
+error capture_session::interruption() const {
+  for (const auto& one : ranks_)
+    if (error why = one->fault()) return why;
+  return {};
+}
+
+void capture_session::wait() {
+  std::unique_lock lock{guard_};
+  for (;;) {
+    error why = meeting_.failure();
+    if (left_ == ranks_.size() && !why) return;
+    if (why && inside_.empty()) {
+      plan_->fail(why);
+      throw exception{std::move(why)};
+    }
+    if (!why) {
+      if (steady_now() >= deadline_)
+        meeting_.expire();
+      else if (error fault = interruption())
+        meeting_.fail(std::move(fault));
+    }
+    changed_.sleep(lock, steady_now() + between_looks);
+  }
+}
+
+nanoseconds capture_session::took() const {
+  const std::lock_guard lock{guard_};
+  return ended_ > began_ ? ended_ - began_ : nanoseconds{0};
+}
+
+std::vector<rank> capture_session::give_up() {
+  meeting_.expire(); // unless it has failed already
+  plan_->fail(meeting_.failure());
+  const std::lock_guard lock{guard_};
+  return inside_;
+}
+
+} // namespace troupe

@@ -1,0 +1,189 @@
+#include <troupe/completion/admission/admission_quota.hpp>
+#include <troupe/completion/admission/credit_pool.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+admission_quota::admission_quota(pending_limits limits, std::weak_ptr<troupe::poller> poller)
+  : limits_{limits}, poller_{std::move(poller)} {}
+
+admission_quota::~admission_quota() {
+  close({.code = errc::abandoned, .text = "the world ended before it had given credit"});
+}
+
+pending_amount admission_quota::now() const noexcept {
+  return {operations_.now(), bytes_.now()};
+}
+
+bool admission_quota::reserve(pending_amount what) noexcept {
+  if (!operations_.take(what.operations, limits_.operations)) return false;
+  if (!counts_bytes() || bytes_.take(what.bytes, limits_.bytes)) return true;
+  operations_.give_back(what.operations);
+  return false;
+}
+
+bool admission_quota::take(pending_amount what) noexcept {
+  if (waiting_.load(std::memory_order_seq_cst) > 0) return false;
+  if (reserve(what)) return true;
+  // What was taken for a moment may be what somebody has just been refused for.
+  if (waiting_.load(std::memory_order_seq_cst) > 0) serve();
+  return false;
+}
+
+void admission_quota::give_back(pending_amount what) noexcept {
+  operations_.give_back(what.operations);
+  if (counts_bytes()) bytes_.give_back(what.bytes);
+  // Whoever begins to wait is noted first and looks at the counters then: one of the two sees the other.
+  if (waiting_.load(std::memory_order_seq_cst) > 0) serve();
+}
+
+error admission_quota::objection(pending_amount what) const {
+  const pending_amount pending = now();
+  std::string text;
+  if (load() > 0)
+    text = std::to_string(load()) + " clients wait for credit, and what becomes free is theirs";
+  else if (counts_bytes() && (what.bytes > limits_.bytes || pending.bytes > limits_.bytes - what.bytes))
+    text = "requests that name " + std::to_string(pending.bytes) + " bytes are pending, this one names " +
+           std::to_string(what.bytes) + ", and " + std::to_string(limits_.bytes) + " may be (limits.pending_bytes)";
+  else
+    text = std::to_string(pending.operations) + " requests beyond the first of each lane are pending, and " +
+           std::to_string(limits_.operations) + " may be (limits.pending_operations)";
+  return {.code = errc::busy,
+          .text =
+              "too much is pending in this world: " + text + "; ask again after a reply, or ask the world for credit"};
+}
+
+void admission_quota::ask(pending_amount wanted, time_point until, credit_sink to) {
+  const auto refuse = [&](const char* what, std::size_t asked, std::size_t limit, const char* setting) {
+    to(error{.code = errc::invalid_argument,
+             .text = "credit for " + std::to_string(asked) + ' ' + what + " can never be given: " +
+                     std::to_string(limit) + " may be pending (" + setting + "): ask for less"});
+  };
+  if (wanted.operations == 0)
+    return to(error{.code = errc::invalid_argument, .text = "credit for 0 requests is of no use: name how many"});
+  if (limits_.operations > 0 && wanted.operations > limits_.operations)
+    return refuse("requests", wanted.operations, limits_.operations, "limits.pending_operations");
+  if (counts_bytes() && wanted.bytes > limits_.bytes)
+    return refuse("bytes", wanted.bytes, limits_.bytes, "limits.pending_bytes");
+  error closed;
+  {
+    const std::lock_guard lock{guard_};
+    closed = closed_;
+    if (!closed) {
+      waiters_.push_back({wanted, until, std::move(to)});
+      due_.store(std::min(until, due_.load(std::memory_order_relaxed)), std::memory_order_release);
+      waiting_.store(waiters_.size(), std::memory_order_seq_cst);
+    }
+  }
+  if (closed) return to(std::move(closed));
+  serve();
+  if (load() > 0)
+    if (const auto awake = poller_.lock()) awake->notify();
+}
+
+void admission_quota::note_waiters() {
+  time_point due = time_point::max();
+  for (const waiter& one : waiters_) due = std::min(due, one.until);
+  due_.store(due, std::memory_order_release);
+  waiting_.store(waiters_.size(), std::memory_order_seq_cst);
+}
+
+void admission_quota::serve() noexcept {
+  lock_type lock{guard_};
+  // Whoever gets credit may drop it at once, here and now: that must not be dealt with inside itself.
+  again_ = true;
+  if (serving_) return;
+  serving_ = true;
+  std::vector<waiter> served;
+  while (std::exchange(again_, false)) {
+    while (!waiters_.empty() && reserve(waiters_.front().wanted)) {
+      served.push_back(std::move(waiters_.front()));
+      waiters_.pop_front();
+    }
+    if (served.empty()) continue;
+    waiting_.store(waiters_.size(), std::memory_order_seq_cst); // the next look at deadlines finds the next
+    lock.unlock();
+    for (const waiter& one : served) one.to(credit{std::make_shared<credit::pool>(shared_from_this(), one.wanted)});
+    served.clear();
+    lock.lock();
+  }
+  serving_ = false;
+}
+
+void admission_quota::reopen() {
+  const std::lock_guard lock{guard_};
+  closed_ = {};
+}
+
+void admission_quota::close(error why) {
+  why.effect = effect::rejected;
+  std::deque<waiter> refused;
+  {
+    const std::lock_guard lock{guard_};
+    if (!closed_) closed_ = why;
+    refused.swap(waiters_);
+    note_waiters();
+  }
+  for (const waiter& one : refused) one.to(why);
+}
+
+bool admission_quota::poll(time_point now) {
+  if (load() == 0 || now < due_.load(std::memory_order_acquire)) return false;
+  std::vector<waiter> late;
+  {
+    const std::lock_guard lock{guard_};
+    const auto gone =
+        std::stable_partition(waiters_.begin(), waiters_.end(), [now](const waiter& one) { return now < one.until; });
+    late.assign(std::make_move_iterator(gone), std::make_move_iterator(waiters_.end()));
+    waiters_.erase(gone, waiters_.end());
+    note_waiters();
+  }
+  const pending_amount pending = this->now();
+  for (const waiter& one : late)
+    one.to(error{.code = errc::deadline_exceeded,
+                 .text = "there was no room for credit of " + std::to_string(one.wanted.operations) + " requests and " +
+                         std::to_string(one.wanted.bytes) + " bytes in time: " + std::to_string(pending.operations) +
+                         " requests and " + std::to_string(pending.bytes) +
+                         " bytes are pending or set aside; ask for less, or give more time"});
+  serve(); // those behind may want less
+  return !late.empty();
+}
+
+error pending_line::charge(std::size_t bytes, reply_promise& reply) {
+  const pending_amount what{1, bytes};
+  for (;;) {
+    const bool is_alone = pending_.fetch_add(1, std::memory_order_relaxed) == owned;
+    if (is_alone || where_->take(what)) {
+      reply.carry({*this, is_alone ? pending_amount{} : what});
+      return {};
+    }
+    // Whoever finds the line empty behind itself was in nobody's way, and has no reply to wait for.
+    if (pending_.fetch_sub(1, std::memory_order_relaxed) > owned + 1) return where_->objection(what);
+  }
+}
+
+void pending_line::give_back(pending_amount what) noexcept {
+  if (what.operations > 0) where_->give_back(what);
+  let_go(1); // last: it may end with that
+}
+
+void pending_line::let_go(std::size_t share) noexcept {
+  if (pending_.fetch_sub(share, std::memory_order_acq_rel) == share)
+    delete this; // NOLINT(cppcoreguidelines-owning-memory)
+}
+
+pending_line_owner make_pending_line(std::shared_ptr<admission_quota> where) {
+  return pending_line_owner{new pending_line{std::move(where)}};
+}
+
+error charge(const admission_quota& where, pending_line& asking, const credit& by, std::size_t bytes,
+             reply_promise& reply) {
+  if (!by) return asking.charge(bytes, reply);
+  if (by.reserved()->is_of(where)) return by.reserved()->charge(bytes, reply);
+  return {.code = errc::invalid_argument, .text = "the request names credit of another world: ask its own for some"};
+}
+
+} // namespace troupe

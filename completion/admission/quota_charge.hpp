@@ -1,0 +1,62 @@
+/// What a request costs of a world's room, held until its outcome.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+/// Requests and the memory that they hold.
+struct pending_amount {
+  std::size_t operations = 0; ///< Requests: to one rank or to the world, a group too, each is one.
+  std::size_t bytes = 0;      ///< Of the buffers that they name.
+
+  friend bool operator==(const pending_amount&, const pending_amount&) = default;
+};
+
+/// Whoever paid for a request, and lives until all that it paid is given back. Threads: any.
+class payer {
+public:
+  payer() = default;
+  payer(const payer&) = delete;
+  payer& operator=(const payer&) = delete;
+  virtual ~payer() = default;
+
+  virtual void give_back(pending_amount what) noexcept = 0;
+};
+
+/// Gives back what was paid, once: by will or by destructor.
+class quota_charge {
+public:
+  quota_charge() noexcept = default;
+  /// \p held keeps \p from, where that does not see to it itself.
+  quota_charge(payer& from, pending_amount what, std::shared_ptr<void> held = {}) noexcept
+    : from_{&from}, what_{what}, held_{std::move(held)} {}
+  quota_charge(quota_charge&& other) noexcept
+    : from_{std::exchange(other.from_, nullptr)}, what_{other.what_}, held_{std::move(other.held_)} {}
+  quota_charge& operator=(quota_charge&& other) noexcept {
+    if (this != &other) {
+      give_back();
+      from_ = std::exchange(other.from_, nullptr);
+      what_ = other.what_;
+      held_ = std::move(other.held_);
+    }
+    return *this;
+  }
+  ~quota_charge() { give_back(); }
+
+  void give_back() noexcept {
+    if (payer* const from = std::exchange(from_, nullptr)) {
+      from->give_back(what_);
+      held_ = nullptr;
+    }
+  }
+
+private:
+  payer* from_ = nullptr;
+  pending_amount what_;
+  std::shared_ptr<void> held_;
+};
+
+} // namespace troupe

@@ -1,0 +1,37 @@
+/// Where deadlines read the time, so that tests and simulations can turn the hands themselves.
+#pragma once
+
+#include <troupe/device/threads/fibers.hpp>
+
+#include <atomic>
+
+namespace troupe {
+
+/// A source of time. Threads: safe from any.
+class clock {
+public:
+  clock() = default;
+  clock(const clock&) = delete;
+  clock& operator=(const clock&) = delete;
+  virtual ~clock() = default;
+
+  [[nodiscard]] virtual time_point now() const noexcept = 0;
+};
+
+/// Real time, or that of the calling thread's fibers.
+class monotonic_clock final : public clock {
+public:
+  [[nodiscard]] time_point now() const noexcept override { return steady_now(); }
+};
+
+/// Time that moves only when told to.
+class manual_clock final : public clock {
+public:
+  [[nodiscard]] time_point now() const noexcept override { return time_point{nanoseconds{now_.load()}}; }
+  void advance(nanoseconds by) noexcept { now_.fetch_add(by.count()); }
+
+private:
+  std::atomic<nanoseconds::rep> now_{1'000'000'000};
+};
+
+} // namespace troupe

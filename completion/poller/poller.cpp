@@ -1,0 +1,146 @@
+#include <troupe/completion/poller/poller.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr nanoseconds idle_park{std::chrono::seconds{1}};
+
+/// By the only thread that writes it.
+void add(std::atomic<nanoseconds::rep>& to, nanoseconds span) noexcept {
+  to.store(to.load(std::memory_order_relaxed) + span.count(), std::memory_order_relaxed);
+}
+
+std::size_t load_of(const std::vector<std::shared_ptr<polled>>& all) {
+  std::size_t load = 0;
+  for (const auto& one : all) load += one->load();
+  return load;
+}
+
+} // namespace
+
+poller::poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter)
+  : time_{std::move(time)}, profile_{profile}, enter_{std::move(enter)} {}
+
+poller::~poller() {
+  stop();
+}
+
+void poller::start() {
+  if (!thread_.joinable()) thread_ = worker{[this] { run(); }};
+}
+
+void poller::stop() {
+  stopping_.store(true);
+  wake_.notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+void poller::attach(std::shared_ptr<polled> watched) {
+  const std::lock_guard lock{guard_};
+  auto longer = std::make_shared<polled_list>(*polled_);
+  longer->push_back(std::move(watched));
+  polled_ = std::move(longer);
+  replaced_.fetch_add(1);
+  wake_.notify();
+}
+
+void poller::detach(const polled& watched) {
+  const std::lock_guard lock{guard_};
+  auto shorter = std::make_shared<polled_list>(*polled_);
+  std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
+  polled_ = std::move(shorter);
+  replaced_.fetch_add(1);
+  wake_.notify(); // a parked thread holds the list that it looked at last
+}
+
+void poller::let_go(const polled& watched) {
+  if (watched.load() == 0) return detach(watched);
+  const std::lock_guard lock{guard_};
+  if (std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) == polled_->end()) return;
+  leaving_.push_back(&watched);
+  some_leave_.store(true);
+  wake_.notify();
+}
+
+void poller::detach_leaving() {
+  std::vector<const polled*> done;
+  {
+    const std::lock_guard lock{guard_};
+    std::erase_if(leaving_, [&](const polled* one) {
+      const bool is_done = one->load() == 0;
+      if (is_done) done.push_back(one);
+      return is_done;
+    });
+    some_leave_.store(!leaving_.empty());
+  }
+  for (const polled* one : done) detach(*one);
+}
+
+bool poller::step() {
+  return step(*snapshot());
+}
+
+bool poller::step(const polled_list& all) {
+  const time_point now = time_->now();
+  bool answered = false;
+  if (is_planted(planted_bug::unseeded_choice) && std::random_device{}() % 2 == 0)
+    for (auto one = all.rbegin(); one != all.rend(); ++one) answered = (*one)->poll(now) || answered;
+  for (const auto& one : all) answered = one->poll(now) || answered;
+  if (answered)
+    for (const auto& one : all) one->tidy();
+  if (some_leave_.load(std::memory_order_relaxed)) detach_leaving();
+  return answered;
+}
+
+std::shared_ptr<const poller::polled_list> poller::snapshot() const {
+  const std::lock_guard lock{guard_};
+  return polled_;
+}
+
+void poller::run() {
+  if (enter_) enter_();
+  std::uint64_t known = replaced_.load();
+  auto all = snapshot();
+  time_point last_work = time_->now();
+  time_point look_began = last_work; // or a moment before
+  std::size_t load = 0;
+  while (!stopping_.load()) {
+    if (const std::uint64_t now = replaced_.load(); now != known) {
+      all = nullptr; // before the next is taken: nobody is held longer than need be
+      known = now;
+      all = snapshot();
+    }
+    if (step(*all)) {
+      last_work = time_->now();
+      add(busy_, last_work - look_began);
+      look_began = last_work;
+      continue;
+    }
+    look_began = time_->now();
+    if (look_began - last_work < profile_.spin) {
+      spin_pause();
+      continue;
+    }
+    const std::size_t before = std::exchange(load, load_of(*all));
+    const auto has_news = [&] { return stopping_.load() || replaced_.load() != known || load_of(*all) != load; };
+    // Devices cannot wake a thread: while something is in flight the poller only naps.
+    if (load > before) {
+      last_work = look_began;
+      continue;
+    }
+    const bool is_woken = wake_.park(has_news, load > 0 ? profile_.nap : idle_park);
+    const time_point woken = time_->now();
+    add(parked_, woken - look_began);
+    look_began = woken;
+    if (is_woken) last_work = woken;
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,216 @@
+#include <troupe/completion/poller/track.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Whether others are waited for: seldom enough to cost nothing, and soon enough to leave an operation its time.
+constexpr int looks_in_a_limit = 16;
+
+std::string in_milliseconds(nanoseconds span) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";
+}
+
+} // namespace
+
+track::track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark,
+             track_limits limits, track_hooks hooks)
+  : self_{self}, source_{std::move(source)}, mark_{std::move(mark)}, limits_{limits}, hooks_{std::move(hooks)} {}
+
+bool track::wait_idle(nanoseconds at_most) {
+  const auto until = later(steady_now(), at_most);
+  for (;;) {
+    if (load() == 0) return true;
+    const auto left = until - steady_now();
+    if (left <= nanoseconds{0}) return false;
+    idle_.park([this] { return load() == 0; }, left);
+  }
+}
+
+std::optional<time_point> track::running_since() const noexcept {
+  const auto since = running_since_.load(std::memory_order_acquire);
+  return since == 0 ? std::nullopt : std::optional{time_point{nanoseconds{since}}};
+}
+
+void track::forget(std::size_t count) noexcept {
+  if (count > 0 && load_.fetch_sub(count) == count) idle_.notify();
+}
+
+bool track::poll(time_point now) {
+  if (pending_.empty()) {
+    next_probe_ = now + limits_.quiet;
+    if (quarantine_.empty() && inbox_.empty()) return false;
+  }
+  inbox_.take_all([this](std::shared_ptr<in_flight> one) {
+    one->taken();
+    pending_.push_back(std::move(one));
+  });
+  bool any = false;
+  while (!pending_.empty() && settle_head(now)) any = true;
+  if (mark_->failed()) {
+    fail_pending(now);
+  } else if (now >= next_check_) {
+    next_check_ = now + limits_.check_interval;
+    check_deadlines(now);
+    check_health(now);
+  }
+  return any;
+}
+
+bool track::settle_head(time_point now) {
+  in_flight& head = *pending_.front();
+  switch (head.at()) {
+    case in_flight::stage::refused:
+      head.lost(head.refusal());
+      if (head.refusal().effect == effect::rejected) break; // nothing has touched them
+      // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
+      quarantine_.push_back(std::move(pending_.front()));
+      settled(now);
+      return true;
+    case in_flight::stage::launched: {
+      bool reached = false;
+      try {
+        reached = source_->reached(head.mark());
+      } catch (...) {
+        raise(current_error());
+      }
+      // The mark is looked at after the sign: an abort sets the mark first, then makes signs fire.
+      if (!reached || mark_->failed()) return false;
+      head.succeed(now);
+      break;
+    }
+    default: return false;
+  }
+  settled(now);
+  return true;
+}
+
+void track::tidy() noexcept {
+  const std::size_t count = over_.size();
+  over_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
+  forget(count);
+}
+
+void track::settled(time_point now) noexcept {
+  if (pending_.front()) over_.push_back(std::move(pending_.front()));
+  pending_.pop_front();
+  if (head_started_) { // of few: most are over before they are looked at
+    head_started_.reset();
+    running_since_.store(0, std::memory_order_release);
+  }
+  if (place_ && place_->is_running()) place_->ends();
+  late_told_ = false;
+  next_probe_ = now + limits_.quiet;
+}
+
+void track::fail_pending(time_point now) {
+  const error why = mark_->why();
+  if (place_ && !pending_.empty()) {
+    if (!place_->is_running()) place_->runs(pending_.front()->launch_began());
+    place_->fails(now);
+  }
+  for (auto& one : pending_) {
+    if (one->withdraw()) {
+      if (is_planted(planted_bug::lost_answer)) {
+        static auto* const forgotten = new std::vector<std::shared_ptr<in_flight>>;
+        forgotten->push_back(std::exchange(one, nullptr));
+        forget(1);
+        continue;
+      }
+      error certain = why;
+      certain.effect = effect::rejected;
+      one->lost(std::move(certain));
+      one = nullptr;
+      forget(1);
+      continue;
+    }
+    if (one->at() == in_flight::stage::refused)
+      one->lost(one->refusal());
+    else
+      one->lost(is_planted(planted_bug::false_rejection) ? why : with_unknown_outcome(why));
+    if (is_planted(planted_bug::early_release)) {
+      one = nullptr;
+      forget(1);
+      continue;
+    }
+    quarantine_.push_back(std::move(one));
+  }
+  pending_.clear();
+  if (release_.load()) {
+    const std::size_t held = quarantine_.size();
+    quarantine_.clear(); // first, as in tidy()
+    forget(held);
+  }
+  if (place_ && quarantine_.empty()) place_->ends();
+}
+
+void track::check_deadlines(time_point now) {
+  for (const auto& one : pending_) {
+    if (one->answered() || now < one->deadline()) continue;
+    // Not withdrawn even if still queued: peers may have launched theirs, and leaving it out would break ORD-1.
+    const error why{.code = errc::deadline_exceeded,
+                    .effect = effect::unknown_outcome,
+                    .text = "no outcome before the request's deadline; it stays in its place in the stream",
+                    .rank = self_};
+    one->fail(why);
+    if (hooks_.on_late && !std::exchange(late_told_, true)) hooks_.on_late(one->completed(why));
+  }
+}
+
+void track::check_health(time_point now) {
+  if (fault_raised_) return;
+  try {
+    if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
+    if (!hooks_.probe || now < next_probe_) return;
+    next_probe_ = now + limits_.quiet;
+    if (error found = hooks_.probe()) raise(std::move(found));
+  } catch (...) { // asking a failed device whether inputs are ready
+    raise(current_error());
+  }
+}
+
+std::optional<error> track::verdict_on_head(time_point now) {
+  if (pending_.empty()) return std::nullopt;
+  in_flight& head = *pending_.front();
+  const auto at = head.at();
+  if (at == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
+    return error{.code = errc::deadline_exceeded,
+                 .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
+                 .rank = self_};
+  if (at != in_flight::stage::launched) return std::nullopt;
+  // Those launched behind it wait from here on, also where it waits for its client's work itself.
+  if (place_ && !place_->is_running()) place_->runs(head.launch_began());
+  // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
+  if (!head_started_) {
+    if (head.inputs_ready()) begin_judging(head, now);
+    return std::nullopt;
+  }
+  if (place_ && (now >= next_look_behind_ || now - judged_from_ > limits_.hang)) {
+    next_look_behind_ = now + limits_.hang / looks_in_a_limit;
+    if (others_->is_behind(*place_, now)) judged_from_ = now;
+  }
+  if (now - judged_from_ <= limits_.hang) return std::nullopt;
+  return error{.code = errc::deadline_exceeded,
+               .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +
+                       ": a peer never came, or the device hangs",
+               .rank = self_};
+}
+
+void track::begin_judging(in_flight& head, time_point now) noexcept {
+  head_started_ = judged_from_ = now;
+  head.started(now);
+  running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
+}
+
+void track::raise(error why) {
+  if (std::exchange(fault_raised_, true)) return;
+  if (!why.rank) why.rank = self_;
+  if (hooks_.on_fault) hooks_.on_fault(std::move(why));
+}
+
+} // namespace troupe

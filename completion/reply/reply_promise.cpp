@@ -1,0 +1,72 @@
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <exception>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Without words where there is no memory for them.
+std::exception_ptr exception_of(const error& failure) noexcept {
+  try {
+    return std::make_exception_ptr(exception{failure});
+  } catch (...) {
+    try {
+      return std::make_exception_ptr(exception{{.code = failure.code, .effect = failure.effect}});
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+}
+
+class promise_sink final : public outcome_sink {
+public:
+  [[nodiscard]] std::future<completion> future() { return promise_.get_future(); }
+
+  void deliver(outcome result) noexcept override {
+    if (const error* failure = failure_of(result))
+      promise_.set_exception(exception_of(*failure));
+    else
+      promise_.set_value(std::get<completion>(result));
+  }
+
+private:
+  std::promise<completion> promise_;
+};
+
+} // namespace
+
+reply_promise& reply_promise::operator=(reply_promise&& other) noexcept {
+  if (this != &other) {
+    abandon();
+    sink_ = std::move(other.sink_);
+    paid_ = std::move(other.paid_);
+  }
+  return *this;
+}
+
+void reply_promise::deliver(outcome result) noexcept {
+  const auto sink = std::exchange(sink_, nullptr);
+  if (!sink) return;
+  paid_.give_back();
+  if (is_planted(planted_bug::doubled_answer) && failure_of(result) != nullptr) sink->deliver(result);
+  sink->deliver(std::move(result));
+}
+
+void reply_promise::abandon() noexcept {
+  if (sink_ == nullptr) return;
+  // Whether the work ran is not known here, so the careful answer is given (ONE-2).
+  deliver(error{.code = errc::abandoned,
+                .effect = effect::unknown_outcome,
+                .text = "the request was dropped before it had an outcome: its actor has ended"});
+}
+
+std::pair<reply_promise, std::future<completion>> make_future_promise() {
+  auto sink = std::make_unique<promise_sink>();
+  auto future = sink->future();
+  return {reply_promise{std::move(sink)}, std::move(future)};
+}
+
+} // namespace troupe

@@ -1,0 +1,32 @@
+/// The obligation to reply with a value.
+#pragma once
+
+#include <troupe/device/error.hpp>
+
+#include <functional>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+/// Replies once, by will or by destructor (ONE-1). Threads: one at a time.
+template <class Value>
+class value_promise {
+public:
+  using sink = std::function<void(std::variant<Value, error>&&)>;
+
+  explicit value_promise(sink to) : sink_{std::move(to)} {}
+  value_promise(const value_promise&) = delete;
+  value_promise& operator=(const value_promise&) = delete;
+  ~value_promise() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
+
+  /// Does nothing when it has been called before.
+  void deliver(std::variant<Value, error> result) {
+    if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
+  }
+
+private:
+  sink sink_;
+};
+
+} // namespace troupe

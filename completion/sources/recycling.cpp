@@ -1,0 +1,132 @@
+#include <troupe/completion/sources/recycling.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t line = 64;
+constexpr std::size_t size_count = 6; ///< 64, 128 … 2,048 bytes.
+constexpr std::size_t chain_length = 32;
+
+struct free_block {
+  free_block* next;
+};
+
+/// The smallest size that \p size_bytes fit; size_count: none.
+std::size_t size_index(std::size_t size_bytes) noexcept {
+  const std::size_t lines = (std::max<std::size_t>(size_bytes, 1) + line - 1) / line;
+  return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(lines - 1)), size_count);
+}
+
+void* from_heap(std::size_t size_bytes) {
+  return ::operator new (size_bytes, std::align_val_t{line});
+}
+
+void to_heap(void* block) noexcept {
+  ::operator delete (block, std::align_val_t{line});
+}
+
+void to_heap(free_block* chain) noexcept {
+  while (chain != nullptr) to_heap(static_cast<void*>(std::exchange(chain, chain->next)));
+}
+
+/// Chains of one size that any thread may take. What does not fit goes to the heap: memory that a burst took comes
+/// back.
+class depot {
+public:
+  void put(free_block* chain) noexcept {
+    for (auto& place : places_) {
+      free_block* none = nullptr;
+      if (place.load(std::memory_order_relaxed) == nullptr &&
+          place.compare_exchange_strong(none, chain, std::memory_order_release, std::memory_order_relaxed))
+        return;
+    }
+    to_heap(chain);
+  }
+
+  [[nodiscard]] free_block* take() noexcept {
+    for (auto& place : places_)
+      if (place.load(std::memory_order_relaxed) != nullptr)
+        if (free_block* const chain = place.exchange(nullptr, std::memory_order_acquire)) return chain;
+    return nullptr;
+  }
+
+private:
+  std::array<std::atomic<free_block*>, 32> places_{};
+};
+
+/// Without destructor: blocks may come back while the process ends.
+constinit std::array<depot, size_count> depots{};
+
+struct shelf {
+  free_block* first = nullptr;
+  std::size_t count = 0;
+};
+
+enum class stage : std::uint8_t { unused, open, closed };
+// Both without constructor and destructor, so that they can be used until a thread's very end.
+constinit thread_local std::array<shelf, size_count> shelves{};
+constinit thread_local stage at = stage::unused;
+
+/// Gives back what a thread has when it ends.
+struct closing {
+  closing() noexcept { at = stage::open; }
+  closing(const closing&) = delete;
+  closing& operator=(const closing&) = delete;
+  ~closing() {
+    at = stage::closed;
+    for (shelf& one : shelves) {
+      to_heap(std::exchange(one.first, nullptr));
+      one.count = 0;
+    }
+  }
+};
+
+bool is_open() noexcept {
+  if (at == stage::unused) [[unlikely]] {
+    static thread_local const closing at_end;
+    static_cast<void>(at_end);
+  }
+  return at == stage::open;
+}
+
+} // namespace
+
+void* take_block(std::size_t size_bytes) {
+  const std::size_t index = size_index(size_bytes);
+  if (!recycles_blocks || index == size_count) return from_heap(size_bytes);
+  if (is_open()) {
+    shelf& mine = shelves[index];
+    if (mine.first == nullptr) {
+      mine.first = depots[index].take();
+      mine.count = mine.first != nullptr ? chain_length : 0;
+    }
+    if (mine.first != nullptr) {
+      --mine.count;
+      return std::exchange(mine.first, mine.first->next);
+    }
+  }
+  return from_heap(line << index);
+}
+
+void give_block(void* block, std::size_t size_bytes) noexcept {
+  const std::size_t index = size_index(size_bytes);
+  if (!recycles_blocks || index == size_count || !is_open()) return to_heap(block);
+  shelf& mine = shelves[index];
+  mine.first = ::new (block) free_block{mine.first};
+  if (++mine.count < 2 * chain_length) return;
+  free_block* last = mine.first;
+  for (std::size_t i = 1; i < chain_length; ++i) last = last->next;
+  mine.count -= chain_length;
+  depots[index].put(std::exchange(mine.first, std::exchange(last->next, nullptr)));
+}
+
+} // namespace troupe

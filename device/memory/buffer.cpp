@@ -1,0 +1,128 @@
+#include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Page-locked host memory of troupe's own.
+class pinned_block final : public memory_block {
+public:
+  pinned_block(const std::shared_ptr<device>& where, std::size_t size_bytes)
+    : memory_block{where, memory_kind::pinned, size_bytes > 0 ? where->api().allocate_pinned(size_bytes) : nullptr,
+                   size_bytes} {}
+
+  ~pinned_block() override {
+    if (address() != nullptr) return_or_report("pinned memory", [this] { where()->api().free_pinned(address()); });
+  }
+
+  void note_use(stream_ref) override {
+    throw exception{errc::unsupported, "note_use() is for device memory: keep a handle to pinned memory instead"};
+  }
+};
+
+/// Memory of somebody else, held through its owner.
+class adopted_block final : public memory_block {
+public:
+  adopted_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes,
+                std::shared_ptr<void> owner)
+    : memory_block{std::move(where), kind, address, size_bytes}, owner_{std::move(owner)} {}
+
+  void note_use(stream_ref) override {
+    throw exception{errc::unsupported, "note_use() is for memory of troupe's pools: let this memory's owner wait"};
+  }
+
+private:
+  std::shared_ptr<void> owner_;
+};
+
+} // namespace
+
+memory_block::memory_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes)
+  : device_{std::move(where)},
+    kind_{kind},
+    made_in_{device_->current_epoch()},
+    address_{address},
+    size_bytes_{size_bytes} {}
+
+buffer::buffer(std::shared_ptr<memory_block> block) noexcept
+  : block_{std::move(block)}, size_bytes_{block_ ? block_->size_bytes() : 0} {}
+
+std::byte* buffer::data() const noexcept {
+  return block_ && block_->address() != nullptr ? block_->address() + offset_bytes_ : nullptr;
+}
+
+buffer buffer::slice(std::size_t offset_bytes, std::size_t length_bytes) const {
+  if (offset_bytes > size_bytes_ || length_bytes > size_bytes_ - offset_bytes)
+    throw exception{errc::invalid_argument, "the slice of " + std::to_string(length_bytes) + " bytes at " +
+                                                std::to_string(offset_bytes) + " reaches beyond the buffer's " +
+                                                std::to_string(size_bytes_) + " bytes"};
+  buffer part = *this;
+  part.offset_bytes_ += offset_bytes;
+  part.size_bytes_ = length_bytes;
+  return part;
+}
+
+memory_kind buffer::kind() const noexcept {
+  return block_ ? block_->kind() : memory_kind::pageable;
+}
+
+const device* buffer::where() const noexcept {
+  return block_ ? block_->where().get() : nullptr;
+}
+
+bool buffer::stale() const noexcept {
+  return block_ && block_->kind() == memory_kind::device && block_->made_in() != block_->where()->current_epoch();
+}
+
+void buffer::note_use(stream_ref stream) const {
+  if (block_) block_->note_use(stream);
+}
+
+void* buffer::host_address(std::size_t element_bytes, std::size_t alignment) const {
+  if (block_ && !on_host())
+    throw exception{errc::invalid_argument, "host_span() needs host memory, and this is device memory: copy it first"};
+  if (size_bytes_ % element_bytes != 0 || reinterpret_cast<std::uintptr_t>(data()) % alignment != 0)
+    throw exception{errc::invalid_argument, "a buffer of " + std::to_string(size_bytes_) +
+                                                " bytes holds no whole, aligned elements of " +
+                                                std::to_string(element_bytes) + " bytes"};
+  return data();
+}
+
+buffer allocate_pinned(const std::shared_ptr<device>& where, std::size_t size_bytes) {
+  return buffer{std::make_shared<pinned_block>(where, size_bytes)};
+}
+
+buffer adopt(const std::shared_ptr<device>& where, void* address, std::size_t size_bytes, std::shared_ptr<void> owner) {
+  if (address == nullptr) throw exception{errc::invalid_argument, "a null address cannot be adopted"};
+  const pointer_description found = where->api().describe(address);
+  if (found.kind == memory_kind::pageable)
+    throw exception{errc::invalid_argument,
+                    "only device or pinned memory can be adopted, and this address is ordinary host memory to the " +
+                        std::string{where->api().name()} + " driver: adopt_host() takes that too"};
+  if (found.kind == memory_kind::device && found.device && *found.device != where->id())
+    throw exception{errc::wrong_device, "the address lives on device " + to_string(*found.device) + ", not on device " +
+                                            to_string(where->id())};
+  return buffer{std::make_shared<adopted_block>(where, found.kind, address, size_bytes, std::move(owner))};
+}
+
+buffer adopt_host(const std::shared_ptr<device>& where, void* address, std::size_t size_bytes,
+                  std::shared_ptr<void> owner) {
+  memory_kind kind = memory_kind::pageable;
+  if (address == nullptr) {
+    if (size_bytes > 0) throw exception{errc::invalid_argument, "a null address cannot be adopted"};
+  } else {
+    kind = where->api().describe(address).kind;
+  }
+  if (kind == memory_kind::device)
+    throw exception{errc::invalid_argument,
+                    "adopt_host() takes host memory, and this address is device memory to the " +
+                        std::string{where->api().name()} + " driver: use adopt()"};
+  return buffer{std::make_shared<adopted_block>(where, kind, address, size_bytes, std::move(owner))};
+}
+
+} // namespace troupe

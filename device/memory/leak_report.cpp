@@ -1,0 +1,47 @@
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/process_exit.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+struct sink {
+  std::atomic<std::size_t> count{0};
+  std::mutex guard;
+  std::function<void(const error&)> handler;
+};
+
+// Never destroyed: static destructors of a program may still report.
+sink& the_sink() noexcept {
+  // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory for this nothing could be reported any more
+  static auto* const instance = new sink;
+  return *instance;
+}
+
+} // namespace
+
+void report_leak(const error& why) noexcept {
+  if (process_is_ending()) return; // the operating system takes it
+  sink& target = the_sink();
+  target.count.fetch_add(1, std::memory_order_relaxed);
+  try {
+    const std::lock_guard lock{target.guard};
+    if (target.handler) target.handler(why);
+  } catch (...) { // a handler's failure must not end a destructor
+  }
+}
+
+std::size_t leak_count() noexcept {
+  return the_sink().count.load(std::memory_order_relaxed);
+}
+
+void on_leak(std::function<void(const error&)> handler) {
+  const std::lock_guard lock{the_sink().guard};
+  the_sink().handler = std::move(handler);
+}
+
+} // namespace troupe

@@ -1,0 +1,97 @@
+#include <troupe/device/memory/memory_reserve.hpp>
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+// Mapped by themselves: memory that is given back to the heap serves only the threads that share that part of it.
+using pieces = std::array<std::atomic<void*>, memory_reserve::piece_count>;
+constinit pieces reserve_pieces{};
+constinit std::atomic<bool> is_short{false};
+constinit std::atomic<std::new_handler> before{nullptr};
+
+constinit std::mutex guard;
+constinit std::size_t owners = 0;
+
+/// Returns whether the reserve is complete.
+bool fill() noexcept {
+  for (auto& place : reserve_pieces) {
+    if (place.load(std::memory_order_acquire) != nullptr) continue;
+    void* const piece =
+        ::mmap(nullptr, memory_reserve::piece_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (piece == MAP_FAILED) return false;
+    void* none = nullptr;
+    if (!place.compare_exchange_strong(none, piece)) ::munmap(piece, memory_reserve::piece_bytes);
+  }
+  return true;
+}
+
+/// Returns whether there was one.
+bool give_one() noexcept {
+  for (auto& place : reserve_pieces)
+    if (void* const piece = place.exchange(nullptr)) {
+      ::munmap(piece, memory_reserve::piece_bytes);
+      return true;
+    }
+  return false;
+}
+
+void give_way() {
+  is_short.store(true);
+  if (give_one()) return; // the allocation is tried again
+  if (const std::new_handler next = before.load()) return next();
+  throw std::bad_alloc{};
+}
+
+} // namespace
+
+memory_reserve::memory_reserve() {
+  const std::lock_guard lock{guard};
+  if (owners == 0) {
+    if (!fill()) {
+      while (give_one()) {
+      }
+      throw exception{errc::out_of_memory,
+                      std::to_string(piece_count * piece_bytes >> 20U) +
+                          " MiB of address space are set aside so that requests can be answered when memory runs out, "
+                          "and they cannot be had: raise the limit on memory (ulimit -v)"};
+    }
+    is_short.store(false);
+    before.store(std::set_new_handler(give_way));
+  }
+  ++owners;
+}
+
+memory_reserve::~memory_reserve() {
+  const std::lock_guard lock{guard};
+  if (--owners > 0) return;
+  if (std::get_new_handler() == give_way) std::set_new_handler(before.load());
+  while (give_one()) {
+  }
+  is_short.store(false);
+}
+
+bool host_memory_is_short() noexcept {
+  if (!is_short.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  is_short.store(false); // first: whoever takes a piece meanwhile says so again
+  if (fill()) return false;
+  is_short.store(true);
+  return true;
+}
+
+error no_host_memory() {
+  return {.code = errc::out_of_memory,
+          .text =
+              "host memory ran out, and what is left is kept for requests that are pending: free some, and ask again"};
+}
+
+} // namespace troupe

@@ -1,0 +1,251 @@
+#include <troupe/device/threads/fibers.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cxxabi.h>
+#include <exception>
+#include <sys/mman.h>
+#include <system_error>
+#include <ucontext.h>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TROUPE_ASAN_FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TROUPE_ASAN_FIBERS 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define TROUPE_TSAN_FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TROUPE_TSAN_FIBERS 1
+#endif
+#endif
+
+#ifdef TROUPE_ASAN_FIBERS
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
+#endif
+#ifdef TROUPE_TSAN_FIBERS
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace troupe {
+
+thread_local constinit fibers* fibers::current_ = nullptr;
+
+struct fibers::fiber {
+  /// What the C++ runtime keeps of a thread's exceptions: each fiber has its own, as it may give way in a handler.
+  struct exception_state {
+    void* caught = nullptr;
+    unsigned uncaught = 0;
+
+    [[nodiscard]] static exception_state& of_thread() noexcept {
+      return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // laid out so by the Itanium C++ ABI
+    }
+  };
+
+  class stack_memory {
+  public:
+    explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
+      first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (first_ == MAP_FAILED) throw std::system_error{errno, std::generic_category(), "a fiber's stack"};
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_register_root_region(first_, size_bytes_);
+#endif
+    }
+    stack_memory(const stack_memory&) = delete;
+    stack_memory& operator=(const stack_memory&) = delete;
+    ~stack_memory() {
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_unregister_root_region(first_, size_bytes_);
+#endif
+      ::munmap(first_, size_bytes_);
+    }
+
+    [[nodiscard]] void* first() const noexcept {
+      return first_;
+    }
+    [[nodiscard]] std::size_t size_bytes() const noexcept {
+      return size_bytes_;
+    }
+
+  private:
+    void* first_ = nullptr;
+    std::size_t size_bytes_;
+  };
+
+  std::uint64_t number = 0;
+  std::function<void()> body{};
+  std::unique_ptr<stack_memory> stack{};
+  ucontext_t context{};
+  exception_state exceptions{};
+  time_point until = time_point::max(); ///< While it waits.
+  bool over = false;
+  bool may_wait = true;
+  fiber_list joiners{};
+  const void* stack_first = nullptr; ///< Of the thread itself: known once it has been left.
+  std::size_t stack_bytes = 0;
+#ifdef TROUPE_TSAN_FIBERS
+  void* seen_as = nullptr;
+#endif
+
+  /// From this one, which is running, to \p next.
+  void hand_to(fiber& next) {
+    exceptions = std::exchange(exception_state::of_thread(), next.exceptions);
+#ifdef TROUPE_ASAN_FIBERS
+    void* fake_stack = nullptr;
+    __sanitizer_start_switch_fiber(over ? nullptr : &fake_stack, next.stack_first, next.stack_bytes);
+#endif
+#ifdef TROUPE_TSAN_FIBERS
+    __tsan_switch_to_fiber(next.seen_as, 0);
+#endif
+    if (::swapcontext(&context, &next.context) != 0) std::terminate();
+#ifdef TROUPE_ASAN_FIBERS
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  }
+};
+
+fibers::fibers(chooser choose, std::size_t stack_bytes)
+  : choose_{std::move(choose)}, stack_bytes_{stack_bytes}, outside_{std::make_unique<fiber>()} {
+#ifdef TROUPE_TSAN_FIBERS
+  outside_->seen_as = __tsan_get_current_fiber();
+#endif
+  current_ = this;
+}
+
+fibers::~fibers() {
+  current_ = nullptr;
+  if (living_ == 0) return;
+  // Those given up hold what they hold, for ever: they cannot be unwound from where they wait.
+  static auto* const given_up = new std::vector<std::shared_ptr<fiber>>;
+  for (auto& one : all_)
+    if (!one->over) given_up->push_back(std::move(one));
+}
+
+void fibers::enter(unsigned high, unsigned low) {
+  // makecontext hands over ints.
+  auto* const self = reinterpret_cast<fibers*>((static_cast<std::uintptr_t>(high) << 32U) | low);
+  fiber& mine = *self->running_;
+#ifdef TROUPE_ASAN_FIBERS
+  __sanitizer_finish_switch_fiber(nullptr, &self->outside_->stack_first, &self->outside_->stack_bytes);
+#endif
+  try {
+    std::exchange(mine.body, nullptr)();
+  } catch (...) {
+    std::terminate(); // as of a thread
+  }
+  mine.over = true;
+  self->wake(mine.joiners);
+  mine.hand_to(*self->outside_);
+}
+
+std::shared_ptr<fibers::fiber> fibers::start(std::function<void()> body) {
+  auto made = std::make_shared<fiber>();
+  made->number = next_++;
+  made->body = std::move(body);
+  made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
+  made->stack_first = made->stack->first();
+  made->stack_bytes = made->stack->size_bytes();
+  if (::getcontext(&made->context) != 0) throw std::system_error{errno, std::generic_category(), "a fiber's context"};
+  made->context.uc_stack.ss_sp = made->stack->first();
+  made->context.uc_stack.ss_size = made->stack->size_bytes();
+  made->context.uc_link = nullptr;
+  const auto self = reinterpret_cast<std::uintptr_t>(this);
+  ::makecontext(&made->context, reinterpret_cast<void (*)()>(&fibers::enter), 2, static_cast<unsigned>(self >> 32U),
+                static_cast<unsigned>(self));
+#ifdef TROUPE_TSAN_FIBERS
+  made->seen_as = __tsan_create_fiber(0);
+#endif
+  ++living_;
+  all_.push_back(made);
+  ready_.push_back(made.get());
+  return made;
+}
+
+void fibers::resume(fiber& one) {
+  running_ = &one;
+  outside_->hand_to(one);
+  running_ = nullptr;
+  if (!one.over) return;
+  --living_;
+#ifdef TROUPE_TSAN_FIBERS
+  __tsan_destroy_fiber(one.seen_as);
+#endif
+  one.stack = nullptr;
+  std::erase_if(all_, [&](const auto& each) { return each.get() == &one; });
+}
+
+fibers::must_not_wait::must_not_wait() noexcept {
+  if (current_ != nullptr && current_->running_ != nullptr) current_->running_->may_wait = false;
+}
+
+fibers::must_not_wait::~must_not_wait() {
+  if (current_ != nullptr && current_->running_ != nullptr) current_->running_->may_wait = true;
+}
+
+bool fibers::step(time_point until) {
+  if (ready_.empty() && !timers_.empty()) {
+    const time_point next = std::get<0>(*timers_.begin());
+    if (next > until) return false;
+    now_ = std::max(now_, next);
+    while (!timers_.empty() && std::get<0>(*timers_.begin()) <= now_) {
+      ready_.push_back(std::get<2>(*timers_.begin()));
+      timers_.erase(timers_.begin());
+    }
+  }
+  if (ready_.empty()) return false;
+  const std::size_t chosen = ready_.size() == 1 ? 0 : choose_(ready_.size());
+  fiber& next = *ready_[chosen];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(chosen));
+  resume(next);
+  return true;
+}
+
+bool fibers::run(const std::function<bool()>& enough, time_point until) {
+  while (!enough())
+    if (!step(until)) return enough();
+  return true;
+}
+
+void fibers::give_way(fiber_list& from, time_point until) {
+  fiber& mine = *running_;
+  if (!mine.may_wait) ++forbidden_waits_;
+  mine.until = until;
+  from.push_back(&mine);
+  if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
+  mine.hand_to(*outside_);
+  std::erase(from, &mine); // where it was time that passed
+}
+
+void fibers::wake(fiber_list& waiting) noexcept {
+  for (fiber* const one : waiting) {
+    timers_.erase({one->until, one->number, one});
+    if (std::ranges::find(ready_, one) == ready_.end()) ready_.push_back(one);
+  }
+  waiting.clear();
+}
+
+void fibers::sleep(nanoseconds span) {
+  const time_point until = later(now_, span);
+  if (running_ != nullptr) {
+    fiber_list nobody;
+    return give_way(nobody, until);
+  }
+  while (step(until)) {
+  }
+  now_ = std::max(now_, until);
+}
+
+void fibers::wait_for_end(fiber& one) {
+  if (running_ == nullptr) {
+    run([&] { return one.over; });
+    return;
+  }
+  while (!one.over) give_way(one.joiners, time_point::max());
+}
+
+} // namespace troupe

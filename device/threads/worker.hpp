@@ -1,0 +1,29 @@
+/// A thread of troupe's, or a fiber where they are simulated.
+#pragma once
+
+#include <troupe/device/threads/fibers.hpp>
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace troupe {
+
+/// As std::thread. Threads: as it.
+class worker {
+public:
+  worker() noexcept = default;
+  /// Errors: out_of_memory (no thread can be started).
+  explicit worker(std::function<void()> body);
+
+  [[nodiscard]] bool joinable() const noexcept { return real_.joinable() || simulated_ != nullptr; }
+  void join();
+  void detach();
+  [[nodiscard]] bool is_current() const noexcept;
+
+private:
+  std::thread real_;
+  std::shared_ptr<fibers::fiber> simulated_;
+};
+
+} // namespace troupe

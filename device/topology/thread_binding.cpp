@@ -1,0 +1,96 @@
+#include <troupe/device/topology/thread_binding.hpp>
+
+#include <hwloc.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+using bitmap_owner = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
+
+bitmap_owner new_bitmap() {
+  bitmap_owner made{hwloc_bitmap_alloc(), &hwloc_bitmap_free};
+  if (!made) throw std::bad_alloc{};
+  return made;
+}
+
+[[noreturn]] void throw_failed(const char* call, const std::string& text) {
+  const int code = errno;
+  throw exception{error{
+      .code = errc::unsupported, .text = text, .call = call, .native_code = code, .native_text = std::strerror(code)}};
+}
+
+cpu_set bind(const cpu_set& wanted, const machine& host) {
+  if (wanted.empty()) throw exception{errc::invalid_argument, "no CPUs to bind a thread to: name at least one"};
+  if (!host.is_here())
+    throw exception{errc::unsupported, "the machine was described to hwloc and is not this one, so no thread is bound: "
+                                       "unset HWLOC_XMLFILE and HWLOC_SYNTHETIC, or use TROUPE_PLACEMENT=none"};
+  const cpu_set usable = usable_cpus(host);
+  const cpu_set chosen = intersection_of(wanted, usable);
+  if (chosen.empty())
+    throw exception{errc::unsupported, "none of the CPUs " + to_string(wanted) +
+                                           " may be used by this process, which " + "has " + to_string(usable) +
+                                           ": widen its CPUs (taskset, cgroup), or use TROUPE_PLACEMENT=none"};
+  const bitmap_owner bits = new_bitmap();
+  for (const int cpu : chosen.cpus())
+    if (hwloc_bitmap_set(bits.get(), static_cast<unsigned>(cpu)) != 0) throw std::bad_alloc{};
+  if (hwloc_set_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
+    throw_failed("hwloc_set_cpubind", "the thread could not be bound to the CPUs " + to_string(chosen) +
+                                          ": use TROUPE_PLACEMENT=none where binding is not allowed");
+  return chosen;
+}
+
+} // namespace
+
+std::string_view to_string(thread_placement placement) noexcept {
+  switch (placement) {
+    case thread_placement::near_device: return "near";
+    case thread_placement::anywhere: return "none";
+  }
+  return {};
+}
+
+thread_placement parse_thread_placement(std::string_view name) {
+  for (const auto placement : {thread_placement::near_device, thread_placement::anywhere})
+    if (to_string(placement) == name) return placement;
+  throw exception{errc::invalid_argument,
+                  "'" + std::string{name} + "' is no placement of threads: choose one of near, none"};
+}
+
+cpu_set usable_cpus(const machine& host) {
+  const bitmap_owner bits = new_bitmap();
+  // Of all threads together: the calling one may have been bound by its owner. Threads that come and go can make the
+  // look at all of them fail.
+  if (hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_PROCESS) != 0 &&
+      hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
+    throw_failed("hwloc_get_cpubind", "the CPUs that this process may use cannot be told");
+  std::vector<int> cpus;
+  for (int cpu = hwloc_bitmap_first(bits.get()); cpu >= 0; cpu = hwloc_bitmap_next(bits.get(), cpu))
+    cpus.push_back(cpu);
+  return cpu_set{std::move(cpus)};
+}
+
+thread_binding bind_this_thread(const cpu_set& wanted, const machine& host) noexcept {
+  try {
+    return {.cpus = bind(wanted, host)};
+  } catch (...) {
+    return {.why = current_error()};
+  }
+}
+
+void name_this_thread(const std::string& name) noexcept {
+  // Fails only for a longer name than Linux keeps, which is cut here.
+  try {
+    static_cast<void>(pthread_setname_np(pthread_self(), name.substr(0, 15).c_str()));
+  } catch (...) { // no memory for a copy: the thread keeps its old name
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,16 @@
+#include <troupe/program/bench/allocated_bytes.hpp>
+
+#include <malloc.h>
+
+// Of the sanitizers' runtime: a sanitized program's allocations do not pass through the heap that mallinfo2 knows.
+extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
+
+namespace troupe::program {
+
+std::size_t allocated_bytes() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) return __sanitizer_get_current_allocated_bytes();
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+} // namespace troupe::program

@@ -1,0 +1,196 @@
+#include <troupe/program/bench/bench_client.hpp>
+
+#include <troupe/actors/caf/actor_error.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace troupe::program {
+struct begin_round;
+struct end_client;
+} // namespace troupe::program
+
+TROUPE_LOCAL_TYPES_BEGIN(troupe_bench, 50)
+TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::begin_round)
+TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::end_client)
+TROUPE_LOCAL_TYPES_END(troupe_bench)
+
+namespace troupe::program {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+/// One client's part of a run, given to it and taken back when its round's `missing` has been counted down.
+struct client_order {
+  std::shared_ptr<const client_work> work;
+  std::vector<request_times> times;
+  error failure;
+};
+
+} // namespace
+
+struct begin_round {
+  std::shared_ptr<void> what; ///< A client_round.
+  std::size_t member = 0;     ///< Whom this is for.
+};
+struct end_client {};
+
+using client_handle = compat::typed_actor<caf::result<void>(begin_round), caf::result<void>(end_client)>;
+
+namespace {
+
+struct client_round {
+  std::vector<client_handle> members;
+  std::vector<client_order> orders; ///< Of each member.
+  epoch meant_for;
+  std::size_t total = 0;
+  std::size_t depth = 0;
+  std::atomic<std::size_t> missing; ///< Members that are at work.
+};
+
+class bench_client final : public client_handle::base {
+public:
+  bench_client(caf::actor_config& settings, world where) : client_handle::base{settings}, world_{std::move(where)} {}
+
+  behavior_type make_behavior() override {
+    return {
+        [this](begin_round& begin) {
+          pass_on(begin);
+          round_ = std::static_pointer_cast<client_round>(std::move(begin.what));
+          order_ = &round_->orders[begin.member];
+          total_ = round_->total;
+          order_->times.reserve(total_);
+          asked_ = in_flight_ = 0;
+          free_.clear();
+          if (order_->work->slots.size() >= round_->depth)
+            for (std::size_t i = round_->depth; i > 0; --i) free_.push_back(i - 1);
+          while (asked_ < total_ && in_flight_ < round_->depth) ask_next();
+        },
+        [this](end_client) { quit(); },
+    };
+  }
+
+  void on_exit() override { round_.reset(); } // memory goes before the runtime does
+
+private:
+  /// Each wakes two others: one thread that woke them all would be slower than what is measured.
+  void pass_on(const begin_round& begin) {
+    const auto& members = static_cast<const client_round*>(begin.what.get())->members;
+    for (std::size_t next = 2 * begin.member + 1; next <= 2 * begin.member + 2 && next < members.size(); ++next)
+      compat::send(this, members[next], begin_round{begin.what, next});
+  }
+
+  void ask_next() {
+    const client_work& work = *order_->work;
+    std::size_t slot = asked_ % work.slots.size();
+    if (!free_.empty()) {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    const std::vector<operation>& what = work.slots[slot];
+    const std::size_t number = asked_++;
+    ++in_flight_;
+    const time_point since = steady::now();
+    if (work.whom)
+      await(compat::request_unbounded(
+                this, world_.collective(*work.whom),
+                rank_request{.what = what.front(),
+                             .epoch = round_->meant_for,
+                             .lane = work.lanes.empty() ? lane{} : work.lanes[number % work.lanes.size()]}),
+            slot, since);
+    else
+      await(compat::request_unbounded(this, world_.actor(), world_request{what, round_->meant_for}), slot, since);
+  }
+
+  template <class Response>
+  void await(Response&& reply, std::size_t slot, time_point since) {
+    std::forward<Response>(reply).then([this, slot, since](const completion& end) { replied(slot, since, end.times); },
+                                       [this, slot, since](const caf::error& failure) {
+                                         if (!order_->failure) order_->failure = from_caf(failure);
+                                         total_ = asked_; // no more of this
+                                         replied(slot, since, {});
+                                       });
+  }
+
+  void replied(std::size_t slot, time_point since, const troupe::times& between) {
+    order_->times.push_back({since, steady::now(), between});
+    --in_flight_;
+    if (order_->work->slots.size() >= round_->depth) free_.push_back(slot);
+    if (asked_ < total_) ask_next();
+    if (in_flight_ > 0) return;
+    order_->work = nullptr; // memory goes before its owner does
+    const auto over = std::exchange(round_, nullptr);
+    if (over->missing.fetch_sub(1, std::memory_order_acq_rel) == 1) over->missing.notify_all();
+  }
+
+  world world_;
+  std::shared_ptr<client_round> round_;
+  client_order* order_ = nullptr; ///< In the round.
+  std::vector<std::size_t> free_; ///< Slots; where there are too few, they are shared and this stays empty.
+  std::size_t total_ = 0;
+  std::size_t asked_ = 0;
+  std::size_t in_flight_ = 0;
+};
+
+} // namespace
+
+class client_crew::member {
+public:
+  member(caf::actor_system& system, const world& where) : actor_{system.spawn<bench_client>(where)} {}
+  member(const member&) = delete;
+  member& operator=(const member&) = delete;
+  ~member() { compat::post(actor_, end_client{}); }
+
+  [[nodiscard]] const client_handle& actor() const noexcept { return actor_; }
+
+private:
+  client_handle actor_;
+};
+
+client_crew::client_crew(caf::actor_system& system, const world& where, std::size_t size) : world_{where} {
+  for (std::size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<member>(system, where));
+}
+
+client_crew::~client_crew() = default;
+
+std::vector<std::vector<request_times>> client_crew::run(const std::vector<std::shared_ptr<const client_work>>& work,
+                                                         std::size_t total, std::size_t depth) {
+  if (work.size() != members_.size() || total == 0 || depth == 0)
+    throw exception{errc::internal, "a crew of " + std::to_string(members_.size()) + " was given work for " +
+                                        std::to_string(work.size()) + ", " + std::to_string(total) + " times, " +
+                                        std::to_string(depth) + " in flight"};
+  const auto round = std::make_shared<client_round>();
+  round->meant_for = world_.epoch();
+  round->total = total;
+  round->depth = depth;
+  round->missing = members_.size();
+  for (const auto& one : members_) round->members.push_back(one->actor());
+  for (const auto& one : work) round->orders.push_back({.work = one, .times = {}, .failure = {}});
+  compat::post(round->members.front(), begin_round{round, 0});
+  for (std::size_t left = 0; (left = round->missing.load(std::memory_order_acquire)) > 0;) round->missing.wait(left);
+  std::vector<std::vector<request_times>> times;
+  for (client_order& one : round->orders) {
+    if (one.failure) throw exception{one.failure};
+    times.push_back(std::move(one.times));
+  }
+  return times;
+}
+
+nanoseconds span_of(const std::vector<std::vector<request_times>>& times) {
+  time_point first = time_point::max();
+  time_point last = time_point::min();
+  for (const auto& client : times)
+    for (const request_times& one : client) {
+      first = std::min(first, one.asked);
+      last = std::max(last, one.replied);
+    }
+  return first < last ? last - first : nanoseconds{0};
+}
+
+void register_client_messages() {
+  TROUPE_REGISTER_LOCAL_TYPES(troupe_bench);
+}
+
+} // namespace troupe::program

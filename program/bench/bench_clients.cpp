@@ -1,0 +1,287 @@
+/// `troupe bench clients`: many clients, each with requests of its own in flight: how long a burst of one request each
+/// takes, how many requests a second get through, and what that costs in CPU time; fused and not, beside raw.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/burst_stations.hpp>
+#include <troupe/program/bench/client_scene.hpp>
+#include <troupe/program/bench/cpu_report.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/latency_figures.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct clients_options {
+  bench_options common{5, 20};
+  std::size_t clients = 64;
+  std::size_t lanes = 0;
+  std::size_t in_flight = 8;
+  std::size_t requests = 20'000;
+  std::string bytes = "4K";
+  std::vector<std::string> fusions{"off", "free"};
+  bool without_raw = false;
+};
+
+/// What was measured with one mode of fusion.
+struct mode_figures {
+  fusion mode{};
+  block_figures burst{}; ///< From the first ask to the last reply, in microseconds.
+  burst_stations stations{};
+  block_figures group{};       ///< Raw, in one group.
+  block_figures launches{};    ///< Raw, one launch each.
+  std::vector<double> rates{}; ///< Operations a second, by block.
+  std::vector<double> group_rates{};
+  std::vector<double> launch_rates{};
+  latency_figures replies{};
+  cpu_figures cpu{};
+
+  [[nodiscard]] std::vector<double> of_group() const { return paired_ratios(burst.p50, group.p50); }
+  [[nodiscard]] std::vector<double> launches_of_burst() const { return paired_ratios(launches.p50, burst.p50); }
+};
+
+class clients_bench {
+public:
+  explicit clients_bench(const clients_options& options)
+    : options_{options},
+      bytes_{float_bytes("--bytes", options.bytes)},
+      each_{std::max<std::size_t>(1, options.requests / options.clients)},
+      settings_{options.common.runtime.settings()} {
+    for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
+    // All of them may wait for their peers at once.
+    settings_.sequencing.lead =
+        std::max(settings_.sequencing.lead, options.clients * std::max<std::size_t>(options.in_flight, 1));
+  }
+
+  void run(const json_file& document) {
+    progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
+    for (std::size_t block = 0; block < options_.common.blocks; ++block)
+      for (std::size_t i = 0; i < modes_.size(); ++i) {
+        mode_figures& now = modes_[(i + block) % modes_.size()]; // who is first rotates
+        progress.show("clients, fusion " + std::string{to_string(now.mode)} + ", block " + std::to_string(block + 1) +
+                      "/" + std::to_string(options_.common.blocks));
+        measure(now, document.text_output(), progress);
+        progress.done(1);
+      }
+    progress.clear();
+    print(document.text_output());
+    for (const mode_figures& one : modes_) report_["rows"].push_back(row_report(one));
+    document.write(report_);
+  }
+
+private:
+  [[nodiscard]] std::size_t operations() const noexcept { return each_ * options_.clients; }
+
+  void measure(mode_figures& now, std::FILE* out, progress_line& progress) {
+    configuration settings = settings_;
+    settings.fusion.mode = now.mode;
+    bench_rig rig{settings, !options_.without_raw};
+    ranks_ = rig.where.local_ranks().size();
+    if (report_.is_null()) begin(rig, out, progress);
+    client_scene scene{
+        rig,
+        {.clients = options_.clients, .lanes = options_.lanes, .in_flight = options_.in_flight, .size_bytes = bytes_}};
+
+    const std::size_t bursts = options_.common.iterations;
+    const std::size_t warm_ups = std::max<std::size_t>(2, bursts / 5);
+    std::vector<double> burst_us;
+    for (std::size_t i = 0; i < warm_ups + bursts; ++i) {
+      const auto times = scene.ask(1, 1);
+      if (i < warm_ups) continue;
+      burst_us.push_back(in_microseconds(span_of(times)));
+      now.stations.add(times);
+    }
+    now.burst.add_block(burst_us);
+
+    static_cast<void>(scene.ask(std::max<std::size_t>(1, each_ / 10), options_.in_flight));
+    const thread_times before = thread_times::now();
+    const auto times = scene.ask(each_, options_.in_flight);
+    now.cpu.add_block(before, thread_times::now(), operations());
+    const double seconds = in_microseconds(span_of(times)) / 1e6;
+    now.rates.push_back(static_cast<double>(operations()) / seconds);
+    std::vector<double> replies;
+    for (const auto& client : times)
+      for (const request_times& one : client) replies.push_back(in_microseconds(one.replied - one.asked));
+    now.replies.add_block(replies);
+    if (rig.raw) measure_raw(now, *rig.raw, scene);
+  }
+
+  void measure_raw(mode_figures& now, raw_ranks& raw, const client_scene& scene) const {
+    for (const bool together : {true, false}) {
+      static_cast<void>(scene.raw_us(raw, together));
+      std::vector<double> samples;
+      double all_us = 0;
+      for (std::size_t i = 0; i < options_.common.iterations; ++i) {
+        samples.push_back(scene.raw_us(raw, together));
+        all_us += samples.back();
+      }
+      (together ? now.group : now.launches).add_block(samples);
+      const auto count = static_cast<double>(options_.common.iterations * options_.clients);
+      (together ? now.group_rates : now.launch_rates).push_back(count / all_us * 1e6);
+    }
+    raw.rest();
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    auto heading = world_heading(rig.rt, rig.where);
+    const std::string who = std::to_string(options_.clients) + " client actors";
+    heading.push_back(
+        "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes; " + who +
+        (options_.lanes > 0 ? " at each rank, " + std::to_string(options_.lanes) + " lanes each" : " ask the world") +
+        ", each in memory of its own; medians of " + std::to_string(options_.common.blocks) +
+        " interleaved blocks, a runtime for each mode of fusion in each");
+    heading.push_back("burst: one request of each client, from the first ask to the last reply, " +
+                      std::to_string(options_.common.iterations) +
+                      " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
+                      std::to_string(options_.in_flight) + " of each client in flight");
+    if (rig.raw)
+      heading.push_back("raw: as many operations by NCCL's own calls, a spinning thread for each GPU, in one group and "
+                        "as separate launches");
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("clients", heading, rig.rt, rig.where);
+    report_["options"] = {
+        {"clients", options_.clients},     {"lanes", options_.lanes}, {"in_flight", options_.in_flight},
+        {"operations", operations()},      {"size_bytes", bytes_},    {"bursts", options_.common.iterations},
+        {"blocks", options_.common.blocks}};
+    report_["rows"] = json::array();
+  }
+
+  void print(std::FILE* out) const {
+    const bool with_raw = !options_.without_raw;
+    std::vector<table_column> columns{{"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}};
+    if (with_raw)
+      columns.insert(
+          columns.end(),
+          {{"raw group", "(us)", 10}, {"burst /", "group", 8}, {"raw each", "(us)", 10}, {"each /", "burst", 8}});
+    const text_table bursts{out, std::move(columns)};
+    bursts.print_heading();
+    for (const mode_figures& one : modes_) {
+      std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(median(one.burst.p50)),
+                                     fixed(median(one.burst.p99))};
+      if (with_raw)
+        cells.insert(cells.end(), {fixed(median(one.group.p50)), fixed(median(one.of_group())),
+                                   fixed(median(one.launches.p50)), fixed(median(one.launches_of_burst()))});
+      bursts.print_row(cells);
+    }
+    std::fputs("#\n", out);
+    columns = {{"burst, last is", "fusion", 15}, {"asked", "(us)", 10}, {"queued", "(us)", 10},
+               {"launched", "(us)", 10},         {"done", "(us)", 10},  {"replied", "(us)", 10}};
+    const text_table stations{out, columns};
+    stations.print_heading();
+    for (const mode_figures& one : modes_)
+      stations.print_row({std::string{to_string(one.mode)}, fixed(median(one.stations.asked)),
+                          fixed(median(one.stations.queued)), fixed(median(one.stations.launched)),
+                          fixed(median(one.stations.done)), fixed(median(one.burst.p50))});
+    std::fputs("#\n", out);
+    columns = {{"rate,", "fusion", 13},   {"operations", "/s", 11}, {"rank requests", "/s", 13},
+               {"reply p50", "(us)", 10}, {"p99", "(us)", 10},      {"p99.9", "(us)", 10}};
+    if (with_raw) columns.insert(columns.end(), {{"raw group", "/s", 11}, {"raw each", "/s", 11}});
+    const text_table rates{out, std::move(columns)};
+    rates.print_heading();
+    for (const mode_figures& one : modes_) {
+      const double rate = median(one.rates);
+      std::vector<std::string> cells{std::string{to_string(one.mode)},
+                                     fixed(rate, 0),
+                                     fixed(rate * static_cast<double>(ranks_), 0),
+                                     fixed(median(one.replies.blocks(0))),
+                                     fixed(median(one.replies.blocks(2))),
+                                     fixed(median(one.replies.blocks(3)))};
+      if (with_raw) cells.insert(cells.end(), {fixed(median(one.group_rates), 0), fixed(median(one.launch_rates), 0)});
+      rates.print_row(cells);
+    }
+    std::fputs("#\n", out);
+    columns = {{"CPU of rate,", "fusion", 13}, {"us of CPU", "/operation", 10}, {"all", "(cores)", 8}};
+    for (const thread_group group : all_thread_groups) columns.push_back({std::string{to_string(group)}, "(cores)", 9});
+    const text_table cores{out, std::move(columns)};
+    cores.print_heading();
+    for (const mode_figures& one : modes_) {
+      std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(one.cpu.us_each()),
+                                     fixed(one.cpu.cores())};
+      for (const thread_group group : all_thread_groups) cells.push_back(fixed(one.cpu.cores(group), 3));
+      cores.print_row(cells);
+    }
+  }
+
+  [[nodiscard]] json row_report(const mode_figures& one) const {
+    const double rate = median(one.rates);
+    json row{{"fusion", to_string(one.mode)},
+             {"burst_us", figures_report(one.burst)},
+             {"burst_last_us",
+              {{"asked", median(one.stations.asked)},
+               {"queued", median(one.stations.queued)},
+               {"launched", median(one.stations.launched)},
+               {"done", median(one.stations.done)}}},
+             {"operations_per_s", {{"p50", rate}, {"blocks", one.rates}}},
+             {"rank_requests_per_s", rate * static_cast<double>(ranks_)},
+             {"reply_us", figures_report(one.replies)},
+             {"cpu", one.cpu.report()}};
+    if (options_.without_raw) return row;
+    row["raw"] = {{"group_us", figures_report(one.group)},
+                  {"separate_us", figures_report(one.launches)},
+                  {"group_per_s", median(one.group_rates)},
+                  {"separate_per_s", median(one.launch_rates)}};
+    row["burst_of_raw_group"] = {{"p50", median(one.of_group())}, {"blocks", one.of_group()}};
+    row["raw_separate_of_burst"] = {{"p50", median(one.launches_of_burst())}, {"blocks", one.launches_of_burst()}};
+    return row;
+  }
+
+  const clients_options& options_;
+  std::size_t bytes_;
+  std::size_t each_; ///< Operations of one client in a block.
+  std::size_t ranks_ = 1;
+  configuration settings_;
+  std::vector<mode_figures> modes_;
+  json report_;
+};
+
+int run(const clients_options& options) {
+  const json_file document{options.common.json_path};
+  clients_bench bench{options};
+  register_client_messages();
+  bench.run(document);
+  return 0;
+}
+
+} // namespace
+
+void add_clients_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<clients_options>();
+  CLI::App* command = bench.add_subcommand("clients", "many clients at once: a burst, their rate, and its CPU time");
+  options->common.add_to(*command, "bursts in a block", 100'000);
+  command->add_option("--clients", options->clients, "client actors; with --lanes, at each rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000));
+  command->add_option("--lanes", options->lanes, "of each client, which then asks ranks; 0: clients ask the world")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
+  command->add_option("--inflight", options->in_flight, "requests of each client at once, but in a burst")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4'096));
+  command->add_option("--requests", options->requests, "operations in a block, of all clients together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000'000));
+  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--fusions", options->fusions, "modes that are compared: off, plans, free")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_flag("--no-raw", options->without_raw, "leave raw out, whose threads spin");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

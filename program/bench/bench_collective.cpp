@@ -1,0 +1,228 @@
+/// `troupe bench all_reduce` and its like: nccl-tests' options and table, troupe beside raw in the same run, and the
+/// time that asking through actors adds to a small operation.
+
+#include <troupe/program/bench/bench_bandwidth.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/bench_sizes.hpp>
+#include <troupe/program/bench/bench_strategies.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct collective_options {
+  bench_options common{5, 20};
+  std::string begin = "8";
+  std::string end = "64M";
+  std::string step;
+  std::size_t factor = 4;
+  std::size_t warmups = 5;
+  std::size_t latency_iterations = 500;
+  std::size_t checks = 1;
+  std::size_t unaligned = 0;
+  double timeout_seconds = 0;
+  bool blocking = false;
+  bool timestamps = false;
+  bool raw = false;
+  std::vector<std::string> types{"f32"};
+  std::vector<std::string> ops{"sum"};
+  int root = 0;
+};
+
+/// The values called \p names; "all" stands for all of \p known.
+template <class Value, std::size_t Count>
+std::vector<Value> parse_all(const std::vector<std::string>& names, const Value (&known)[Count],
+                             Value (*parse)(std::string_view)) {
+  std::vector<Value> values;
+  for (const std::string& name : names)
+    if (name == "all")
+      values.insert(values.end(), std::begin(known), std::end(known));
+    else
+      values.push_back(parse(name));
+  return values;
+}
+
+bandwidth_plan plan_of(const bench_operation& what, const collective_options& options) {
+  const std::size_t step = options.step.empty() ? 0 : parse_byte_size(options.step);
+  if (!options.step.empty() && step == 0)
+    throw exception{errc::invalid_argument, "a step of " + options.step + " bytes does not go on: give a larger one"};
+  return {.what = &what,
+          .sizes = sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end),
+                                 {.factor = options.factor, .bytes = step}),
+          .types = parse_all(options.types, all_dtypes, &parse_dtype),
+          .ops = what.reduces ? parse_all(options.ops, all_reductions, &parse_reduction) : std::vector{reduction::sum},
+          .root = options.root,
+          .iterations = options.common.iterations,
+          .depth = options.blocking ? 1 : options.common.iterations,
+          .warmups = options.warmups,
+          .blocks = options.common.blocks,
+          .checks = options.checks,
+          .timestamps = options.timestamps};
+}
+
+std::vector<std::string> heading_of(runtime& rt, const world& where, const bandwidth_plan& plan,
+                                    const collective_options& options) {
+  std::vector<std::string> lines = world_heading(rt, where);
+  lines.push_back(std::to_string(plan.iterations) + " iterations, " + std::to_string(plan.depth) +
+                  " in flight at once, " + std::to_string(plan.warmups) + " warm-ups, medians of " +
+                  std::to_string(plan.blocks) + (options.raw ? " paired blocks" : " blocks") + "; " +
+                  std::to_string(plan.checks) + " checked afterwards");
+  if (options.raw)
+    lines.emplace_back("raw: the same calls on blocking communicators of their own, one spinning thread per GPU "
+                       "on the CPUs of its launcher, the same depth and wait");
+  return lines;
+}
+
+json options_report(const bandwidth_plan& plan, const collective_options& options) {
+  return {{"iterations", plan.iterations},
+          {"depth", plan.depth},
+          {"warmups", plan.warmups},
+          {"blocks", plan.blocks},
+          {"checks", plan.checks},
+          {"unaligned", options.unaligned},
+          {"raw", options.raw}};
+}
+
+/// The least that \p plan's operation can be asked for with something for each rank, from 8 bytes on.
+bench_case smallest_case(const bandwidth_plan& plan, int ranks) {
+  const dtype type = plan.types.front();
+  const std::size_t width = size_bytes(type);
+  std::size_t elements = std::max<std::size_t>(1, 8 / width);
+  while (plan.what->moves_data && plan.what->shape(elements, ranks, width).count == 0) ++elements;
+  return {.what = plan.what,
+          .shape = plan.what->shape(elements, ranks, width),
+          .type = type,
+          .op = plan.ops.front(),
+          .root = plan.root};
+}
+
+void print_sums(const bandwidth_plan& plan, const bandwidth_result& measured, json& report, std::FILE* out) {
+  if (plan.checks > 0) {
+    report["wrong"] = measured.wrong;
+    std::fprintf(out, "#\n# Wrong values: %zu %s\n", measured.wrong, measured.wrong == 0 ? "OK" : "FAILED");
+  }
+  report["average_busbw_gb_per_s"] = measured.average_bus_bandwidth;
+  std::fprintf(out, "# Average bus bandwidth: %.2f GB/s\n", measured.average_bus_bandwidth);
+}
+
+int run(const bench_operation& what, const collective_options& options) {
+  const bandwidth_plan plan = plan_of(what, options);
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  configuration settings = options.common.runtime.settings();
+  if (options.timeout_seconds > 0)
+    settings.deadlines.operation =
+        std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(options.timeout_seconds));
+  register_client_messages();
+  runtime rt{settings};
+  const world where = rt.form_world();
+  const bench_case small = smallest_case(plan, where.size());
+  const strategies_plan small_plan{.size_bytes = small.shape.size(size_bytes(small.type)),
+                                   .iterations = options.latency_iterations,
+                                   .blocks = options.common.blocks};
+  bench_memory memory{where, std::max(plan.sizes.back(), small_plan.size_bytes), options.unaligned};
+  std::optional<raw_ranks> raw;
+  if (options.raw) raw.emplace(rt, where);
+  raw_ranks* const beside = raw ? &*raw : nullptr;
+
+  std::FILE* const out = document.text_output();
+  const auto heading = heading_of(rt, where, plan, options);
+  print_heading(out, heading);
+  std::fputs("#\n", out);
+  json report = begin_world_report(what.name, heading, rt, where);
+  report["options"] = options_report(plan, options);
+
+  progress_line progress{stderr, plan.expected_work(where.size(), options.raw) + small_plan.expected_work(options.raw)};
+  const auto who = make_actor_asker(rt.system(), where);
+  bandwidth_result measured;
+  if (what.moves_data) {
+    measured = measure_bandwidth(plan, where.size(), memory, *who, beside, out, progress);
+    report["rows"] = std::move(measured.rows);
+  }
+  report["latency"] = measure_strategies(small_plan, rt, memory.parts(small), beside, out, progress);
+  if (what.moves_data) print_sums(plan, measured, report, out);
+  document.write(report);
+  picture.draw(report);
+  return measured.exit_status();
+}
+
+void add_options(CLI::App& command, collective_options& options) {
+  options.common.add_to(command, "operations in a block", 1'000);
+  command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")
+      ->capture_default_str()
+      ->check(size_in("8"));
+  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str()->check(size_in("8"));
+  auto* const factor = command.add_option("-f,--stepfactor", options.factor, "from one size to the next");
+  factor->capture_default_str()->check(CLI::Range(2, 1024));
+  command.add_option("-i,--stepbytes", options.step, "a fixed step instead, e.g. 1M")
+      ->excludes(factor)
+      ->check(size_in("1"));
+  command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
+  command.add_option("-c,--check", options.checks, "operations whose results are checked, for each row; 0 is none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command.add_option("-z,--blocking", options.blocking, "1: each operation is answered before the next is asked")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
+  command.add_option("-u,--unalign", options.unaligned, "elements by which all buffers are shifted")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4'096));
+  command.add_option("-T,--timeout", options.timeout_seconds, "deadline of troupe's requests in seconds (default 60)")
+      ->check(real_in(0.001, 86'400.0));
+  command.add_option("-S,--report_timestamps", options.timestamps, "1: date and time of each row")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
+  command.add_option("--latency-iters", options.latency_iterations, "requests in a block of the latency table")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      .add_option("-d,--datatype", options.types,
+                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, several with commas, or all")
+      ->capture_default_str()
+      ->delimiter(',');
+  command
+      .add_option("-o,--op", options.ops,
+                  "sum, prod, min, max, avg, pre_mul_sum, several with commas, or all; of no effect where nothing is "
+                  "reduced")
+      ->capture_default_str()
+      ->delimiter(',');
+  command.add_option("-r,--root", options.root, "of operations that have one")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  command.add_flag("--raw", options.raw, "put raw collectives beside troupe's, interleaved");
+}
+
+} // namespace
+
+void add_collective_benches(CLI::App& bench, action& chosen) {
+  for (const bench_operation& what : bench_operations()) {
+    auto options = std::make_shared<collective_options>();
+    CLI::App* command = bench.add_subcommand(std::string{what.name}, "bandwidth by size, and request-to-reply time");
+    add_options(*command, *options);
+    if (what.moves_data) options->common.add_plot_to(*command);
+    command->callback([&what, options, &chosen] {
+      options->raw |= !options->common.plot_path.empty(); // a drawing has both
+      chosen = [&what, options] { return run(what, *options); };
+    });
+  }
+}
+
+} // namespace troupe::program

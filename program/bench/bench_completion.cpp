@@ -1,0 +1,223 @@
+/// `troupe bench completion`: the completion strategies beside each other and beside a bare word.
+
+#include <troupe/program/bench/bare_word_source.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/completion_probe.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/runtime/backend_selection.hpp>
+#include <troupe/runtime/configuration/byte_size.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct completion_options {
+  std::string backend;
+  int device = 0;
+  std::vector<std::string> strategies{"flag", "event", "host_fn"};
+  std::size_t blocks = 7;
+  std::size_t iterations = 200;
+  std::size_t depth = 32;
+  std::size_t looks = 100;
+  std::string bytes = "4";
+  std::string json_path;
+};
+
+/// A quantity of a strategy: how its column is called, and how it is measured.
+struct quantity {
+  const char* key;
+  const char* title;
+  std::vector<double> (*measure)(completion_probe& probe, const completion_options& how);
+};
+
+constexpr quantity quantities[] = {
+    {"arm_alone", "arm alone", [](auto& probe, const auto& how) { return probe.arm_alone(how.iterations); }},
+    {"arm_behind", "arm behind",
+     [](auto& probe, const auto& how) { return probe.arm_behind(how.iterations, how.depth); }},
+    {"look", "look", [](auto& probe, const auto& how) { return probe.look(how.iterations, how.looks); }},
+    {"release_to_seen", "release-seen",
+     [](auto& probe, const auto& how) { return probe.release_to_seen(how.iterations); }},
+    {"enqueue_to_seen", "enqueue-seen",
+     [](auto& probe, const auto& how) { return probe.enqueue_to_seen(how.iterations); }},
+};
+constexpr std::size_t quantity_count = std::size(quantities);
+
+struct contender {
+  std::string name;
+  std::unique_ptr<completion_probe> probe;
+  std::array<block_figures, quantity_count> figures{};
+  block_figures unarmed{}; ///< An operation among many.
+  block_figures armed{};
+  std::vector<double> added{}; ///< armed − unarmed, by block, of the medians.
+};
+
+std::vector<contender> make_contenders(const std::shared_ptr<device>& where, const completion_options& options) {
+  const std::size_t bytes = parse_byte_size(options.bytes);
+  if (bytes == 0) throw exception{errc::invalid_argument, "an operation of 0 bytes does nothing: give at least 1"};
+  std::vector<contender> all;
+  const auto add = [&](std::string name, std::unique_ptr<completion_source> source) {
+    all.push_back({std::move(name), std::make_unique<completion_probe>(where, std::move(source), bytes)});
+  };
+  add("bare", std::make_unique<bare_word_source>(where));
+  const auto slots = std::make_shared<slot_table>(where, options.strategies.size());
+  for (const std::string& name : options.strategies)
+    add(name, make_completion_source(parse_completion_strategy(name), where, slots));
+  return all;
+}
+
+void measure(contender& one, const completion_options& how, std::size_t what, std::size_t block) {
+  const bool keep = block > 0; // the first is a warm-up
+  if (what < quantity_count) {
+    const auto samples = quantities[what].measure(*one.probe, how);
+    if (keep) one.figures[what].add_block(samples);
+    return;
+  }
+  std::vector<double> armed;
+  std::vector<double> unarmed;
+  for (const bool arms : {block % 2 == 0, block % 2 != 0})
+    (arms ? armed : unarmed) = one.probe->each_of_many(how.iterations, how.depth, arms);
+  if (!keep) return;
+  one.unarmed.add_block(unarmed);
+  one.armed.add_block(armed);
+  one.added.push_back(one.armed.p50.back() - one.unarmed.p50.back());
+}
+
+void measure_all(std::vector<contender>& all, const completion_options& how) {
+  const std::size_t steps = (how.blocks + 1) * (quantity_count + 1) * all.size();
+  progress_line progress{stderr, static_cast<double>(steps)};
+  for (std::size_t block = 0; block < how.blocks + 1; ++block)
+    for (std::size_t what = 0; what <= quantity_count; ++what)
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        // Who is first rotates, so that a drift within the block favours nobody.
+        contender& one = all[(i + block) % all.size()];
+        progress.show("completion by " + one.name + ", block " + std::to_string(block) + "/" +
+                      std::to_string(how.blocks));
+        measure(one, how, what, block);
+        progress.done(1);
+      }
+}
+
+/// Of the same block's medians.
+std::vector<double> of_bare(const contender& one, const contender& bare, std::size_t what) {
+  return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
+}
+
+void print_table(std::FILE* to, const std::vector<contender>& all) {
+  std::vector<table_column> columns{{"strategy", "", 9}};
+  for (const quantity& one : quantities)
+    columns.insert(columns.end(), {{one.title, "p50 us", 12}, {"", "p99 us", 8}, {"", "of bare", 8}});
+  columns.insert(columns.end(), {{"op unmarked", "p50 us", 12}, {"marked", "p50 us", 8}, {"added", "us", 8}});
+  const text_table table{to, columns};
+  table.print_heading();
+  for (const contender& one : all) {
+    std::vector<std::string> cells{one.name};
+    for (std::size_t what = 0; what < quantity_count; ++what)
+      cells.insert(cells.end(), {fixed(median(one.figures[what].p50), 3), fixed(median(one.figures[what].p99), 3),
+                                 fixed(median(of_bare(one, all.front(), what)))});
+    cells.insert(cells.end(),
+                 {fixed(median(one.unarmed.p50), 3), fixed(median(one.armed.p50), 3), fixed(median(one.added), 3)});
+    table.print_row(cells);
+  }
+}
+
+json rows_report(const std::vector<contender>& all) {
+  json rows = json::array();
+  for (const contender& one : all) {
+    json row{{"strategy", one.name}};
+    for (std::size_t what = 0; what < quantity_count; ++what) {
+      json& figures = row[quantities[what].key] = figures_report(one.figures[what]);
+      const auto ratios = of_bare(one, all.front(), what);
+      figures["of_bare"] = {{"p50", median(ratios)}, {"blocks", ratios}};
+    }
+    row["operation_unmarked"] = figures_report(one.unarmed);
+    row["operation_marked"] = figures_report(one.armed);
+    row["operation_marked"]["added"] = {{"p50", median(one.added)}, {"blocks", one.added}};
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int run(const completion_options& options) {
+  const json_file document{options.json_path};
+  configuration settings = configuration::from_environment();
+  if (!options.backend.empty()) settings.backend = parse_backend_choice(options.backend);
+  const auto api = select_backend(settings).api;
+  const auto where = device::open(api, device_id{options.device});
+  api->enter_thread(where->id());
+  auto contenders = make_contenders(where, options);
+
+  const std::vector<std::string> heading{
+      api->version(),
+      "device " + to_string(where->id()) + ", " + device_line(*where),
+      std::to_string(options.iterations) + " samples of each figure in each of " + std::to_string(options.blocks) +
+          " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
+      "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
+          " others not done; look: one look at one not done, mean of " + std::to_string(options.looks),
+      "release-seen: from the CPU's opening of a gate in front of the mark; " +
+          std::string{"enqueue-seen: from before the operation's enqueuing"},
+      "op: each of " + std::to_string(options.depth) + " operations in a row, from the opening of a gate to the last",
+      "bare: a word of pinned memory written in the stream, without strategy"};
+  std::FILE* const out = document.text_output();
+  print_heading(out, heading);
+  std::fputs("#\n", out);
+  json report = begin_report("completion", heading);
+  report["versions"] = {{"driver", api->version()}};
+  report["devices"].push_back(device_report(*where));
+  report["options"] = {{"blocks", options.blocks},
+                       {"iterations", options.iterations},
+                       {"depth", options.depth},
+                       {"looks", options.looks},
+                       {"operation_bytes", parse_byte_size(options.bytes)}};
+  report["unit"] = "us";
+
+  measure_all(contenders, options);
+  print_table(out, contenders);
+  report["rows"] = rows_report(contenders);
+  document.write(report);
+  return 0;
+}
+
+} // namespace
+
+void add_completion_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<completion_options>();
+  CLI::App* command = bench.add_subcommand("completion", "what the completion strategies cost, without collectives");
+  command->add_option("--backend", options->backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
+  command->add_option("--device", options->device, "which device")->capture_default_str()->check(CLI::Range(0, 1'023));
+  command->add_option("--strategies", options->strategies, "flag, event, host_fn, several with commas")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--blocks", options->blocks, "blocks whose median is reported")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
+  command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--depth", options->depth, "operations in flight where there are many")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{2}, completion_probe::largest_depth));
+  command->add_option("--looks", options->looks, "looks whose mean is one sample")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")
+      ->capture_default_str()
+      ->check(size_in("1"));
+  command->add_option("-J,--output_file,--json", options->json_path,
+                      "write all figures to this file; - is standard output, and the table goes to standard error");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

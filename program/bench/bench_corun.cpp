@@ -1,0 +1,301 @@
+/// `troupe bench corun`: how much a matrix product on every GPU is slowed down by all_reduces beside it, raw's and
+/// troupe's at one pace.
+
+#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_operands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/matrix_product.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/device/topology/thread_binding.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+struct corun_options {
+  bench_options common{5, 200};
+  std::string bytes = "1M";
+  double interval_us = 200;
+  int side = 4'096;
+  std::string cublas;
+};
+
+/// What runs beside the products.
+constexpr std::array beside{"nothing", "raw", "troupe"};
+
+/// A thread for each device that runs products back to back when it is released.
+class product_crew {
+public:
+  product_crew(product_library& library, const world& where, int side) {
+    for (const rank self : where.local_ranks()) {
+      const buffer memory = where.allocate(self, product_bytes(side));
+      members_.push_back(std::make_unique<member>());
+      member& one = *members_.back();
+      one.thread = std::thread{[this, &library, &one, at = where.device_of(self), memory, side,
+                                name = "bench/gemm" + to_string(self)] { run(library, one, at, memory, side, name); }};
+    }
+    try {
+      await_all();
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  product_crew(const product_crew&) = delete;
+  product_crew& operator=(const product_crew&) = delete;
+  ~product_crew() { stop(); }
+
+  /// Every device runs \p count products while \p meanwhile is called again and again. Returns the mean over devices of
+  /// one product's time, in microseconds. Throws the first error.
+  [[nodiscard]] double run(std::size_t count, const std::function<void()>& meanwhile) {
+    count_ = count;
+    release();
+    while (finished_.load(std::memory_order_acquire) < members_.size()) meanwhile();
+    await_all();
+    double sum = 0;
+    for (const auto& one : members_) sum += one->us;
+    return sum / static_cast<double>(members_.size());
+  }
+
+private:
+  struct member {
+    double us = 0;
+    std::exception_ptr failure;
+    std::thread thread;
+  };
+
+  void stop() {
+    count_ = 0;
+    release();
+    for (const auto& one : members_) one->thread.join();
+  }
+
+  void release() {
+    finished_.store(0, std::memory_order_relaxed);
+    turn_.fetch_add(1, std::memory_order_release);
+    turn_.notify_all();
+  }
+
+  void await_all() {
+    while (finished_.load(std::memory_order_acquire) < members_.size()) std::this_thread::yield();
+    for (const auto& one : members_)
+      if (one->failure) std::rethrow_exception(one->failure);
+  }
+
+  void run(product_library& library, member& me, const std::shared_ptr<device>& where, const buffer& memory, int side,
+           const std::string& name) {
+    name_this_thread(name);
+    std::unique_ptr<matrix_product> work;
+    const auto guarded = [&](const auto& what) {
+      try {
+        what();
+      } catch (...) {
+        me.failure = std::current_exception();
+      }
+      finished_.fetch_add(1, std::memory_order_release);
+    };
+    std::uint64_t seen = turn_.load(std::memory_order_relaxed);
+    guarded([&] {
+      work = library.make(where, memory, side);
+      for (int i = 0; i < 3; ++i) work->enqueue();
+      work->finish();
+    });
+    for (;;) {
+      turn_.wait(seen, std::memory_order_acquire);
+      ++seen;
+      if (count_ == 0) return;
+      guarded([&] {
+        if (!work) return; // its failure has been told
+        const std::size_t count = count_;
+        const time_point began = steady::now();
+        for (std::size_t i = 0; i < count; ++i) work->enqueue();
+        work->finish();
+        me.us = in_microseconds(steady::now() - began) / static_cast<double>(count);
+      });
+    }
+  }
+
+  std::atomic<std::uint64_t> turn_{0}; ///< Publishes count_.
+  std::atomic<std::size_t> finished_{0};
+  std::atomic<std::size_t> count_{0};
+  std::vector<std::unique_ptr<member>> members_;
+};
+
+/// Calls something at a steady pace, later only where it has not ended in time.
+class paced {
+public:
+  explicit paced(double interval_us)
+    : interval_{std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double, std::micro>(interval_us))} {}
+
+  template <class Work>
+  void operator()(const Work& work) {
+    const time_point now = steady::now();
+    if (count_ == 0) first_ = next_ = now;
+    if (now < next_) return spin_pause();
+    work();
+    ++count_;
+    next_ = std::max(next_ + interval_, steady::now());
+  }
+  [[nodiscard]] double per_second() const {
+    const double took = in_microseconds(steady::now() - first_);
+    return count_ > 0 && took > 0 ? static_cast<double>(count_) / took * 1e6 : 0;
+  }
+
+private:
+  nanoseconds interval_;
+  time_point first_{};
+  time_point next_{};
+  std::size_t count_ = 0;
+};
+
+class corun_bench {
+public:
+  explicit corun_bench(const corun_options& options)
+    : options_{options},
+      bytes_{float_bytes("--bytes", options.bytes)},
+      rig_{options.common.runtime.settings(), true},
+      library_{open_product_library(rig_.rt.api(), options.cublas)},
+      parts_{make_sums(allocate_operands(rig_.where, operand_memory::pool, sums_bytes(bytes_, 1)), bytes_, 1).front()},
+      client_{make_thread_asker(rig_.where)},
+      products_{*library_, rig_.where, options.side} {}
+
+  void run(const json_file& document) {
+    std::FILE* const out = document.text_output();
+    begin(out);
+    progress_line progress{stderr, static_cast<double>(options_.common.blocks + 1)};
+    for (std::size_t block = 0; block < options_.common.blocks + 1; ++block) { // the first is a warm-up
+      progress.show("products beside collectives, block " + std::to_string(block) + "/" +
+                    std::to_string(options_.common.blocks));
+      for (std::size_t i = 0; i < beside.size(); ++i) {
+        const std::size_t what = (i + block) % beside.size(); // who is first rotates
+        paced pace{options_.interval_us};
+        const double us = measure(what, pace);
+        if (block == 0) continue;
+        product_us_[what].push_back(us);
+        rates_[what].push_back(pace.per_second());
+      }
+      progress.done(1);
+    }
+    progress.clear();
+    const text_table table{out,
+                           {{"beside", "", 8},
+                            {"product", "(us)", 10},
+                            {"slower", "(%)", 8},
+                            {"than beside raw", "(%)", 15},
+                            {"all_reduces", "/s", 11}}};
+    table.print_heading();
+    for (std::size_t what = 0; what < beside.size(); ++what) {
+      const auto slower = percent_over(what, 0);
+      const auto than_raw = percent_over(what, 1);
+      table.print_row({beside[what], fixed(median(product_us_[what])), what == 0 ? "-" : fixed(median(slower)),
+                       what == 2 ? fixed(median(than_raw)) : "-", fixed(median(rates_[what]), 0)});
+      json row{{"beside", beside[what]},
+               {"product_us", {{"p50", median(product_us_[what])}, {"blocks", product_us_[what]}}},
+               {"all_reduces_per_s", {{"p50", median(rates_[what])}, {"blocks", rates_[what]}}}};
+      if (what > 0) row["slower_percent"] = {{"p50", median(slower)}, {"blocks", slower}};
+      if (what > 1) row["slower_than_beside_raw_percent"] = {{"p50", median(than_raw)}, {"blocks", than_raw}};
+      report_["rows"].push_back(std::move(row));
+    }
+    document.write(report_);
+  }
+
+private:
+  [[nodiscard]] double measure(std::size_t what, paced& pace) {
+    const auto nothing = [] { std::this_thread::yield(); };
+    const auto raw = [&] { pace([&] { static_cast<void>(rig_.raw->run(parts_, 1, 1)); }); };
+    const auto ours = [&] { pace([&] { static_cast<void>(client_->ask(parts_, 1, 1)); }); };
+    if (what == 0) return products_.run(options_.common.iterations, nothing);
+    if (what == 2) return products_.run(options_.common.iterations, ours);
+    const double us = products_.run(options_.common.iterations, raw);
+    rig_.raw->rest();
+    return us;
+  }
+
+  /// By how many per cent a product takes longer than in the same block beside something else.
+  [[nodiscard]] std::vector<double> percent_over(std::size_t what, std::size_t other) const {
+    auto ratios = paired_ratios(product_us_[what], product_us_[other]);
+    for (double& one : ratios) one = 100 * (one - 1);
+    return ratios;
+  }
+
+  void begin(std::FILE* out) {
+    auto heading = world_heading(rig_.rt, rig_.where);
+    const std::string side = std::to_string(options_.side);
+    heading.push_back("product of " + side + " x " + side + " bf16 on every device, " +
+                      std::to_string(options_.common.iterations) + " back to back in each of " +
+                      std::to_string(options_.common.blocks) +
+                      " interleaved blocks, mean of devices, medians of "
+                      "blocks, by " +
+                      library_->name());
+    heading.push_back("beside: an all_reduce of " + std::to_string(bytes_) + " bytes every " +
+                      fixed(options_.interval_us, 0) + " us, or as soon as the last has ended");
+    print_heading(out, heading);
+    report_ = begin_world_report("corun", heading, rig_.rt, rig_.where);
+    report_["options"] = {{"products", options_.common.iterations},
+                          {"blocks", options_.common.blocks},
+                          {"size_bytes", bytes_},
+                          {"interval_us", options_.interval_us},
+                          {"side", options_.side},
+                          {"product", library_->name()}};
+    report_["rows"] = json::array();
+  }
+
+  const corun_options& options_;
+  std::size_t bytes_;
+  bench_rig rig_;
+  std::unique_ptr<product_library> library_;
+  std::vector<operation> parts_;
+  std::unique_ptr<asker> client_;
+  product_crew products_;
+  std::array<std::vector<double>, beside.size()> product_us_;
+  std::array<std::vector<double>, beside.size()> rates_;
+  json report_;
+};
+
+int run(const corun_options& options) {
+  const json_file document{options.common.json_path};
+  corun_bench{options}.run(document);
+  return 0;
+}
+
+} // namespace
+
+void add_corun_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<corun_options>();
+  CLI::App* command = bench.add_subcommand("corun", "a matrix product beside all_reduces, raw's and troupe's");
+  options->common.add_to(*command, "products of each device in a block", 100'000);
+  command->add_option("-b,--bytes", options->bytes, "of an all_reduce, e.g. 1M")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--interval-us", options->interval_us, "from one all_reduce to the next, in microseconds")
+      ->capture_default_str()
+      ->check(real_in(1, 1e6));
+  command->add_option("--side", options->side, "rows and columns of the matrices")
+      ->capture_default_str()
+      ->check(CLI::Range(16, 32'768));
+  command->add_option("--cublas", options->cublas, "the cuBLAS library (default: the one that the linker finds)")
+      ->type_name("PATH");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

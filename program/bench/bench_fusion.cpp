@@ -1,0 +1,216 @@
+/// `troupe bench fusion`: several all_reduces launched one by one, beside one launch of all: where the second stops
+/// paying is what the limits of fusion are set by.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_pipelines.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/bench_sizes.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct fusion_options {
+  bench_options common{7, 20};
+  std::vector<std::size_t> counts{2, 8, 64};
+  std::string begin = "8";
+  std::string end = "4M";
+  std::size_t factor = 4;
+};
+
+/// What is measured, in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
+struct fusion_contender {
+  const char* asker;
+  const char* way;
+  bool together;
+  bool piped;
+};
+constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate", false, false},
+                                                             {"raw", "together", true, false},
+                                                             {"pipelines", "separate", false, true},
+                                                             {"pipelines", "together", true, true}}};
+
+/// \p count all_reduces of one size on every rank, each in place in memory of its own.
+class fusion_trial {
+public:
+  fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes) : count_{count}, bytes_{bytes} {
+    const std::size_t elements = bytes / sizeof(float);
+    for (const buffer& whole : memory) {
+      auto& mine = parts_.emplace_back();
+      for (std::size_t i = 0; i < count; ++i) {
+        const buffer part = whole.slice(i * stride(bytes), bytes);
+        mine.emplace_back(all_reduce{.send = part, .recv = part, .count = elements});
+      }
+    }
+    for (const auto& mine : parts_) {
+      auto& all = addresses_.emplace_back();
+      for (const operation& one : mine) all.push_back(&one);
+    }
+  }
+
+  /// Of one after the other in memory.
+  [[nodiscard]] static std::size_t stride(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  [[nodiscard]] double measure(const fusion_contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
+    if (how.piped) return in_microseconds(pipelines.ask(parts_, how.together));
+    return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
+      if (how.together) return peers.launch_together(addresses_[index], stream);
+      for (const operation* one : addresses_[index]) peers.launch(*one, stream);
+    }));
+  }
+
+  /// Together over separate of the same blocks: less than 1 where fusing pays.
+  [[nodiscard]] std::vector<double> ratios(std::size_t together) const {
+    return paired_ratios(figures[together].p50, figures[together - 1].p50);
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
+
+  std::array<block_figures, fusion_contenders.size()> figures{};
+
+private:
+  std::size_t count_;
+  std::size_t bytes_;
+  std::vector<std::vector<operation>> parts_;
+  std::vector<std::vector<const operation*>> addresses_;
+};
+
+void measure_all(fusion_trial& trial, const fusion_options& options, raw_ranks& raw, bench_pipelines& pipelines) {
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
+    std::array<std::vector<double>, fusion_contenders.size()> samples;
+    for (std::size_t i = 0; i < options.common.iterations; ++i)
+      for (std::size_t k = 0; k < fusion_contenders.size(); ++k) {
+        // Who is first rotates, so that a drift within the block favours nobody.
+        const std::size_t what = (k + i + block) % fusion_contenders.size();
+        samples[what].push_back(trial.measure(fusion_contenders[what], raw, pipelines));
+      }
+    if (block == 0) continue;
+    for (std::size_t what = 0; what < fusion_contenders.size(); ++what) trial.figures[what].add_block(samples[what]);
+  }
+}
+
+void print_row(const text_table& table, const fusion_trial& trial) {
+  std::vector<std::string> cells{std::to_string(trial.count()), std::to_string(trial.size_bytes())};
+  for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
+    cells.push_back(fixed(median(trial.figures[what].p50)));
+    cells.push_back(fixed(median(trial.figures[what].p99)));
+    if (fusion_contenders[what].together) cells.push_back(fixed(median(trial.ratios(what)), 3));
+  }
+  table.print_row(cells);
+}
+
+json row_report(const fusion_trial& trial) {
+  json row{{"count", trial.count()}, {"size_bytes", trial.size_bytes()}};
+  for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
+    const fusion_contender& how = fusion_contenders[what];
+    json& cell = row[how.asker][how.way] = figures_report(trial.figures[what]);
+    if (how.together) cell["of_separate"] = {{"p50", median(trial.ratios(what))}, {"blocks", trial.ratios(what)}};
+  }
+  return row;
+}
+
+std::vector<table_column> fusion_columns() {
+  std::vector<table_column> all{{"count", "", 6}, {"size", "(B)", 9}};
+  for (const fusion_contender& one : fusion_contenders) {
+    all.insert(all.end(), {{one.asker, std::string{one.way} + " p50", 13}, {"", "p99", 9}});
+    if (one.together) all.push_back({"ratio", "", 7});
+  }
+  return all;
+}
+
+int run(const fusion_options& options) {
+  const auto sizes =
+      sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
+  const std::size_t most = *std::ranges::max_element(options.counts);
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  const configuration settings = options.common.runtime.settings();
+  runtime rt{settings};
+  const world where = rt.form_world();
+  std::vector<buffer> memory;
+  for (const rank self : where.local_ranks())
+    memory.push_back(where.allocate(self, most * fusion_trial::stride(sizes.back())));
+  raw_ranks raw{rt, where};
+  // Raw threads, launchers and the poller spin side by side, and the asker with them.
+  const chosen_wait wait =
+      choose_wait(settings.profile, 2 * where.local_ranks().size() + 2, std::thread::hardware_concurrency());
+  bench_pipelines pipelines{rt, where, wait.wait};
+
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(heading.end(),
+                 {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
+                  std::to_string(options.common.iterations) + " of each in each of " +
+                      std::to_string(options.common.blocks) +
+                      " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
+                  "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: "
+                  "together / separate",
+                  "pipelines: the same from one thread through launchers and poller, profile " +
+                      std::string{to_string(wait.used)} + ", each with a reply of its own"});
+  std::FILE* const out = document.text_output();
+  print_heading(out, heading);
+  json report = begin_world_report("fusion", heading, rt, where);
+  report["options"] = {
+      {"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}};
+  report["unit"] = "us";
+  report["rows"] = json::array();
+
+  progress_line progress{stderr, static_cast<double>(options.counts.size() * sizes.size())};
+  const text_table table{out, fusion_columns()};
+  table.print_heading();
+  for (const std::size_t count : options.counts)
+    for (const std::size_t bytes : sizes) {
+      progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes");
+      fusion_trial trial{memory, count, bytes};
+      measure_all(trial, options, raw, pipelines);
+      progress.done(1);
+      progress.clear();
+      print_row(table, trial);
+      report["rows"].push_back(row_report(trial));
+    }
+  document.write(report);
+  picture.draw(report);
+  return 0;
+}
+
+} // namespace
+
+void add_fusion_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<fusion_options>();
+  CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, beside one launch of all");
+  options->common.add_to(*command, "samples of each figure in a block", 100'000);
+  options->common.add_plot_to(*command);
+  command->add_option("--counts", options->counts, "how many at once, several with commas")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1'000));
+  command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8")
+      ->capture_default_str()
+      ->check(size_in("8"));
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")
+      ->capture_default_str()
+      ->check(size_in("8"));
+  command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

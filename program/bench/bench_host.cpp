@@ -1,0 +1,272 @@
+/// `troupe bench host`: an all_reduce of host memory beside the two things that it is made of, which it should hide
+/// behind each other: the copies, and the collective.
+
+#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/bench_sizes.hpp>
+#include <troupe/program/bench/host_copies_floor.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/reference_values.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct host_options {
+  bench_options common{5, 5};
+  std::string bytes = "256M";
+  std::string end{}; ///< Empty: one size alone.
+  std::size_t factor = 4;
+  std::vector<std::string> kinds{"pinned", "pageable"};
+  std::string type = "f32";
+  std::size_t warmups = 2;
+  std::size_t checks = 1;
+};
+
+/// What is measured, in the order of the columns.
+constexpr std::array staging_ways{"copies", "collective", "staged"};
+constexpr std::size_t staged = 2;
+
+memory_kind parse_kind(const std::string& name) {
+  if (name == "pinned") return memory_kind::pinned;
+  if (name == "pageable") return memory_kind::pageable;
+  throw exception{errc::invalid_argument, "'" + name + "' is no kind of host memory: choose one of pinned, pageable"};
+}
+
+buffer host_memory(const world& where, memory_kind kind, std::size_t size_bytes) {
+  if (kind == memory_kind::pinned) return where.allocate_pinned(size_bytes);
+  const auto bytes = std::make_shared<std::vector<std::byte>>(size_bytes); // touched: a page that is none costs a fault
+  return where.adopt_host(bytes->data(), size_bytes, bytes);
+}
+
+/// One kind of memory: its buffers, and the figures.
+class host_trial {
+public:
+  host_trial(const world& where, memory_kind kind, std::size_t size_bytes, dtype type)
+    : world_{where}, kind_{kind}, type_{type}, count_{size_bytes / troupe::size_bytes(type)} {
+    for (const rank self : world_.local_ranks())
+      ranks_.push_back({.where = world_.device_of(self),
+                        .host_send = host_memory(world_, kind, size_bytes),
+                        .host_recv = host_memory(world_, kind, size_bytes),
+                        .device_send = world_.allocate(self, size_bytes),
+                        .device_recv = world_.allocate(self, size_bytes)});
+    floor_.emplace(ranks_);
+    for (const floor_memory& one : ranks_) {
+      on_device_.emplace_back(sum_of(one.device_send, one.device_recv));
+      on_host_.emplace_back(sum_of(one.host_send, one.host_recv));
+    }
+  }
+
+  [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return count_ * troupe::size_bytes(type_); }
+
+  [[nodiscard]] double measure(std::size_t what, asker& who) {
+    if (what == 0) return in_microseconds(floor_->run());
+    return in_microseconds(who.ask(what == staged ? on_host_ : on_device_, 1, 1).all);
+  }
+
+  /// Elements of all ranks that are not what they must be.
+  [[nodiscard]] std::size_t count_wrong(asker& who, std::uint64_t seed) {
+    const reference_values values{type_, reduction::sum, world_.size(), seed};
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      values.fill(world_.local_ranks()[i].value(), 0, ranks_[i].host_send.host_span<std::byte>());
+      std::ranges::fill(ranks_[i].host_recv.host_span<std::byte>(), std::byte{0xA5});
+    }
+    static_cast<void>(who.ask(on_host_, 1, 1));
+    std::size_t found = 0;
+    for (const floor_memory& one : ranks_)
+      found += values.count_wrong(std::nullopt, 0, one.host_recv.host_span<const std::byte>());
+    return found;
+  }
+
+  std::array<block_figures, staging_ways.size()> figures{};
+  std::size_t wrong = 0;
+
+  /// Of the same block's medians.
+  [[nodiscard]] std::vector<double> of_floor() const {
+    std::vector<double> floor;
+    for (std::size_t i = 0; i < figures[0].p50.size(); ++i)
+      floor.push_back(std::max(figures[0].p50[i], figures[1].p50[i]));
+    return paired_ratios(figures[staged].p50, floor);
+  }
+
+private:
+  [[nodiscard]] operation sum_of(const buffer& send, const buffer& recv) const {
+    return all_reduce{.send = send, .recv = recv, .count = count_, .type = type_, .op = reduction::sum};
+  }
+
+  world world_;
+  memory_kind kind_;
+  dtype type_;
+  std::size_t count_;
+  std::vector<floor_memory> ranks_;
+  std::optional<host_copies_floor> floor_;
+  std::vector<operation> on_device_;
+  std::vector<operation> on_host_;
+};
+
+void measure_all(host_trial& trial, const host_options& options, asker& who, progress_line& progress) {
+  const std::string name{to_string(trial.kind())};
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
+    progress.show(name + " memory, block " + std::to_string(block) + "/" + std::to_string(options.common.blocks));
+    std::array<std::vector<double>, staging_ways.size()> samples;
+    const std::size_t count = block == 0 ? options.warmups : options.common.iterations;
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t k = 0; k < staging_ways.size(); ++k) {
+        // Who is first rotates, so that a drift within the block favours nobody.
+        const std::size_t what = (k + i + block) % staging_ways.size();
+        samples[what].push_back(trial.measure(what, who));
+      }
+    progress.done(1);
+    if (block == 0) continue;
+    for (std::size_t what = 0; what < staging_ways.size(); ++what) trial.figures[what].add_block(samples[what]);
+  }
+  for (std::size_t i = 0; i < options.checks; ++i) {
+    progress.show(name + " memory, check " + std::to_string(i + 1) + "/" + std::to_string(options.checks));
+    trial.wrong += trial.count_wrong(who, i + 1);
+    progress.done(1);
+  }
+  progress.clear();
+}
+
+void print_row(const text_table& table, const host_trial& trial, const host_options& options) {
+  std::vector<std::string> cells{std::to_string(trial.size_bytes()), std::string{to_string(trial.kind())}};
+  for (std::size_t what = 0; what < staging_ways.size(); ++what) {
+    const double median_us = median(trial.figures[what].p50);
+    cells.insert(cells.end(), {fixed(median_us), fixed(median(trial.figures[what].p99)),
+                               fixed(static_cast<double>(trial.size_bytes()) / median_us / 1e3)});
+  }
+  cells.push_back(fixed(median(trial.of_floor())));
+  cells.push_back(options.checks > 0 ? std::to_string(trial.wrong) : "N/A");
+  table.print_row(cells);
+}
+
+json row_report(const host_trial& trial, const host_options& options) {
+  json row{{"memory", to_string(trial.kind())}, {"size_bytes", trial.size_bytes()}};
+  for (std::size_t what = 0; what < staging_ways.size(); ++what)
+    row[staging_ways[what]] = figures_report(trial.figures[what]);
+  const auto ratios = trial.of_floor();
+  row["staged"]["of_floor"] = {{"p50", median(ratios)}, {"blocks", ratios}};
+  row["wrong"] = options.checks > 0 ? json(trial.wrong) : json(nullptr);
+  return row;
+}
+
+std::vector<table_column> host_columns() {
+  std::vector<table_column> all{{"size", "(B)", 12}, {"memory", "", 8}};
+  for (const char* const name : staging_ways)
+    all.insert(all.end(), {{name, "p50 us", 11}, {"", "p99 us", 10}, {"", "(GB/s)", 8}});
+  all.push_back({"of floor", "", 8});
+  all.push_back({"#wrong", "", 6});
+  return all;
+}
+
+int run(const host_options& options) {
+  const dtype type = parse_dtype(options.type);
+  const std::size_t size = parse_byte_size(options.bytes) / size_bytes(type) * size_bytes(type);
+  const std::vector<std::size_t> sizes =
+      options.end.empty() ? std::vector{size}
+                          : sizes_between(size, parse_byte_size(options.end), {.factor = options.factor});
+  if (size == 0)
+    throw exception{errc::invalid_argument, "--bytes " + options.bytes + " holds no " + options.type + ": give more"};
+  std::vector<memory_kind> kinds;
+  for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  const configuration settings = options.common.runtime.settings();
+  runtime rt{settings};
+  const world where = rt.form_world();
+  const auto who = make_thread_asker(where);
+
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(heading.end(),
+                 {"all_reduce of " + options.type + ", sum, out of place, one request at a time; " +
+                      std::to_string(options.common.iterations) + " of each in each of " +
+                      std::to_string(options.common.blocks) + " interleaved blocks, medians of blocks; " +
+                      std::to_string(options.checks) + " checked afterwards",
+                  "copies: every rank's memory to its device and as much back, all at once, without a collective",
+                  "collective: the same all_reduce on device memory; staged: on host memory, in chunks of " +
+                      format_byte_size(settings.host_staging.chunk_bytes) + ", " +
+                      std::to_string(settings.host_staging.slots) + " slots",
+                  "GB/s: size / time of one rank; of floor: staged / the larger of copies and collective"});
+  std::FILE* const out = document.text_output();
+  print_heading(out, heading);
+  std::fputs("#\n", out);
+  json report = begin_world_report("host", heading, rt, where);
+  report["options"] = {{"iterations", options.common.iterations},
+                       {"warmups", options.warmups},
+                       {"blocks", options.common.blocks},
+                       {"checks", options.checks},
+                       {"type", options.type},
+                       {"chunk_bytes", settings.host_staging.chunk_bytes},
+                       {"slots", settings.host_staging.slots}};
+  report["unit"] = "us";
+
+  progress_line progress{
+      stderr, static_cast<double>(kinds.size() * sizes.size() * (options.common.blocks + 1 + options.checks))};
+  const text_table table{out, host_columns()};
+  table.print_heading();
+  std::size_t wrong = 0;
+  for (const memory_kind kind : kinds)
+    for (const std::size_t bytes : sizes) {
+      host_trial trial{where, kind, bytes, type};
+      measure_all(trial, options, *who, progress);
+      print_row(table, trial, options);
+      report["rows"].push_back(row_report(trial, options));
+      wrong += trial.wrong;
+    }
+  report["wrong"] = options.checks > 0 ? json(wrong) : json(nullptr);
+  std::fprintf(out, "# Wrong values: %s\n",
+               options.checks > 0 ? (std::to_string(wrong) + (wrong == 0 ? " OK" : " FAILED")).c_str() : "N/A");
+  document.write(report);
+  picture.draw(report);
+  return wrong == 0 ? 0 : 1;
+}
+
+} // namespace
+
+void add_host_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<host_options>();
+  CLI::App* command = bench.add_subcommand("host", "all_reduce of host memory, beside its copies and its collective");
+  options->common.add_to(*command, "samples of each figure in a block", 100'000);
+  options->common.add_plot_to(*command);
+  command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M; the smallest size with -e")
+      ->capture_default_str()
+      ->check(size_in("1"));
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: that of -b alone)")
+      ->check(size_in("8"));
+  command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
+  command->add_option("--memory", options->kinds, "pinned, pageable, both with a comma")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("-d,--datatype", options->type, "one of the dtypes")->capture_default_str();
+  command->add_option("-w,--warmup_iters", options->warmups, "samples of each before the blocks")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100'000));
+  command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0 is none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

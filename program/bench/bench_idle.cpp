@@ -1,0 +1,200 @@
+/// `troupe bench idle`: what a world costs that does nothing, and one whose operation stays on the devices.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_operands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/held_event.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct idle_options {
+  bench_options common{};
+  std::vector<std::string> profiles{"latency", "balanced", "frugal"};
+  double seconds = 3;
+  double settle_seconds = 1;
+};
+
+std::chrono::nanoseconds span_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+/// Every rank's part waits for work that a bench holds; answered when it lets go.
+class held_operation {
+public:
+  explicit held_operation(world& where) {
+    const auto memory = allocate_operands(where, operand_memory::pool, sizeof(float));
+    std::vector<operation> parts;
+    for (std::size_t r = 0; r < memory.size(); ++r) {
+      holds_.push_back(std::make_unique<held_event>(where.device_of(where.local_ranks()[r])));
+      const operand operand = holds_.back()->after(memory[r]);
+      parts.emplace_back(all_reduce{.send = operand, .recv = operand, .count = 1});
+    }
+    reply_ = where.ask(std::move(parts));
+  }
+
+  /// Throws what the request has failed with.
+  void let_go() {
+    for (const auto& one : holds_) one->release();
+    static_cast<void>(reply_.get());
+  }
+  [[nodiscard]] bool in_flight() const { return reply_.wait_for(std::chrono::seconds{0}) != std::future_status::ready; }
+
+private:
+  std::vector<std::unique_ptr<held_event>> holds_;
+  std::future<completion> reply_;
+};
+
+class idle_bench {
+public:
+  explicit idle_bench(const idle_options& options) : options_{options}, settings_{options.common.runtime.settings()} {
+    for (const std::string& name : options.profiles) profiles_.push_back(parse_latency_profile(name));
+    const auto held = span_of(options.seconds + options.settle_seconds);
+    if (held >= std::min(settings_.limits.hang, settings_.deadlines.operation))
+      throw exception{errc::invalid_argument,
+                      "an operation held for " + fixed(options.seconds + options.settle_seconds) +
+                          " s would end as hung: give fewer --seconds, or more to --limits-hang and "
+                          "--deadlines-operation"};
+  }
+
+  void run(const json_file& document) {
+    std::FILE* const out = document.text_output();
+    progress_line progress{stderr, static_cast<double>(2 * profiles_.size())};
+    for (const latency_profile profile : profiles_) {
+      configuration settings = settings_;
+      settings.profile = profile;
+      bench_rig rig{settings, false};
+      const std::string used{to_string(used_profile(rig, profile))};
+      if (report_.is_null()) begin(rig, out, progress);
+      const auto observe = [&](const char* state) {
+        progress.show(std::string{to_string(profile)} + ", " + state);
+        std::this_thread::sleep_for(span_of(options_.settle_seconds));
+        const thread_times before = thread_times::now();
+        std::this_thread::sleep_for(span_of(options_.seconds));
+        const thread_times after = thread_times::now();
+        progress.done(1);
+        progress.clear();
+        note(out, {std::string{to_string(profile)}, used, state}, before, after);
+      };
+      for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // what spins after work has had some
+      observe("idle");
+      held_operation held{rig.where};
+      observe("in flight");
+      if (!held.in_flight())
+        throw exception{errc::internal, "an operation behind held work was answered before that was let go"};
+      held.let_go();
+    }
+    document.write(report_);
+  }
+
+private:
+  struct situation {
+    std::string profile;
+    std::string used;
+    std::string state;
+  };
+
+  /// As the runtime falls back: its spinners are a launcher for each rank, the poller and the workers.
+  [[nodiscard]] static latency_profile used_profile(bench_rig& rig, latency_profile wanted) {
+    return rig.rt.describe().find("profile " + std::string{to_string(wanted)}) != std::string::npos
+               ? wanted
+               : latency_profile::frugal;
+  }
+
+  void note(std::FILE* out, const situation& at, const thread_times& before, const thread_times& after) {
+    const auto uses = after.since(before);
+    const double took = in_microseconds(after.taken_at() - before.taken_at());
+    const auto percent = [&](std::chrono::nanoseconds cpu) { return 100 * in_microseconds(cpu) / took; };
+    std::vector<std::string> cells{at.profile, at.used, at.state};
+    json row{{"profile", at.profile}, {"used", at.used}, {"state", at.state}};
+    double all = 0;
+    double most_polling = 0;
+    for (const thread_group group : all_thread_groups) {
+      const double share = percent(sum_of(uses, group));
+      all += share;
+      row["percent_of_a_core"][std::string{to_string(group)}] = share;
+      if (group != thread_group::raw) cells.push_back(fixed(share));
+    }
+    row["percent_of_a_core"]["all"] = all;
+    cells.push_back(fixed(all));
+    json& threads = row["threads"] = json::array();
+    for (const thread_use& one : uses) {
+      most_polling = std::max(most_polling, percent(one.cpu));
+      threads.push_back({{"name", one.name}, {"group", to_string(one.group)}, {"percent_of_a_core", percent(one.cpu)}});
+    }
+    cells.push_back(fixed(most_polling));
+    cells.push_back(std::to_string(uses.size()));
+    text_table{out, columns()}.print_row(cells);
+    report_["rows"].push_back(std::move(row));
+  }
+
+  [[nodiscard]] static std::vector<table_column> columns() {
+    std::vector<table_column> all{{"profile", "", 9}, {"used", "", 9}, {"state", "", 10}};
+    for (const thread_group group : all_thread_groups)
+      if (group != thread_group::raw) all.push_back({std::string{to_string(group)}, "(%)", 9});
+    all.insert(all.end(), {{"all", "(%)", 9}, {"one at most", "(%)", 11}, {"threads", "", 7}});
+    return all;
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    auto heading = world_heading(rig.rt, rig.where);
+    heading.push_back("CPU time in per cent of a core, over " + fixed(options_.seconds) + " s, from " +
+                      fixed(options_.settle_seconds) + " s after the last request on");
+    heading.emplace_back("idle: a world that has answered all; in flight: one all_reduce whose operands wait, on every "
+                         "device, for work that is held");
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("idle", heading, rig.rt, rig.where);
+    report_["options"] = {{"seconds", options_.seconds}, {"settle_seconds", options_.settle_seconds}};
+    report_["rows"] = json::array();
+    text_table{out, columns()}.print_heading();
+  }
+
+  const idle_options& options_;
+  configuration settings_;
+  std::vector<latency_profile> profiles_;
+  json report_;
+};
+
+int run(const idle_options& options) {
+  const json_file document{options.common.json_path};
+  idle_bench{options}.run(document);
+  return 0;
+}
+
+} // namespace
+
+void add_idle_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<idle_options>();
+  CLI::App* command = bench.add_subcommand("idle", "CPU time of a world that does nothing, and of one that waits");
+  options->common.runtime.add_to(*command);
+  options->common.add_report_to(*command);
+  command->add_option("--profiles", options->profiles, "latency, balanced, frugal; several with commas")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--seconds", options->seconds, "how long each is observed")
+      ->capture_default_str()
+      ->check(real_in(0.01, 3'600));
+  command->add_option("--settle", options->settle_seconds, "seconds before: longer than threads spin after work")
+      ->capture_default_str()
+      ->check(real_in(0, 3'600));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

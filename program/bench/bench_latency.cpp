@@ -1,0 +1,218 @@
+/// `troupe bench latency`: one small operation at a time, by every way in which a client may ask for it, beside raw.
+
+#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_operands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/latency_table.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+/// A way to ask, and the setting that its world needs.
+struct way {
+  const char* name;
+  ordering order;
+  const char* what;
+  std::unique_ptr<asker> (*make)(bench_rig& rig);
+};
+
+lane actors_lane() {
+  return lane::named("bench actors");
+}
+lane threads_lane() {
+  return lane::named("bench threads");
+}
+
+constexpr std::array<way, 6> ways{
+    {{"world-actor", ordering::agreed, "a client actor asks the world, from message to reply message",
+      [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where); }},
+     {"world-facade", ordering::agreed, "a plain thread asks the world through its handle",
+      [](bench_rig& rig) { return make_thread_asker(rig.where); }},
+     {"rank-actor", ordering::agreed, "each rank is asked by an actor of its own, troupe sees to the order",
+      [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
+     {"rank-facade", ordering::agreed, "each rank is asked by a thread of its own, troupe sees to the order",
+      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }},
+     {"caller-actor", ordering::caller, "as rank-actor, the clients promise the order",
+      [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
+     {"caller-facade", ordering::caller, "as rank-facade, the clients promise the order",
+      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }}}};
+constexpr std::array orders{ordering::agreed, ordering::caller};
+
+struct latency_options {
+  bench_options common{5, 2'000};
+  std::string bytes = "8";
+  std::string memory = "pool";
+  std::vector<std::string> wanted{"raw",         "world-actor",  "world-facade", "rank-actor",
+                                  "rank-facade", "caller-actor", "caller-facade"};
+};
+
+/// What is measured, by its number in the table.
+struct chosen_way {
+  const way* how;
+  std::size_t number;
+};
+
+class latency_bench {
+public:
+  explicit latency_bench(const latency_options& options)
+    : bytes_{float_bytes("--bytes", options.bytes)},
+      memory_{parse_operand_memory(options.memory)},
+      iterations_{options.common.iterations},
+      blocks_{options.common.blocks},
+      settings_{options.common.runtime.settings()} {
+    for (const std::string& name : options.wanted) {
+      const auto found = std::ranges::find(ways, name, &way::name);
+      if (name == "raw")
+        with_raw_ = true;
+      else if (found == ways.end())
+        throw exception{errc::invalid_argument, "'" + name + "' is no way to ask: choose some of raw" + names()};
+      else if (std::ranges::none_of(chosen_, [&](const chosen_way& one) { return one.how == &*found; }))
+        chosen_.push_back({&*found, table_.add_way(name, {{"way", name}, {"what", found->what}})});
+    }
+  }
+
+  void run(const json_file& document, const plot_file& picture) {
+    progress_line progress{stderr, static_cast<double>(blocks_ * orders.size())};
+    for (std::size_t block = 0; block < blocks_; ++block)
+      for (std::size_t i = 0; i < orders.size(); ++i) {
+        const ordering order = orders[(i + block) % orders.size()]; // who is first alternates
+        progress.show(at_block(order, block));
+        measure(order, block, document.text_output(), progress);
+        progress.done(1);
+      }
+    progress.clear();
+    std::FILE* const out = document.text_output();
+    table_.print(out);
+    std::fputs("#\n# how many took how long\n", out);
+    table_.print_histogram(out);
+    table_.add_to(report_, true);
+    document.write(report_);
+    picture.draw(report_);
+  }
+
+private:
+  static std::string names() {
+    std::string all;
+    for (const way& one : ways) all += ", " + std::string{one.name};
+    return all;
+  }
+
+  [[nodiscard]] std::string at_block(ordering order, std::size_t block) const {
+    return "latency, order by " + std::string{to_string(order)} + ", block " + std::to_string(block + 1) + "/" +
+           std::to_string(blocks_);
+  }
+
+  /// One block of what needs \p order, in a runtime of its own.
+  void measure(ordering order, std::size_t block, std::FILE* out, progress_line& progress) {
+    std::vector<chosen_way> here;
+    for (const chosen_way& one : chosen_)
+      if (one.how->order == order) here.push_back(one);
+    if (here.empty() && !(with_raw_ && chosen_.empty())) return;
+    configuration settings = settings_;
+    settings.ordering = order;
+    bench_rig rig{settings, with_raw_};
+    if (report_.is_null()) begin(rig, out, progress);
+    const auto parts = make_sums(allocate_operands(rig.where, memory_, sums_bytes(bytes_, 1)), bytes_, 1).front();
+    // Raw's communicators know of no registered memory: theirs is the pools', as in `bench registered`.
+    const auto raw_memory = memory_ == operand_memory::registered ? operand_memory::pool : memory_;
+    const auto raw_parts =
+        make_sums(allocate_operands(rig.where, raw_memory, sums_bytes(bytes_, 1)), bytes_, 1).front();
+
+    std::vector<std::unique_ptr<asker>> askers;
+    for (const chosen_way& one : here) askers.push_back(one.how->make(rig));
+    const std::size_t warm_ups = std::max<std::size_t>(1, iterations_ / 10);
+    std::optional<double> raw_p50;
+    if (rig.raw) {
+      progress.show(at_block(order, block) + ", raw");
+      static_cast<void>(rig.raw->run(raw_parts, warm_ups, 1));
+      const auto times = in_microseconds(rig.raw->run(raw_parts, iterations_, 1).each);
+      rig.raw->rest();
+      raw_p50 = median(times);
+      table_.add_raw_block(times);
+    }
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::size_t what = (i + block) % here.size();
+      progress.show(at_block(order, block) + ", " + here[what].how->name);
+      static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
+      const series measured = askers[what]->ask(parts, iterations_, 1);
+      table_.add_block(here[what].number,
+                       {.each = in_microseconds(measured.each), .spans = in_microseconds(measured.spans)}, raw_p50);
+    }
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    auto heading = world_heading(rig.rt, rig.where);
+    heading.push_back("all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " +
+                      std::string{to_string(memory_)} + " memory, one at a time, " + std::to_string(iterations_) +
+                      " in each of " + std::to_string(blocks_) + " interleaved blocks");
+    heading.push_back("medians of blocks, max of all; request to reply as each asker sees it; a runtime for each order "
+                      "in each block, raw beside both");
+    if (with_raw_)
+      heading.push_back("raw: the same call on blocking communicators of its own, a spinning thread for each GPU, from "
+                        "the first rank's call to the last rank seen done" +
+                        std::string{memory_ == operand_memory::registered ? "; on pool memory" : ""});
+    for (const chosen_way& one : chosen_) heading.push_back(std::string{one.how->name} + ": " + one.how->what);
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("latency", heading, rig.rt, rig.where);
+    report_["options"] = {
+        {"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}};
+    report_["unit"] = "us";
+  }
+
+  std::size_t bytes_;
+  operand_memory memory_;
+  std::size_t iterations_;
+  std::size_t blocks_;
+  configuration settings_;
+  bool with_raw_ = false;
+  std::vector<chosen_way> chosen_;
+  latency_table table_{"asked by"};
+  json report_;
+};
+
+int run(const latency_options& options) {
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  latency_bench bench{options};
+  register_client_messages();
+  bench.run(document, picture);
+  return 0;
+}
+
+} // namespace
+
+void add_latency_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<latency_options>();
+  CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, by every way to ask for it");
+  options->common.add_to(*command, "requests of each way in a block", 1'000'000);
+  options->common.add_plot_to(*command);
+  command->add_option("-b,--bytes", options->bytes, "of the operation, e.g. 8 or 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--ways", options->wanted, "what is compared, several with commas")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--memory", options->memory, "of the operands: ordinary (cuMemAlloc), pool or registered")
+      ->capture_default_str();
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

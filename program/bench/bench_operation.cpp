@@ -1,0 +1,244 @@
+#include <troupe/program/bench/bench_operation.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+std::size_t index(int rank) {
+  return static_cast<std::size_t>(rank);
+}
+
+/// Elements of each rank's part: a multiple of 16 bytes.
+std::size_t part_of(std::size_t elements, int ranks, std::size_t element_bytes) {
+  const std::size_t step = 16 / element_bytes;
+  return elements / index(ranks) / step * step;
+}
+
+bench_shape whole_shape(std::size_t elements, int, std::size_t) {
+  return {.count = elements, .send_count = elements, .recv_count = elements};
+}
+
+/// Every rank gives a part, and the result has all.
+bench_shape gathering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
+  const std::size_t part = part_of(elements, ranks, element_bytes);
+  return {.count = part, .send_count = part, .recv_count = part * index(ranks), .send_offset = part};
+}
+
+/// Every rank gets a part of what all ranks, or the root, have.
+bench_shape scattering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
+  const std::size_t part = part_of(elements, ranks, element_bytes);
+  return {.count = part, .send_count = part * index(ranks), .recv_count = part, .recv_offset = part};
+}
+
+bench_shape exchanging_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
+  const std::size_t part = part_of(elements, ranks, element_bytes);
+  return {.count = part, .send_count = part * index(ranks), .recv_count = part * index(ranks)};
+}
+
+double once(int) {
+  return 1;
+}
+
+double without_own(int ranks) {
+  return (ranks - 1.0) / ranks;
+}
+
+double twice_without_own(int ranks) {
+  return 2 * without_own(ranks);
+}
+
+using parts = std::vector<value_part>;
+
+parts reduced_everywhere(const bench_shape& shape, const bench_seat&) {
+  return {{.count = shape.recv_count}};
+}
+
+parts reduced_at_root(const bench_shape& shape, const bench_seat& seat) {
+  if (seat.self != seat.root) return {};
+  return {{.count = shape.recv_count}};
+}
+
+parts reduced_part(const bench_shape& shape, const bench_seat& seat) {
+  return {{.count = shape.count, .from_first = index(seat.self) * shape.count}};
+}
+
+parts root_s_input(const bench_shape& shape, const bench_seat& seat) {
+  return {{.count = shape.recv_count, .from = seat.root}};
+}
+
+parts part_of_root_s_input(const bench_shape& shape, const bench_seat& seat) {
+  return {{.count = shape.count, .from = seat.root, .from_first = index(seat.self) * shape.count}};
+}
+
+/// \p own: each rank's part for this one begins at so many of its elements.
+parts from_each(const bench_shape& shape, const bench_seat& seat, std::size_t own) {
+  parts all;
+  for (int from = 0; from < seat.ranks; ++from)
+    all.push_back({.first = index(from) * shape.count, .count = shape.count, .from = from, .from_first = own});
+  return all;
+}
+
+parts inputs_of_all(const bench_shape& shape, const bench_seat& seat) {
+  return from_each(shape, seat, 0);
+}
+
+parts inputs_of_all_at_root(const bench_shape& shape, const bench_seat& seat) {
+  return seat.self == seat.root ? from_each(shape, seat, 0) : parts{};
+}
+
+parts parts_from_each(const bench_shape& shape, const bench_seat& seat) {
+  return from_each(shape, seat, index(seat.self) * shape.count);
+}
+
+int before(int self, int ranks) {
+  return (self + ranks - 1) % ranks;
+}
+
+parts input_of_the_rank_before(const bench_shape& shape, const bench_seat& seat) {
+  return {{.count = shape.count, .from = before(seat.self, seat.ranks)}};
+}
+
+partition equal_parts(const bench_arguments& of) {
+  return partition::packed(std::vector<std::size_t>(index(of.ranks), of.count));
+}
+
+} // namespace
+
+std::size_t bench_shape::size(std::size_t element_bytes) const noexcept {
+  return std::max(send_count, recv_count) * element_bytes;
+}
+
+factor bench_arguments::own_factor() const {
+  return op == reduction::pre_mul_sum ? reference_factor(type, self, value_kind::full) : factor{};
+}
+
+std::span<const bench_operation> bench_operations() noexcept {
+  using asked = const bench_arguments&;
+  static constexpr bench_operation known[] = {
+      {.name = "all_reduce",
+       .reduces = true,
+       .shape = &whole_shape,
+       .bus_factor = &twice_without_own,
+       .make = [](asked of) -> operation {
+         return all_reduce{of.memory.send, of.memory.recv, of.count, of.type, of.op, of.own_factor()};
+       },
+       .result = &reduced_everywhere},
+      {.name = "reduce",
+       .reduces = true,
+       .has_root = true,
+       .shape = &whole_shape,
+       .bus_factor = &once,
+       .make = [](asked of) -> operation {
+         return reduce{of.memory.send, of.memory.recv, of.count, of.type, of.op, rank{of.root}, of.own_factor()};
+       },
+       .result = &reduced_at_root},
+      {.name = "broadcast",
+       .has_root = true,
+       .shape = &whole_shape,
+       .bus_factor = &once,
+       .make = [](asked of) -> operation {
+         return broadcast{of.memory.send, of.memory.recv, of.count, of.type, rank{of.root}};
+       },
+       .result = &root_s_input},
+      {.name = "all_gather",
+       .shape = &gathering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return all_gather{of.memory.send, of.memory.recv, of.count, of.type};
+       },
+       .result = &inputs_of_all},
+      {.name = "all_gather_v",
+       .shape = &gathering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return all_gather_v{of.memory.send, of.memory.recv, equal_parts(of), of.type};
+       },
+       .result = &inputs_of_all},
+      {.name = "reduce_scatter",
+       .reduces = true,
+       .shape = &scattering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return reduce_scatter{of.memory.send, of.memory.recv, of.count, of.type, of.op, of.own_factor()};
+       },
+       .result = &reduced_part},
+      {.name = "reduce_scatter_v",
+       .reduces = true,
+       .shape = &scattering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return reduce_scatter_v{of.memory.send, of.memory.recv, equal_parts(of), of.type, of.op, of.own_factor()};
+       },
+       .result = &reduced_part},
+      {.name = "all_to_all",
+       .has_in_place = false,
+       .shape = &exchanging_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return all_to_all{of.memory.send, of.memory.recv, of.count, of.type};
+       },
+       .result = &parts_from_each},
+      {.name = "all_to_all_v",
+       .has_in_place = false,
+       .shape = &exchanging_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return all_to_all_v{of.memory.send, of.memory.recv, equal_parts(of), equal_parts(of), of.type};
+       },
+       .result = &parts_from_each},
+      {.name = "gather",
+       .has_root = true,
+       .shape = &gathering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return gather{of.memory.send, of.memory.recv, of.count, of.type, rank{of.root}};
+       },
+       .result = &inputs_of_all_at_root},
+      {.name = "scatter",
+       .has_root = true,
+       .shape = &scattering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return scatter{of.memory.send, of.memory.recv, of.count, of.type, rank{of.root}};
+       },
+       .result = &part_of_root_s_input},
+      {.name = "gather_v",
+       .has_root = true,
+       .shape = &gathering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return gather_v{of.memory.send, of.memory.recv, equal_parts(of), of.type, rank{of.root}};
+       },
+       .result = &inputs_of_all_at_root},
+      {.name = "scatter_v",
+       .has_root = true,
+       .shape = &scattering_shape,
+       .bus_factor = &without_own,
+       .make = [](asked of) -> operation {
+         return scatter_v{of.memory.send, of.memory.recv, equal_parts(of), of.type, rank{of.root}};
+       },
+       .result = &part_of_root_s_input},
+      {.name = "sendrecv",
+       .has_in_place = false,
+       .shape = &whole_shape,
+       .bus_factor = &once,
+       .make = [](asked of) -> operation {
+         return group{{send{of.memory.send, of.count, of.type, rank{(of.self + 1) % of.ranks}},
+                       recv{of.memory.recv, of.count, of.type, rank{before(of.self, of.ranks)}}}};
+       },
+       .result = &input_of_the_rank_before},
+      {.name = "barrier",
+       .has_in_place = false,
+       .moves_data = false,
+       .shape = [](std::size_t, int, std::size_t) { return bench_shape{}; },
+       .bus_factor = &once,
+       .make = [](asked) -> operation { return barrier{}; },
+       .result = [](const bench_shape&, const bench_seat&) { return parts{}; }},
+  };
+  return known;
+}
+
+} // namespace troupe::program

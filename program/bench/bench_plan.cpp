@@ -1,0 +1,300 @@
+/// `troupe bench plan`: several small all_reduces as a captured plan, replayed by one message, beside the same graph
+/// captured by hand around NCCL's own calls, and beside the same requests asked for one by one.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_raw.hpp>
+#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/device/graph.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+struct plan_bench_options {
+  bench_options common{7, 20};
+  std::string size = "4K";
+  std::size_t steps = 32;
+};
+
+/// What is measured, in the order of the columns.
+enum contender : std::size_t { plan, raw, eager, contender_count };
+constexpr std::array<const char*, contender_count> contender_names{"plan", "raw graph", "eager"};
+
+/// Memory of one rank: what each step reads, what it gives, and where the work behind it puts that.
+struct rank_memory {
+  buffer sent;
+  buffer got;
+  buffer moved;
+};
+
+/// A number of all_reduces, with or without a device copy behind each, as a client's kernel would be there.
+class workload {
+public:
+  workload(world where, runtime& rt, const plan_bench_options& options, std::size_t bytes, bool with_work)
+    : world_{std::move(where)},
+      bytes_{bytes},
+      stride_{(bytes + 255) / 256 * 256},
+      steps_{options.steps},
+      with_work_{with_work},
+      raw_{rt, world_} {
+    for (const rank self : world_.local_ranks()) {
+      rank_memory& mine = memory_.emplace_back();
+      for (buffer* one : {&mine.sent, &mine.got, &mine.moved}) *one = world_.allocate(self, steps_ * stride_);
+    }
+    set_all(&rank_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
+    build_requests();
+    plan_ = with_work_ ? world_.capture([this](rank_capture& one) { capture(one); }) : world_.capture(sums_);
+    capture_by_hand();
+  }
+  workload(const workload&) = delete;
+  workload& operator=(const workload&) = delete;
+  ~workload() = default;
+
+  [[nodiscard]] const char* name() const noexcept { return with_work_ ? "work between" : "requests alone"; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
+
+  /// In microseconds.
+  [[nodiscard]] double measure(contender what) {
+    if (what == raw)
+      return in_microseconds(
+          raw_.time([this](std::size_t index, communicator&, stream_ref stream) { by_hand_[index]->launch(stream); }));
+    replies_.clear();
+    const auto began = steady::now();
+    if (what == plan)
+      replies_.push_back(world_.replay(plan_));
+    else
+      ask_eagerly();
+    for (auto& one : replies_)
+      while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+    const auto ended = steady::now();
+    for (auto& one : replies_) static_cast<void>(one.get());
+    return in_microseconds(ended - began);
+  }
+
+  /// Elements that are wrong after it was done once.
+  [[nodiscard]] std::size_t wrong_after(contender what) {
+    constexpr float untouched = -1;
+    for (const auto which : {&rank_memory::got, &rank_memory::moved}) set_all(which, [](rank) { return untouched; });
+    static_cast<void>(measure(what));
+    const auto sum = static_cast<float>(world_.size() * (world_.size() + 1) / 2);
+    return count_other(&rank_memory::got, sum) + count_other(&rank_memory::moved, with_work_ ? sum : untouched);
+  }
+
+  std::array<block_figures, contender_count> figures{};
+
+private:
+  [[nodiscard]] buffer part(const buffer& whole, std::size_t step) const { return whole.slice(step * stride_, bytes_); }
+
+  void build_requests() {
+    for (std::size_t k = 0; k < steps_; ++k) {
+      auto& sums = sums_.emplace_back();
+      auto& moves = moves_.emplace_back();
+      for (const rank_memory& mine : memory_) {
+        sums.emplace_back(all_reduce{part(mine.sent, k), part(mine.got, k), bytes_ / sizeof(float)});
+        moves.emplace_back(copy{part(mine.got, k), part(mine.moved, k)});
+      }
+    }
+  }
+
+  void work_behind(std::size_t index, std::size_t step, stream_ref stream) const {
+    stream.copy(part(memory_[index].moved, step).data(), part(memory_[index].got, step).data(), bytes_);
+  }
+
+  void capture(rank_capture& one) const {
+    const auto index = static_cast<std::size_t>(one.self().value());
+    for (std::size_t k = 0; k < steps_; ++k) {
+      one.launch(sums_[k][index]);
+      work_behind(index, k, one.stream());
+    }
+  }
+
+  /// One group where nothing is between them.
+  void capture_by_hand() {
+    by_hand_.resize(memory_.size());
+    static_cast<void>(raw_.time([this](std::size_t index, communicator& peers, stream_ref stream) {
+      stream_capture capturing{peers.where(), stream};
+      std::vector<const operation*> all;
+      for (std::size_t k = 0; k < steps_; ++k) {
+        all.push_back(&sums_[k][index]);
+        if (!with_work_) continue;
+        peers.launch(*all.back(), stream);
+        work_behind(index, k, stream);
+      }
+      if (!with_work_) peers.launch_together(all, stream);
+      by_hand_[index] = std::make_unique<graph>(capturing.end());
+    }));
+  }
+
+  void ask_eagerly() {
+    for (std::size_t k = 0; k < steps_; ++k) {
+      replies_.push_back(world_.ask(sums_[k]));
+      if (with_work_) replies_.push_back(world_.ask(moves_[k]));
+    }
+  }
+
+  template <class Value>
+  void set_all(buffer rank_memory::*which, Value value_of) {
+    const buffer host = world_.allocate_pinned(steps_ * stride_);
+    for (const rank self : world_.local_ranks()) {
+      std::ranges::fill(host.host_span<float>(), value_of(self));
+      world_.copy(self, host, memory_[static_cast<std::size_t>(self.value())].*which).get();
+    }
+  }
+
+  /// Elements of the steps that are not \p value.
+  [[nodiscard]] std::size_t count_other(buffer rank_memory::*which, float value) {
+    const buffer host = world_.allocate_pinned(steps_ * stride_);
+    std::size_t wrong = 0;
+    for (const rank self : world_.local_ranks()) {
+      world_.copy(self, memory_[static_cast<std::size_t>(self.value())].*which, host).get();
+      for (std::size_t k = 0; k < steps_; ++k) {
+        const auto seen = part(host, k).host_span<float>();
+        wrong += static_cast<std::size_t>(std::ranges::count_if(seen, [=](float one) { return one != value; }));
+      }
+    }
+    return wrong;
+  }
+
+  world world_;
+  std::size_t bytes_;
+  std::size_t stride_;
+  std::size_t steps_;
+  bool with_work_;
+  std::vector<rank_memory> memory_;
+  plan_steps sums_;
+  plan_steps moves_;
+  raw_ranks raw_;
+  std::vector<std::unique_ptr<graph>> by_hand_; ///< They refer to raw_'s communicators: gone before these.
+  std::shared_ptr<captured_plan> plan_;
+  std::vector<std::future<completion>> replies_; ///< Kept for its capacity.
+};
+
+void measure_all(workload& what, const plan_bench_options& options) {
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
+    std::array<std::vector<double>, contender_count> samples;
+    for (std::size_t i = 0; i < options.common.iterations; ++i)
+      for (std::size_t k = 0; k < contender_count; ++k) {
+        // Who is first rotates, so that a drift within the block favours nobody.
+        const auto who = static_cast<contender>((k + i + block) % contender_count);
+        samples[who].push_back(what.measure(who));
+      }
+    if (block == 0) continue;
+    for (std::size_t who = 0; who < contender_count; ++who) what.figures[who].add_block(samples[who]);
+  }
+}
+
+std::vector<double> ratios(const workload& what, contender to) {
+  return paired_ratios(what.figures[plan].p50, what.figures[to].p50);
+}
+
+void print_row(const text_table& table, const workload& what, std::size_t wrong) {
+  std::vector<std::string> cells{what.name(), std::to_string(what.size_bytes())};
+  for (const block_figures& one : what.figures) {
+    cells.push_back(fixed(median(one.p50)));
+    cells.push_back(fixed(median(one.p99)));
+  }
+  for (const contender other : {raw, eager}) cells.push_back(fixed(median(ratios(what, other)), 3));
+  cells.push_back(std::to_string(wrong));
+  table.print_row(cells);
+}
+
+json row_report(const workload& what, std::size_t wrong) {
+  json row{{"workload", what.name()}, {"size_bytes", what.size_bytes()}};
+  for (std::size_t who = 0; who < contender_count; ++who) row[contender_names[who]] = figures_report(what.figures[who]);
+  for (const auto& [name, other] : {std::pair{"of_raw", raw}, std::pair{"of_eager", eager}})
+    row["plan"][name] = {{"p50", median(ratios(what, other))}, {"blocks", ratios(what, other)}};
+  row["wrong"] = wrong;
+  return row;
+}
+
+std::vector<table_column> plan_columns() {
+  std::vector<table_column> all{{"workload", "", 14}, {"size", "(B)", 9}};
+  for (const char* one : contender_names) all.insert(all.end(), {{one, "p50", 10}, {"", "p99", 10}});
+  all.insert(all.end(), {{"plan/raw", "", 9}, {"plan/eager", "", 11}, {"#wrong", "", 7}});
+  return all;
+}
+
+int run(const plan_bench_options& options) {
+  const std::size_t bytes = float_bytes("-b", options.size);
+  const json_file document{options.common.json_path};
+  const configuration settings = options.common.runtime.settings();
+  runtime rt{settings};
+  const world where = rt.form_world();
+
+  const std::vector<std::string> heading{
+      rt.describe(),
+      std::to_string(options.steps) + " all_reduces of f32, " + std::to_string(where.size()) + " ranks",
+      std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
+          " interleaved blocks, medians of blocks, us from asking to the last done on every rank",
+      "work between: a device copy behind each; requests alone: nothing, so that they can be fused",
+      "plan: captured by troupe, replayed by one message; raw graph: captured by hand, one spinning thread for each "
+      "GPU",
+      "eager: every request (and copy) asked for by itself, none waited for before the last, fusion " +
+          std::string{to_string(settings.fusion.mode)}};
+  std::FILE* const out = document.text_output();
+  print_heading(out, heading);
+  json report = begin_report("plan", heading);
+  report["versions"] = {{"collectives", rt.collectives().version()}, {"driver", rt.api().version()}};
+  report["options"] = {
+      {"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}};
+  report["unit"] = "us";
+  report["rows"] = json::array();
+
+  progress_line progress{stderr, 2};
+  const text_table table{out, plan_columns()};
+  table.print_heading();
+  std::size_t wrong = 0;
+  for (const bool with_work : {true, false}) {
+    workload what{where, rt, options, bytes, with_work};
+    progress.show(what.name());
+    std::size_t mine = 0;
+    for (std::size_t who = 0; who < contender_count; ++who) mine += what.wrong_after(static_cast<contender>(who));
+    measure_all(what, options);
+    progress.done(1);
+    progress.clear();
+    print_row(table, what, mine);
+    report["rows"].push_back(row_report(what, mine));
+    wrong += mine;
+  }
+  std::fprintf(out, "# Wrong values: %zu %s\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  report["wrong"] = wrong;
+  document.write(report);
+  return wrong == 0 ? 0 : 1;
+}
+
+} // namespace
+
+void add_plan_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<plan_bench_options>();
+  CLI::App* command = bench.add_subcommand("plan", "a captured plan, beside the same graph by hand and eager requests");
+  options->common.add_to(*command, "samples of each figure in a block", 100'000);
+  command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--steps", options->steps, "all_reduces in the plan")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,398 @@
+/// `troupe bench processes`: a world of processes under steady traffic, of which one after the other is killed,
+/// stopped or poisoned: what is answered, how long it takes, what is wrong.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/process_traffic.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/statistics.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/launch/controlled_job.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace troupe::program {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+struct loss_kind {
+  const char* name;
+  int signal;
+  const char* meaning;
+};
+constexpr std::array losses{
+    loss_kind{"kill", SIGKILL, "the process dies at once"},
+    loss_kind{"stop", SIGSTOP, "it is silent"},
+    loss_kind{"illegal-address", SIGUSR1, "a kernel of its client's writes where nothing is mapped"},
+    loss_kind{"assertion", SIGUSR2, "a kernel of its client's fails an assertion"},
+};
+
+struct processes_options {
+  std::size_t processes = 4;
+  std::size_t spares = 0;
+  std::vector<std::string> faults{"kill"};
+  std::size_t cycles = 5;
+  std::string policy = "respawn";
+  std::string between = "300ms";
+  std::string patience = "60s";
+  std::optional<std::uint64_t> seed;
+  std::string json_path;
+  std::vector<std::string> settings; ///< Passed on.
+};
+
+const loss_kind& find_loss(const std::string& name) {
+  for (const loss_kind& one : losses)
+    if (one.name == name) return one;
+  throw exception{errc::invalid_argument,
+                  "'" + name + "' is no fault of a process: choose of kill, stop, illegal-address, assertion"};
+}
+
+/// What processes report, as it is written.
+class traffic_reports {
+public:
+  traffic_reports() {
+    const int made = ::mkstemp(path_.data());
+    if (made < 0) throw exception{errc::missing, "no temporary file can be made: see TMPDIR"};
+    ::close(made);
+    ::setenv(traffic_report_variable, path_.c_str(), 1);
+    from_.open(path_);
+  }
+  traffic_reports(const traffic_reports&) = delete;
+  traffic_reports& operator=(const traffic_reports&) = delete;
+  ~traffic_reports() { ::unlink(path_.c_str()); }
+
+  /// Adds what has come since.
+  void read() {
+    std::string text;
+    for (;;) {
+      const auto at = from_.tellg();
+      if (!std::getline(from_, text) || from_.eof()) { // not all of it is there yet
+        from_.clear();
+        from_.seekg(at);
+        return;
+      }
+      if (auto line = parse_traffic_line(text)) lines_.push_back(std::move(*line));
+    }
+  }
+  [[nodiscard]] const std::vector<traffic_line>& lines() const noexcept { return lines_; }
+
+private:
+  std::string path_ = (std::filesystem::temp_directory_path() / "troupe-bench-XXXXXX").string();
+  std::ifstream from_;
+  std::vector<traffic_line> lines_;
+};
+
+struct loss_record {
+  std::string kind;
+  std::string phase; ///< In which it was made.
+  bool recovered = false;
+  double detection_ms = 0;
+  std::optional<double> smaller_ms{}; ///< From detection to the first good reply of a smaller world's last rank.
+  double formed_ms = 0;               ///< From detection until the full world's ranks had met.
+  double full_ms = 0;                 ///< From detection to that of the full world's last rank.
+  bool right_rank = true;
+};
+
+/// What the controller has said, with the time.
+class event_log {
+public:
+  struct entry {
+    std::int64_t at_ns;
+    control_event event;
+  };
+  void add(const control_event& event) {
+    const std::lock_guard lock{guard_};
+    all_.push_back({steady_now().time_since_epoch().count(), event});
+  }
+  [[nodiscard]] std::vector<entry> since(std::size_t from) const {
+    const std::lock_guard lock{guard_};
+    return {all_.begin() + static_cast<std::ptrdiff_t>(from), all_.end()};
+  }
+  [[nodiscard]] std::size_t size() const {
+    const std::lock_guard lock{guard_};
+    return all_.size();
+  }
+  [[nodiscard]] std::optional<control_event> latest() const {
+    const std::lock_guard lock{guard_};
+    return all_.empty() ? std::nullopt : std::optional{all_.back().event};
+  }
+
+private:
+  mutable std::mutex guard_;
+  std::vector<entry> all_;
+};
+
+class losses_play {
+public:
+  losses_play(const processes_options& options, std::uint64_t seed)
+    : options_{options}, document_{options.json_path}, draw_{seed}, job_{make_job()} {}
+
+  /// Plays all; returns whether all went as it should.
+  bool run() {
+    std::thread playing{[this] { play_all(); }};
+    const int status = job_->run();
+    over_ = true;
+    playing.join();
+    reports_.read();
+    std::size_t wrong = 0, hung = 0, verified = 0;
+    double slowest = 0;
+    for (const traffic_line& one : reports_.lines()) {
+      wrong += one.what == traffic_line::kind::wrong ? 1 : 0;
+      hung += one.what == traffic_line::kind::hung ? 1 : 0;
+      verified += one.what == traffic_line::kind::ended ? one.count : 0;
+      if (one.what == traffic_line::kind::answered) slowest = std::max(slowest, static_cast<double>(one.span_ns) / 1e6);
+    }
+    print_table();
+    const auto recovered = static_cast<std::size_t>(std::ranges::count_if(records_, &loss_record::recovered));
+    const auto misjudged = static_cast<std::size_t>(
+        std::ranges::count_if(records_, [](const loss_record& one) { return !one.right_rank; }));
+    std::printf(
+        "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to what was "
+        "pending %.1f ms; %zu all_reduces verified by those who lived to say so; exit status %d\n",
+        records_.size(), recovered, wrong, hung, misjudged, slowest, verified, status);
+    write_json(wrong, hung, slowest);
+    return recovered == records_.size() && records_.size() == planned() && wrong + hung + misjudged == 0;
+  }
+
+private:
+  [[nodiscard]] std::size_t planned() const { return options_.cycles * options_.faults.size(); }
+
+  std::unique_ptr<launch::controlled_job> make_job() {
+    launch::launch_request request{.processes = options_.processes,
+                                   .spares = options_.spares,
+                                   .program = launch::own_program(),
+                                   .arguments = {"bench", "process-member"}};
+    request.arguments.insert(request.arguments.end(), options_.settings.begin(), options_.settings.end());
+    launch::controlled_terms terms;
+    terms.control.terms.policy = parse_loss_policy(options_.policy);
+    terms.control.terms.rebuilds = 100'000;
+    terms.control.terms.suspicion = 1s; // what is measured is what follows it
+    terms.respawns.count = 100'000;
+    terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
+    terms.job.grace = 20s;
+    terms.heard = [this](const control_event& event) { events_.add(event); };
+    return std::make_unique<launch::controlled_job>(launch::make_launch_plan(request, launch::own_variables()),
+                                                    std::move(terms));
+  }
+
+  void play_all() {
+    const auto all_there = [this] {
+      const auto now = events_.latest();
+      return now && now->phase == control_phase::serving && now->ranks == now->world_size &&
+             now->spares >= options_.spares;
+    };
+    if (!await([&] { return all_there() && good_in(events_.latest()->epoch, options_.processes); })) return end();
+    const std::size_t all = planned();
+    for (std::size_t i = 0; i < all && !over_; ++i) {
+      const loss_kind& kind = find_loss(options_.faults[i % options_.faults.size()]);
+      // Every fifth comes while the world still forms after the last.
+      const bool early = i % 5 == 4;
+      if (!early && !await(all_there)) break;
+      const auto between = parse_duration(options_.between);
+      std::this_thread::sleep_for(std::chrono::nanoseconds{
+          static_cast<std::int64_t>(draw_() % static_cast<std::uint64_t>(std::max<std::int64_t>(between.count(), 1)))});
+      if (!play(kind)) break;
+      if (early && !await(all_there)) break;
+    }
+    end();
+  }
+
+  void end() { job_->control().stop(); }
+
+  bool play(const loss_kind& kind) {
+    const std::size_t before = events_.size();
+    const auto now = events_.latest();
+    const auto serving = ranks_now();
+    if (serving.empty()) return false;
+    auto victim = serving.begin();
+    std::advance(victim, static_cast<std::ptrdiff_t>(draw_() % serving.size()));
+    const auto place = place_of(victim->second);
+    loss_record record{.kind = kind.name, .phase = std::string{to_string(now->phase)}};
+    const std::int64_t began = steady_now().time_since_epoch().count();
+    job_->job().kill(place, kind.signal);
+    epoch after{};
+    std::int64_t detected = 0;
+    record.recovered = await([&] {
+      for (const auto& one : events_.since(before)) {
+        if (one.event.lost && detected == 0 && one.event.lost->name == victim->second) {
+          detected = one.at_ns;
+          record.right_rank = !one.event.reason.rank || one.event.epoch != now->epoch ||
+                              one.event.reason.rank->value() == victim->first;
+        }
+        if (detected != 0 && one.event.phase == control_phase::serving) {
+          if (one.event.ranks < one.event.world_size && !record.smaller_ms)
+            if (const auto at = good_in(one.event.epoch, static_cast<std::size_t>(one.event.ranks)))
+              record.smaller_ms = static_cast<double>(*at - detected) / 1e6;
+          if (one.event.ranks == one.event.world_size) {
+            after = one.event.epoch;
+            record.formed_ms = static_cast<double>(one.at_ns - detected) / 1e6;
+          }
+        }
+      }
+      if (after == epoch{}) return false;
+      const auto at = good_in(after, options_.processes);
+      if (at) record.full_ms = static_cast<double>(*at - detected) / 1e6;
+      return at.has_value();
+    });
+    record.detection_ms = static_cast<double>(detected - began) / 1e6;
+    records_.push_back(record);
+    return record.recovered;
+  }
+
+  /// When the last of \p size ranks had verified its first all_reduce of \p which.
+  [[nodiscard]] std::optional<std::int64_t> good_in(epoch which, std::size_t size) {
+    reports_.read();
+    std::map<int, std::int64_t> first;
+    for (const traffic_line& one : reports_.lines())
+      if (one.what == traffic_line::kind::good && one.epoch == which) first.emplace(one.rank, one.at_ns);
+    if (first.size() < size) return std::nullopt;
+    return std::ranges::max_element(first, {}, [](const auto& one) { return one.second; })->second;
+  }
+
+  /// Who has each rank of the latest epoch that has served: the process's name.
+  [[nodiscard]] std::map<int, std::string> ranks_now() {
+    reports_.read();
+    std::map<int, std::string> found;
+    epoch latest{};
+    for (const traffic_line& one : reports_.lines()) {
+      if (one.what != traffic_line::kind::good) continue;
+      if (one.epoch != latest) found.clear();
+      latest = one.epoch;
+      found[one.rank] = one.process;
+    }
+    return found;
+  }
+
+  [[nodiscard]] launch::place_index place_of(const std::string& process) const {
+    const auto& places = job_->job().plan().places;
+    const auto found = std::ranges::find(places, process, &launch::launch_place::name);
+    return static_cast<launch::place_index>(found - places.begin());
+  }
+
+  template <class Reached>
+  bool await(Reached reached) {
+    for (const auto until = steady_now() + parse_duration(options_.patience); steady_now() < until && !over_;) {
+      if (reached()) return true;
+      std::this_thread::sleep_for(1ms);
+    }
+    return reached();
+  }
+
+  void print_table() const {
+    const text_table table{stdout,
+                           {{"fault", "", 16},
+                            {"n", "", 4},
+                            {"detect p50", "ms", 10},
+                            {"p95", "ms", 8},
+                            {"max", "ms", 8},
+                            {"smaller p50", "ms", 11},
+                            {"met p50", "ms", 8},
+                            {"full p50", "ms", 9},
+                            {"p95", "ms", 8},
+                            {"max", "ms", 8}}};
+    table.print_heading();
+    for (const loss_kind& kind : losses) {
+      std::vector<double> detection, smaller, met, full;
+      for (const loss_record& one : records_) {
+        if (one.kind != kind.name || !one.recovered) continue;
+        detection.push_back(one.detection_ms);
+        met.push_back(one.formed_ms);
+        full.push_back(one.full_ms);
+        if (one.smaller_ms) smaller.push_back(*one.smaller_ms);
+      }
+      if (full.empty()) continue;
+      table.print_row({kind.name, std::to_string(full.size()), fixed(median(detection)),
+                       fixed(percentile(detection, 0.95)), fixed(percentile(detection, 1)),
+                       smaller.empty() ? "-" : fixed(median(smaller)), fixed(median(met)), fixed(median(full)),
+                       fixed(percentile(full, 0.95)), fixed(percentile(full, 1))});
+    }
+  }
+
+  void write_json(std::size_t wrong, std::size_t hung, double slowest) const {
+    if (!document_.wanted()) return;
+    json report = begin_report("processes", {std::to_string(options_.processes) + " processes"});
+    report["wrong"] = wrong;
+    report["hung"] = hung;
+    report["slowest_answer_ms"] = slowest;
+    for (const loss_record& one : records_) {
+      json row{{"fault", one.kind},           {"phase", one.phase},
+               {"recovered", one.recovered},  {"detection_ms", one.detection_ms},
+               {"formed_ms", one.formed_ms},  {"full_ms", one.full_ms},
+               {"right_rank", one.right_rank}};
+      if (one.smaller_ms) row["smaller_ms"] = *one.smaller_ms;
+      report["rows"].push_back(std::move(row));
+    }
+    document_.write(report);
+  }
+
+  const processes_options& options_;
+  json_file document_;
+  std::mt19937_64 draw_;
+  event_log events_;
+  traffic_reports reports_; ///< Before the job: its processes inherit where to write.
+  std::unique_ptr<launch::controlled_job> job_;
+  std::vector<loss_record> records_;
+  std::atomic<bool> over_{false};
+};
+
+int run(const processes_options& options) {
+  for (const std::string& name : options.faults) static_cast<void>(find_loss(name));
+  const std::uint64_t seed = options.seed.value_or(std::random_device{}());
+  std::printf("# %zu processes and %zu spares, policy %s, seed %llu\n", options.processes, options.spares,
+              options.policy.c_str(), static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
+  std::signal(SIGCHLD, SIG_DFL);
+  return losses_play{options, seed}.run() ? 0 : 1;
+}
+
+} // namespace
+
+void add_processes_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<processes_options>();
+  CLI::App* command = bench.add_subcommand("processes", "lose processes of a world under traffic, and time its return");
+  command->add_option("-n,--processes", options->processes, "how many")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'024));
+  command->add_option("--spares", options->spares, "that stand by")->capture_default_str()->check(CLI::Range(0, 1'024));
+  command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
+  command->add_option("--cycles", options->cycles, "of each fault")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
+  command->add_option("--between", options->between, "faults, at most; drawn for each")
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
+  command->add_option("--patience", options->patience, "for each recovery")
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
+  command->add_option("--seed", options->seed, "of what is drawn")->check(any_seed());
+  command->add_option("--json", options->json_path, "the report's file")->type_name("PATH");
+  command->add_option("--member", options->settings, "options of the processes, as --member=--backend=nccl")
+      ->allow_extra_args(false);
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

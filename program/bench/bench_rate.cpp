@@ -1,0 +1,227 @@
+/// `troupe bench rate`: how many small operations a second, by how many are in flight; fused and not, beside raw.
+
+#include <troupe/program/bench/bench_client.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_operands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct rate_options {
+  bench_options common{5, 4'000};
+  std::string bytes = "8";
+  std::vector<std::size_t> depths{1, 4, 16, 64, 256};
+  std::vector<std::string> fusions{"off", "free"};
+  std::vector<std::string> recordings{"on"};
+};
+
+/// What a runtime is made with.
+struct rate_mode {
+  fusion fused{};
+  bool is_recorded = true;
+
+  friend bool operator==(const rate_mode&, const rate_mode&) = default;
+};
+
+std::string_view recording_of(rate_mode mode) {
+  return mode.is_recorded ? "on" : "off";
+}
+
+/// In a drawing.
+std::string to_string(rate_mode mode) {
+  return "fusion " + std::string{to_string(mode.fused)} + (mode.is_recorded ? "" : ", unrecorded");
+}
+
+/// One depth in one mode: operations a second by block.
+struct rate_row {
+  rate_mode mode{};
+  std::size_t depth = 1;
+  std::vector<double> ours{};
+  std::vector<double> raw{};
+
+  [[nodiscard]] std::vector<double> of_raw() const { return paired_ratios(ours, raw); }
+};
+
+double per_second(std::size_t count, nanoseconds took) {
+  return static_cast<double>(count) / (in_microseconds(took) / 1e6);
+}
+
+class rate_bench {
+public:
+  explicit rate_bench(const rate_options& options)
+    : options_{options}, bytes_{float_bytes("--bytes", options.bytes)}, settings_{options.common.runtime.settings()} {
+    for (const std::string& name : options.fusions)
+      for (const std::string& recording : options.recordings) {
+        modes_.push_back({.fused = parse_fusion(name), .is_recorded = recording == "on"});
+        for (const std::size_t depth : options.depths) rows_.push_back({.mode = modes_.back(), .depth = depth});
+      }
+  }
+
+  void run(const json_file& document, const plot_file& picture) {
+    std::FILE* const out = document.text_output();
+    progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
+    for (std::size_t block = 0; block < options_.common.blocks; ++block)
+      for (std::size_t i = 0; i < modes_.size(); ++i) {
+        const rate_mode mode = modes_[(i + block) % modes_.size()]; // who is first rotates
+        progress.show("rate, " + to_string(mode) + ", block " + std::to_string(block + 1) + "/" +
+                      std::to_string(options_.common.blocks));
+        measure(mode, block, out, progress);
+        progress.done(1);
+      }
+    progress.clear();
+    const text_table table{out,
+                           {{"fusion", "", 13},
+                            {"recorded", "", 9},
+                            {"in flight", "", 9},
+                            {"operations", "/s", 11},
+                            {"time each", "(us)", 9},
+                            {"raw", "/s", 11},
+                            {"time each", "(us)", 9},
+                            {"of raw", "", 8},
+                            {"of unrecorded", "", 14}}};
+    table.print_heading();
+    for (const rate_row& one : rows_) {
+      const double ours = median(one.ours);
+      const double raw = median(one.raw);
+      const std::vector<double> of_unrecorded = unrecorded_share(one);
+      table.print_row({std::string{to_string(one.mode.fused)}, std::string{recording_of(one.mode)},
+                       std::to_string(one.depth), fixed(ours, 0), fixed(1e6 / ours), fixed(raw, 0), fixed(1e6 / raw),
+                       is_yardstick_ ? fixed(median(one.of_raw()), 3) : "-",
+                       of_unrecorded.empty() ? "-" : fixed(median(of_unrecorded), 3)});
+      report_["rows"].push_back({{"mode", to_string(one.mode)},
+                                 {"fusion", to_string(one.mode.fused)},
+                                 {"recorded", recording_of(one.mode)},
+                                 {"depth", one.depth},
+                                 {"operations_per_s", {{"p50", ours}, {"blocks", one.ours}}},
+                                 {"raw_per_s", {{"p50", raw}, {"blocks", one.raw}}},
+                                 {"of_raw", {{"p50", median(one.of_raw())}, {"blocks", one.of_raw()}}}});
+      if (!of_unrecorded.empty())
+        report_["rows"].back()["of_unrecorded"] = {{"p50", median(of_unrecorded)}, {"blocks", of_unrecorded}};
+    }
+    document.write(report_);
+    picture.draw(report_);
+  }
+
+private:
+  /// By block, of the same without recorder and metrics; none where that is not measured.
+  [[nodiscard]] std::vector<double> unrecorded_share(const rate_row& of) const {
+    const auto other = std::ranges::find_if(rows_, [&](const rate_row& one) {
+      return one.depth == of.depth && one.mode == rate_mode{.fused = of.mode.fused, .is_recorded = false};
+    });
+    if (!of.mode.is_recorded || other == rows_.end()) return {};
+    return paired_ratios(of.ours, other->ours);
+  }
+
+  void measure(rate_mode mode, std::size_t block, std::FILE* out, progress_line& progress) {
+    configuration settings = settings_;
+    settings.fusion.mode = mode.fused;
+    settings.is_recorded = mode.is_recorded;
+    bench_rig rig{settings, true};
+    is_yardstick_ = rig.raw->is_yardstick();
+    if (report_.is_null()) begin(rig, out, progress);
+    const std::size_t most = *std::ranges::max_element(options_.depths);
+    const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(bytes_, most));
+    client_crew client{rig.rt.system(), rig.where, 1};
+    for (rate_row& row : rows_) {
+      if (row.mode != mode) continue;
+      const auto work = std::make_shared<const client_work>(client_work{.slots = make_sums(memory, bytes_, row.depth)});
+      const auto ours = [&] {
+        static_cast<void>(client.run({work}, std::max<std::size_t>(1, total_of(row) / 10), row.depth));
+        row.ours.push_back(per_second(total_of(row), span_of(client.run({work}, total_of(row), row.depth))));
+      };
+      const auto theirs = [&] {
+        static_cast<void>(rig.raw->run(work->slots.front(), std::max<std::size_t>(1, total_of(row) / 10), row.depth));
+        row.raw.push_back(per_second(total_of(row), rig.raw->run(work->slots.front(), total_of(row), row.depth).all));
+        rig.raw->rest();
+      };
+      if (block % 2 == 0) ours();
+      theirs();
+      if (block % 2 != 0) ours();
+    }
+  }
+
+  /// A multiple of the depth.
+  [[nodiscard]] std::size_t total_of(const rate_row& row) const noexcept {
+    return (options_.common.iterations + row.depth - 1) / row.depth * row.depth;
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    auto heading = world_heading(rig.rt, rig.where);
+    heading.push_back("all_reduce of f32, sum, in place, " + std::to_string(bytes_) +
+                      " bytes, each in flight in memory "
+                      "of its own; " +
+                      std::to_string(options_.common.iterations) + " in each of " +
+                      std::to_string(options_.common.blocks) +
+                      " interleaved blocks, medians of blocks, a runtime for each mode in each");
+    heading.emplace_back("troupe: one client actor asks the world, a request as soon as another is answered; raw: as "
+                         "many kept in flight by a spinning thread for each GPU, on its launcher's CPUs");
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("rate", heading, rig.rt, rig.where);
+    report_["options"] = {
+        {"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}};
+    report_["rows"] = json::array();
+  }
+
+  const rate_options& options_;
+  std::size_t bytes_;
+  configuration settings_;
+  std::vector<rate_mode> modes_;
+  std::vector<rate_row> rows_;
+  bool is_yardstick_ = false;
+  json report_;
+};
+
+int run(const rate_options& options) {
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  rate_bench bench{options};
+  register_client_messages();
+  bench.run(document, picture);
+  return 0;
+}
+
+} // namespace
+
+void add_rate_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<rate_options>();
+  CLI::App* command = bench.add_subcommand("rate", "small operations a second, by how many are in flight");
+  options->common.add_to(*command, "operations in a block, at least one batch", 10'000'000);
+  options->common.add_plot_to(*command);
+  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 8")
+      ->capture_default_str()
+      ->check(size_in("4"));
+  command->add_option("--depths", options->depths, "operations in flight, several with commas")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4'096));
+  command->add_option("--fusions", options->fusions, "modes that are compared: off, plans, free")
+      ->capture_default_str()
+      ->delimiter(',');
+  command
+      ->add_option("--recordings", options->recordings,
+                   "with the flight recorder and what metrics are read from (on), without (off), or both")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::IsMember({"on", "off"}));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

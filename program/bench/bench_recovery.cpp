@@ -1,0 +1,411 @@
+/// `troupe bench recovery`: faults in a world under steady traffic; what is answered, how long it takes, what is left.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/process_footprint.hpp>
+#include <troupe/program/bench/recovery_figures.hpp>
+#include <troupe/program/support/fault_play.hpp>
+#include <troupe/program/support/fault_settings.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <troupe/runtime/configuration/duration.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+struct rung_choice {
+  const char* name;
+  recovery_rung rung;
+  recovery_policy policy = recovery_policy::keep_size;
+  std::optional<feature> needs{}; ///< Of the backend.
+
+  /// Each fault may cost the world a rank: it is formed anew before the next.
+  [[nodiscard]] bool shrinks() const noexcept { return policy == recovery_policy::shrink; }
+};
+constexpr std::array rungs{
+    rung_choice{"beside", recovery_rung::form_beside},
+    rung_choice{"abort-first", recovery_rung::abort_first},
+    rung_choice{"revoke", recovery_rung::revoke, recovery_policy::keep_size, feature::revoke},
+    rung_choice{"shrink", recovery_rung::shrink, recovery_policy::shrink, feature::shrink},
+    rung_choice{"fewer", recovery_rung::form_beside, recovery_policy::shrink}, // beside, by the survivors
+};
+
+std::string rung_names() {
+  std::string names;
+  for (const rung_choice& one : rungs) names += std::string{one.name} + ", ";
+  return names + "all";
+}
+
+struct recovery_options {
+  bench_options common{};
+  std::vector<std::string> faults{"withheld", "refused", "async", "init", "init-hang", "slow-abort", "memory"};
+  std::string rung = "all";
+  std::size_t cycles = 10;
+  std::size_t warm_ups = 1;
+  std::size_t clients = 1;
+  std::size_t registrations = 0;
+  std::size_t plans = 0;
+  std::string watch = "2s";
+  std::string slow_abort = "300ms";
+  std::string spin = "500ms";
+  std::string patience = "30s";
+};
+
+/// What the last line says.
+struct recovery_totals {
+  std::size_t faults = 0, recovered = 0, hung = 0;
+  traffic_counts traffic;
+
+  [[nodiscard]] bool clean() const noexcept {
+    return faults > 0 && recovered == faults && hung + traffic.unanswered + traffic.doubled + traffic.wrong == 0;
+  }
+};
+
+struct drift_column {
+  const char* name;
+  const char* title;
+  const char* unit;
+  std::size_t process_footprint::*value;
+  double divisor;
+};
+constexpr double mebibyte = 1024.0 * 1024.0;
+constexpr std::array drift_columns{
+    drift_column{"device_bytes", "devices", "(MiB)", &process_footprint::device_bytes, mebibyte},
+    drift_column{"file_descriptors", "files", "", &process_footprint::file_descriptors, 1},
+    drift_column{"threads", "threads", "", &process_footprint::threads, 1},
+    drift_column{"shared_memory", "/dev/shm", "", &process_footprint::shared_memory, 1},
+    drift_column{"heap_bytes", "heap", "(MiB)", &process_footprint::heap_bytes, mebibyte},
+    drift_column{"resident_bytes", "resident", "(MiB)", &process_footprint::resident_bytes, mebibyte}};
+
+class recovery_bench {
+public:
+  explicit recovery_bench(const recovery_options& options)
+    : options_{options},
+      asked_{options.common.runtime.gathered()},
+      patience_{.watch = parse_duration(options.watch), .at_most = parse_duration(options.patience)},
+      slow_abort_{parse_duration(options.slow_abort)},
+      spin_{parse_duration(options.spin)} {
+    for (const std::string& name : options.faults) {
+      kinds_.push_back(&find_fault_kind(name));
+      if (kinds_.back()->leads_to() == aftermath::world_ends)
+        throw exception{errc::invalid_argument, "after " + name +
+                                                    " no world of this process comes back: see it by "
+                                                    "troupe demo --fault " +
+                                                    name};
+    }
+    for (const rung_choice& one : rungs)
+      if (options.rung == "all" || options.rung == one.name) rungs_.push_back(one);
+    if (rungs_.empty())
+      throw exception{errc::invalid_argument,
+                      "--rung " + options.rung + " is none of " + rung_names() + ": choose one of them"};
+    if (asked_.origin(find_setting("recovery.policy")).source == setting_source::standard) return;
+    const recovery_policy policy = asked_.settings().recovery.policy;
+    if (policy != recovery_policy::fail_fast) // which is refused
+      std::erase_if(rungs_, [&](const rung_choice& one) { return one.policy != policy; });
+  }
+
+  [[nodiscard]] bool run(const json_file& document) {
+    std::FILE* const out = document.text_output();
+    load_kernels(asked_);
+    const std::size_t each = kinds_.size() * (options_.warm_ups + options_.cycles);
+    progress_line progress{stderr, static_cast<double>(each * rungs_.size())};
+    for (const rung_choice& one : rungs_) play_all(one, out, progress);
+    progress.clear();
+    const text_table table{out, recovery_figures::columns()};
+    table.print_heading();
+    for (const recovery_figures& one : figures_) {
+      one.print(table);
+      report_["rows"].push_back(one.report());
+      if (one.not_restored() > 0)
+        notes_.push_back(one.name() + ": " + std::to_string(one.not_restored()) +
+                         " registrations or plans did not come back");
+    }
+    print_drift(out);
+    for (const std::string& one : notes_) std::fprintf(out, "# %s\n", one.c_str());
+    print_totals(out);
+    document.write(report_);
+    return totals_.clean();
+  }
+
+private:
+  /// Ends what may hang, whatever else happens.
+  struct releaser {
+    armed_faults& faults;
+    explicit releaser(armed_faults& what) : faults{what} {}
+    releaser(const releaser&) = delete;
+    releaser& operator=(const releaser&) = delete;
+    ~releaser() { faults.release(); }
+  };
+
+  /// What comes back with each epoch, beside the ranks.
+  struct belongings {
+    belongings(world& where, const recovery_options& wanted) {
+      constexpr std::size_t count = 256;
+      for (std::size_t i = 0; i < wanted.registrations; ++i) where.register_memory(std::size_t{1} << 20U);
+      for (std::size_t i = 0; i < wanted.plans; ++i)
+        plans.push_back(where.capture([all = where.allocate_all(count * sizeof(float))](rank_capture& one) {
+          // Ranks are numbered anew where some leave: a buffer is its device's.
+          for (const buffer& mine : all)
+            if (mine.where()->id() == one.where()->id()) one.launch(all_reduce{mine, mine, count});
+        }));
+    }
+    std::vector<std::shared_ptr<captured_plan>> plans{};
+  };
+
+  /// A world under traffic, in which faults are raised.
+  struct scene {
+    scene(const configuration& settings, std::shared_ptr<armed_faults> which, const recovery_options& wanted,
+          const traffic_plan& plan)
+      : faults{std::move(which)},
+        rig{settings, false},
+        harm{rig.where},
+        log{rig.where},
+        held{rig.where, wanted},
+        traffic{rig.where, plan},
+        at_end{*faults} {}
+
+    std::shared_ptr<armed_faults> faults;
+    bench_rig rig;
+    harmful_works harm;
+    event_history log;
+    belongings held;
+    fault_traffic traffic;
+    releaser at_end;
+  };
+
+  void end(std::unique_ptr<scene>& one) {
+    one->faults->release();
+    one->traffic.stop();
+    one->rig.where.stop();
+    totals_.traffic += one->traffic.counts();
+    one = nullptr;
+  }
+
+  [[nodiscard]] std::unique_ptr<scene> make_scene(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+    const auto faults = std::make_shared<armed_faults>();
+    configuration settings = fault_settings(asked_, faults);
+    settings.recovery.policy = rung.policy;
+    settings.recovery.first_rung = rung.rung;
+    auto made = std::make_unique<scene>(settings, faults, options_,
+                                        traffic_plan{.clients = options_.clients, .patience = patience_.at_most});
+    if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
+    if (report_.is_null()) begin(made->rig, out, progress);
+    return made;
+  }
+
+  void play_all(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+    if (const std::string lacking = why_not(rung); !lacking.empty()) {
+      if (options_.rung != "all") throw exception{errc::unsupported, lacking};
+      notes_.push_back(lacking);
+      return;
+    }
+    auto now = make_scene(rung, out, progress);
+    const int ranks = now->rig.where.size();
+    const std::size_t first_row = figures_.size();
+    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
+    process_footprint early;
+    std::size_t turn = 0;
+    bool serves = true;
+    for (std::size_t cycle = 0; serves && cycle < options_.warm_ups + options_.cycles; ++cycle) {
+      if (cycle == options_.warm_ups) early = measure_footprint(now->rig.where);
+      for (std::size_t i = 0; serves && i < kinds_.size(); ++i) {
+        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name()} + ", cycle " +
+                      std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
+        if (now->rig.where.size() < ranks) {
+          end(now);
+          now = make_scene(rung, out, progress);
+        }
+        const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
+        const played_fault seen =
+            play_fault(*kinds_[i], {now->rig.where, *now->faults, whom, slow_abort_, spin_, now->harm}, now->traffic,
+                       now->log, patience_);
+        enter(seen, *kinds_[i], rung);
+        if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
+        serves = seen.recovered;
+        progress.done(1);
+      }
+    }
+    if (serves) add_drift(rung, early, measure_footprint(now->rig.where));
+    end(now);
+  }
+
+  /// Why this rung cannot be measured here; empty where it can.
+  [[nodiscard]] std::string why_not(const rung_choice& rung) const {
+    if (!rung.needs) return {};
+    configuration settings = asked_.settings();
+    settings.recovery = {};
+    runtime rt{settings};
+    world any = rt.form_world();
+    const feature_finding found = any.capabilities().find(*rung.needs);
+    any.stop();
+    return found.available == availability::no ? std::string{rung.name} + " cannot be had here: " + found.why : "";
+  }
+
+  void enter(const played_fault& seen, const fault_kind& kind, const rung_choice& rung) {
+    ++totals_.faults;
+    totals_.recovered += seen.recovered ? 1 : 0;
+    totals_.hung += seen.hung ? 1 : 0;
+    failed_while_watched_ += seen.failed_while_watched;
+    const std::string at = std::string{kind.name()} + ", " + rung.name + ": ";
+    if (!seen.recovered)
+      notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
+                       (seen.reason ? "; " + to_string(seen.reason) : ""));
+    if (seen.unkept > 0) notes_.push_back(at + std::to_string(seen.unkept) + " replies were too many to be looked at");
+  }
+
+  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+    const configuration& used = rig.rt.settings();
+    auto heading = world_heading(rig.rt, rig.where);
+    heading.push_back(std::to_string(options_.clients) +
+                      " clients, each with one all_reduce of 256 f32 after the other "
+                      "and its result copied out and verified; " +
+                      std::to_string(options_.cycles) + " cycles over all kinds, after " +
+                      std::to_string(options_.warm_ups) + " that are not in the times");
+    heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
+                      format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
+                      "; requests are watched for " + options_.watch + " after the world is ready");
+    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name()} + ": " + std::string{one->what()});
+    progress.clear();
+    print_heading(out, heading);
+    report_ = begin_world_report("recovery", heading, rig.rt, rig.where);
+    report_["options"] = {{"cycles", options_.cycles},         {"warm_ups", options_.warm_ups},
+                          {"clients", options_.clients},       {"watch", options_.watch},
+                          {"plans", options_.plans},           {"registrations", options_.registrations},
+                          {"slow_abort", options_.slow_abort}, {"spin", options_.spin}};
+    report_["unit"] = "ms";
+    report_["rows"] = json::array();
+    report_["drift"] = json::array();
+  }
+
+  void add_drift(const rung_choice& rung, const process_footprint& early, const process_footprint& late) {
+    json row{{"rung", rung.name}};
+    for (const drift_column& one : drift_columns)
+      row[one.name] = {{"begin", early.*one.value}, {"end", late.*one.value}};
+    report_["drift"].push_back(std::move(row));
+    drifts_.push_back({rung.name, early, late});
+  }
+
+  void print_drift(std::FILE* out) const {
+    std::fputs("#\n# held by this process, and its devices' memory, before the first fault that is timed and after the "
+               "last\n",
+               out);
+    std::vector<table_column> columns{{"rung", "", 11}, {"", "", 7}};
+    for (const drift_column& one : drift_columns) columns.push_back({one.title, one.unit, 9});
+    const text_table table{out, std::move(columns)};
+    table.print_heading();
+    for (const drift& each : drifts_) {
+      std::vector<std::string> before{each.rung, "before"}, after{each.rung, "after"};
+      for (const drift_column& one : drift_columns) {
+        const int digits = one.divisor > 1 ? 2 : 0;
+        before.push_back(fixed(static_cast<double>(each.early.*one.value) / one.divisor, digits));
+        after.push_back(fixed(static_cast<double>(each.late.*one.value) / one.divisor, digits));
+      }
+      table.print_row(before);
+      table.print_row(after);
+    }
+  }
+
+  void print_totals(std::FILE* out) {
+    const traffic_counts& sum = totals_.traffic;
+    std::fprintf(out,
+                 "# asked %zu, succeeded %zu, failed %zu (rejected %zu), results verified %zu; failed while watched "
+                 "%zu\n",
+                 sum.asked, sum.succeeded, sum.failed, sum.rejected, sum.verified, failed_while_watched_);
+    std::fprintf(out, "faults %zu, recovered %zu, unanswered %zu, doubled %zu, wrong %zu, hung %zu\n", totals_.faults,
+                 totals_.recovered, sum.unanswered, sum.doubled, sum.wrong, totals_.hung);
+    report_["requests"] = {{"asked", sum.asked},       {"succeeded", sum.succeeded},
+                           {"failed", sum.failed},     {"rejected", sum.rejected},
+                           {"verified", sum.verified}, {"failed_while_watched", failed_while_watched_}};
+    report_["totals"] = {{"faults", totals_.faults},     {"recovered", totals_.recovered},
+                         {"unanswered", sum.unanswered}, {"doubled", sum.doubled},
+                         {"wrong", sum.wrong},           {"hung", totals_.hung}};
+  }
+
+  struct drift {
+    std::string rung;
+    process_footprint early, late;
+  };
+
+  const recovery_options& options_;
+  gathered_settings asked_;
+  fault_patience patience_;
+  nanoseconds slow_abort_;
+  nanoseconds spin_;
+  std::vector<const fault_kind*> kinds_;
+  std::vector<rung_choice> rungs_;
+  std::vector<recovery_figures> figures_;
+  std::vector<drift> drifts_;
+  std::vector<std::string> notes_;
+  recovery_totals totals_;
+  std::size_t failed_while_watched_ = 0;
+  json report_;
+};
+
+int run(const recovery_options& options) {
+  const json_file document{options.common.json_path};
+  recovery_bench bench{options};
+  return bench.run(document) ? 0 : 1;
+}
+
+} // namespace
+
+void add_recovery_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<recovery_options>();
+  CLI::App* command = bench.add_subcommand("recovery", "faults in a world under traffic, and how it comes back");
+  options->common.runtime.add_to(*command);
+  options->common.add_report_to(*command);
+  command->add_option("--faults", options->faults, "several with commas, of " + fault_kind_names())
+      ->capture_default_str()
+      ->delimiter(',');
+  command
+      ->add_option("--rung", options->rung,
+                   "what a recovery begins with, of " + rung_names() + "; shrink and fewer go on without a rank")
+      ->capture_default_str();
+  command->add_option("--cycles", options->cycles, "faults of each kind that are timed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before these")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->add_option("--clients", options->clients, "threads that ask the world")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  command
+      ->add_option("--registrations", options->registrations,
+                   "times that the world registers memory, 1 MiB each: every epoch does so again")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->add_option("--plans", options->plans, "plans that it captures, which every epoch does again")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
+  command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
+  command->add_option("--spin", options->spin, "how long a kernel spins")
+      ->capture_default_str()
+      ->check(time_in("0s", "60min"));
+  command->add_option("--patience", options->patience, "for each step of a recovery; one that takes longer hangs")
+      ->capture_default_str()
+      ->check(time_in("1ms", "60min"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,164 @@
+/// `troupe bench registered`: what requests gain on registered memory, over ordinary memory, at small sizes.
+
+#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/statistics.hpp>
+#include <troupe/program/support/text_table.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+namespace troupe::program {
+
+namespace {
+
+struct registered_options {
+  bench_options common{7, 200};
+  std::string operation = "all_reduce";
+  std::size_t depth = 20;
+};
+
+/// The same request on one kind of memory.
+struct memory_contender {
+  std::string memory;
+  std::vector<operation> parts{};
+  block_figures alone{}; ///< One at a time: request to reply.
+  block_figures rate{};  ///< Many in flight: time for each.
+};
+
+constexpr std::array<std::size_t, 10> sizes_bytes{8,          64,          1U << 10U,   4U << 10U,   16U << 10U,
+                                                  64U << 10U, 128U << 10U, 256U << 10U, 512U << 10U, 1U << 20U};
+
+/// \p bytes of f32 in the operation's larger buffer on each rank, not in place.
+std::vector<operation> make_parts(const std::string& name, const std::vector<buffer>& send,
+                                  const std::vector<buffer>& recv, std::size_t bytes) {
+  std::vector<operation> parts;
+  const std::size_t elements = bytes / sizeof(float);
+  const std::size_t share = std::max<std::size_t>(elements / send.size(), 1);
+  for (std::size_t i = 0; i < send.size(); ++i)
+    if (name == "all_gather")
+      parts.emplace_back(all_gather{send[i], recv[i], share});
+    else if (name == "reduce_scatter")
+      parts.emplace_back(reduce_scatter{send[i], recv[i], share});
+    else
+      parts.emplace_back(all_reduce{send[i], recv[i], elements});
+  return parts;
+}
+
+std::vector<buffer> ordinary_memory(const world& where, std::size_t bytes) {
+  std::vector<buffer> made;
+  for (const rank self : where.local_ranks()) made.push_back(where.allocate(self, bytes));
+  return made;
+}
+
+void measure(asker& client, memory_contender& one, const registered_options& options) {
+  one.alone.add_block(in_microseconds(client.ask(one.parts, options.common.iterations, 1).each));
+  const series many = client.ask(one.parts, options.common.iterations, options.depth);
+  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
+}
+
+void measure_raw(raw_ranks& raw, memory_contender& one, const registered_options& options) {
+  one.alone.add_block(in_microseconds(raw.run(one.parts, options.common.iterations, 1).each));
+  const series many = raw.run(one.parts, options.common.iterations, options.depth);
+  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
+}
+
+int run(const registered_options& options) {
+  const json_file document{options.common.json_path};
+  const plot_file picture{options.common.plot_path};
+  runtime rt{options.common.runtime.settings()};
+  world where = rt.form_world();
+  where.register_memory(8U << 20U);
+  const auto status = where.registered_memory();
+  raw_ranks raw{rt, where};
+  const auto client = make_thread_asker(where);
+
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(
+      heading.end(),
+      {options.operation + " of f32, out of place, " + std::to_string(where.size()) + " ranks",
+       std::to_string(options.common.blocks) + " interleaved blocks of " + std::to_string(options.common.iterations) +
+           ", medians of blocks, us; alone: one at a time, request to reply; rate: " + std::to_string(options.depth) +
+           " in flight, time for each",
+       status.why_ordinary.empty() ? "registered memory is used through windows"
+                                   : "registered memory is used as ordinary: " + status.why_ordinary,
+       "raw: NCCL's own calls on ordinary memory, a thread for each GPU"});
+  std::FILE* const out = document.text_output();
+  print_heading(out, heading);
+  json report = begin_world_report("registered", heading, rt, where);
+  report["rows"] = json::array();
+  const text_table table{out,
+                         {{"size", "B", 10},
+                          {"raw", "alone p50", 10},
+                          {"ordinary", "alone p50", 10},
+                          {"", "p99", 8},
+                          {"registered", "alone p50", 10},
+                          {"", "p99", 8},
+                          {"ratio", "", 7},
+                          {"raw", "rate", 8},
+                          {"ordinary", "rate", 9},
+                          {"registered", "rate", 10},
+                          {"ratio", "", 7}}};
+  table.print_heading();
+  progress_line progress{stderr, static_cast<double>(std::size(sizes_bytes))};
+  for (const std::size_t bytes : sizes_bytes) {
+    const std::size_t room = std::max(bytes, where.local_ranks().size() * sizeof(float));
+    std::array<memory_contender, 3> all{memory_contender{.memory = "raw"}, memory_contender{.memory = "ordinary"},
+                                        memory_contender{.memory = "registered"}};
+    const auto send = ordinary_memory(where, room);
+    const auto recv = ordinary_memory(where, room);
+    all[0].parts = all[1].parts = make_parts(options.operation, send, recv, bytes);
+    all[2].parts = make_parts(options.operation, where.allocate_all(room), where.allocate_all(room), bytes);
+    for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
+      progress.show("registered, " + std::to_string(bytes) + " bytes, block " + std::to_string(block) + "/" +
+                    std::to_string(options.common.blocks));
+      if (block == 1)
+        for (memory_contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
+      measure_raw(raw, all[0], options);
+      measure(*client, all[1], options);
+      measure(*client, all[2], options);
+    }
+    progress.done(1);
+    progress.clear();
+    const double alone = median(paired_ratios(all[2].alone.p50, all[1].alone.p50));
+    const double rate = median(paired_ratios(all[2].rate.p50, all[1].rate.p50));
+    table.print_row({std::to_string(bytes), fixed(median(all[0].alone.p50)), fixed(median(all[1].alone.p50)),
+                     fixed(median(all[1].alone.p99)), fixed(median(all[2].alone.p50)), fixed(median(all[2].alone.p99)),
+                     fixed(alone, 3), fixed(median(all[0].rate.p50)), fixed(median(all[1].rate.p50)),
+                     fixed(median(all[2].rate.p50)), fixed(rate, 3)});
+    json row{{"bytes", bytes}, {"alone_ratio", alone}, {"rate_ratio", rate}};
+    for (const memory_contender& one : all)
+      row[one.memory] = {{"alone", figures_report(one.alone)}, {"rate", figures_report(one.rate)}};
+    report["rows"].push_back(std::move(row));
+  }
+  report["unit"] = "us";
+  document.write(report);
+  picture.draw(report);
+  return 0;
+}
+
+} // namespace
+
+void add_registered_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<registered_options>();
+  CLI::App* command = bench.add_subcommand("registered", "small requests on registered memory against ordinary memory");
+  options->common.add_to(*command, "requests in a block", 100'000);
+  options->common.add_plot_to(*command);
+  command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
+  command->add_option("--depth", options->depth, "requests in flight where there are many")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,188 @@
+/// `troupe bench suite`: the benches one after the other, each in a process of its own, and a page of what came out.
+
+#include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_plots.hpp>
+#include <troupe/program/bench/finished_program.hpp>
+#include <troupe/program/bench/gnuplot.hpp>
+#include <troupe/program/bench/html_page.hpp>
+#include <troupe/program/bench/shell_words.hpp>
+#include <troupe/program/bench/suite_list.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/runtime_options.hpp>
+#include <troupe/program/support/whole_file.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct suite_options {
+  runtime_options runtime{};
+  std::string folder{};
+  std::vector<std::string> only{};
+  bool quick = false;
+};
+
+void make_folder(const fs::path& folder) {
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (problem || !fs::is_directory(folder, problem))
+    throw exception{errc::invalid_argument, "cannot make the folder " + folder.string() +
+                                                (problem ? ": " + problem.message() : ": a file is there") +
+                                                ": name one with --out that you may write to"};
+}
+
+class suite {
+public:
+  explicit suite(const suite_options& options)
+    : options_{options},
+      folder_{options.folder},
+      backend_{to_string(options.runtime.settings().backend)},
+      settings_{options.runtime.arguments({})} {
+    static_cast<void>(wanted(suite_benches(suite_scale::quick))); // a name that is none is told before all
+    make_folder(folder_);
+    static_cast<void>(whole_file{(folder_ / "report.html").string()}); // what cannot be written is told beforehand
+    try {
+      static_cast<void>(find_gnuplot());
+      draws_ = true;
+    } catch (const exception& failure) {
+      note_ = std::string{"Without pictures: "} + failure.what();
+      std::fprintf(stderr, "troupe: %s\n", note_.c_str());
+    }
+  }
+
+  [[nodiscard]] int run() {
+    suite_scale scale = options_.quick ? suite_scale::quick : suite_scale::full;
+    const bool is_mock = backend_ == to_string(backend_choice::mock);
+    if (is_mock) scale = smaller(scale);
+    std::vector<suite_bench> benches = wanted(suite_benches(scale));
+    progress_line progress{stderr, static_cast<double>(benches.size())};
+    bool all_well = true;
+    for (std::size_t i = 0; i < benches.size(); ++i) {
+      progress.show(std::to_string(i + 1) + "/" + std::to_string(benches.size()) + " " + benches[i].name);
+      results_.push_back(measure(benches[i]));
+      // Where the devices were chosen by troupe, the first report says whether they are the mock's.
+      if (i == 0 && !is_mock && results_.front().report && is_of_mock(*results_.front().report))
+        benches = wanted(suite_benches(smaller(scale)));
+      progress.done(1);
+      progress.clear();
+      const suite_result& one = results_.back();
+      std::printf("%-18s %6.1f s  %s\n", one.name.c_str(), one.seconds,
+                  one.failure.empty() ? (one.name + ".json").c_str() : ("FAILED: " + one.failure).c_str());
+      std::fflush(stdout);
+      all_well = all_well && one.failure.empty();
+    }
+    const whole_file page{(folder_ / "report.html").string()};
+    page.write(html_page(results_, own_command(), note_));
+    std::printf("%s\n", page.path().c_str());
+    return all_well ? 0 : 1;
+  }
+
+private:
+  static suite_scale smaller(suite_scale scale) {
+    return scale == suite_scale::full ? suite_scale::quick : suite_scale::tiny;
+  }
+
+  [[nodiscard]] std::vector<suite_bench> wanted(std::vector<suite_bench> all) const {
+    if (options_.only.empty()) return all;
+    for (const std::string& name : options_.only)
+      if (std::ranges::find(all, name, &suite_bench::name) == all.end()) {
+        std::string names;
+        for (const suite_bench& one : all) names += (names.empty() ? "" : ", ") + one.name;
+        throw exception{errc::invalid_argument, "the suite has no bench '" + name + "': choose some of " + names};
+      }
+    std::erase_if(
+        all, [&](const suite_bench& one) { return std::ranges::find(options_.only, one.name) == options_.only.end(); });
+    return all;
+  }
+
+  [[nodiscard]] std::vector<std::string> arguments_of(const suite_bench& one) const {
+    std::vector<std::string> words{"bench", one.name};
+    words.insert(words.end(), one.arguments.begin(), one.arguments.end());
+    if (one.takes_settings)
+      words.insert(words.end(), settings_.begin(), settings_.end());
+    else
+      words.insert(words.end(), {"--backend", backend_});
+    return words;
+  }
+
+  [[nodiscard]] suite_result measure(const suite_bench& one) const {
+    const fs::path report = folder_ / (one.name + ".json");
+    std::error_code ignored;
+    fs::remove(report, ignored); // that of an earlier run is not to be taken for this one's
+    std::vector<std::string> words = arguments_of(one);
+    words.insert(words.end(), {"--json", report.string()});
+    std::vector<std::string> shown = words;
+    shown.insert(shown.begin(), "troupe");
+    suite_result result{.name = one.name, .what = one.what, .command = shell_words(shown)};
+    words.insert(words.begin(), launch::own_program());
+    const auto began = std::chrono::steady_clock::now();
+    const finished_program done = run_to_end(words);
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    result.printed = done.output;
+    if (std::ifstream file{report}) result.report = json::parse(file);
+    if (!done.status.succeeded())
+      result.failure =
+          result.report && result.report->value("wrong", 0) != 0 ? "results were wrong" : done.last_words();
+    else if (!result.report)
+      result.failure = "it left no report";
+    if (draws_ && result.report) draw(result);
+    return result;
+  }
+
+  static void draw(suite_result& result) {
+    const auto drawing = plot_of(*result.report);
+    if (!drawing) return;
+    try {
+      result.drawing = drawn_by_gnuplot(gnuplot_script(*drawing));
+    } catch (const exception& failure) {
+      if (result.failure.empty()) result.failure = failure.what();
+    }
+  }
+
+  [[nodiscard]] std::string own_command() const {
+    std::vector<std::string> words{"troupe", "bench", "suite", "--out", options_.folder};
+    if (options_.quick) words.emplace_back("--quick");
+    for (const std::string& name : options_.only) words.insert(words.end(), {"--only", name});
+    words.insert(words.end(), settings_.begin(), settings_.end());
+    return shell_words(words);
+  }
+
+  const suite_options& options_;
+  fs::path folder_;
+  std::string backend_;
+  std::vector<std::string> settings_; ///< The options given, for the benches.
+  bool draws_ = false;
+  std::string note_;
+  std::vector<suite_result> results_;
+};
+
+} // namespace
+
+void add_suite_bench(CLI::App& bench, action& chosen) {
+  auto options = std::make_shared<suite_options>();
+  CLI::App* command = bench.add_subcommand("suite", "a set of benches, and a page of what came out");
+  options->runtime.add_to(*command);
+  command->add_option("--out", options->folder, "for report.html and each bench's JSON report; made if it is not there")
+      ->required()
+      ->type_name("FOLDER");
+  command->add_option("--only", options->only, "these benches alone, several with commas")->delimiter(',');
+  command->add_flag("--quick", options->quick, "fewer sizes and blocks");
+  command->callback([options, &chosen] { chosen = [options] { return suite{*options}.run(); }; });
+}
+
+} // namespace troupe::program

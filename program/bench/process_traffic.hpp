@@ -1,0 +1,44 @@
+/// One process's part in `troupe bench processes`: verified all_reduces without pause, whatever becomes of the world.
+#pragma once
+
+#include <troupe/program/commands.hpp>
+
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::program {
+
+/// Where processes write what they see, a line each: the variable with the file's path.
+inline constexpr const char* traffic_report_variable = "TROUPE_BENCH_REPORT";
+
+/// A line of it. Times are of the monotonic clock, which all processes of a host share.
+struct traffic_line {
+  enum class kind : std::uint8_t {
+    good,     ///< The first all_reduce of an epoch has been verified.
+    answered, ///< A request was answered with a fault, after `span`.
+    wrong,    ///< A result is wrong.
+    hung,     ///< A request was not answered within its deadline and two seconds.
+    ended,    ///< The process has ended its work: `count` all_reduces were verified.
+  };
+  kind what = kind::good;
+  std::string process{};
+  troupe::epoch epoch{};
+  int rank = 0;
+  int world_size = 0;
+  std::int64_t at_ns = 0;
+  std::int64_t span_ns = 0;
+  std::uint64_t count = 0;
+};
+[[nodiscard]] std::string to_line(const traffic_line& line);
+/// None: not one of ours.
+[[nodiscard]] std::optional<traffic_line> parse_traffic_line(std::string_view text);
+
+/// The hidden command that such a process runs.
+void add_process_member(CLI::App& bench, action& chosen);
+
+} // namespace troupe::program

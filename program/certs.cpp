@@ -1,0 +1,40 @@
+/// `troupe certs`: a CA of one's own, certificates for controller and hosts, and a join token.
+
+#include <troupe/program/commands.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+
+#include <troupe/actors/transport/certificates.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+namespace troupe::program {
+
+namespace {
+
+int make(const certificate_order& order) {
+  for (const made_file& one : make_certificates(order))
+    std::printf("%-40s  %s\n", one.file.c_str(), one.purpose.c_str());
+  std::printf("valid for %d days; readable by you alone\n", order.days);
+  return 0;
+}
+
+} // namespace
+
+void add_certs(CLI::App& program, action& chosen) {
+  auto order = std::make_shared<certificate_order>();
+  CLI::App* command =
+      program.add_subcommand("certs", "make a test CA, certificates of it and a join token for control sockets");
+  command->add_option("--out", order->folder, "the folder to put them into; nothing there is overwritten")->required();
+  command
+      ->add_option("--hosts", order->hosts, "names and IP addresses that the certificates name, beside this machine's")
+      ->delimiter(',');
+  command->add_option("--days", order->days, "how long they are valid")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3'650));
+  command->callback([order, &chosen] { chosen = [order] { return make(*order); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,171 @@
+#include <troupe/program/command_line.hpp>
+
+#include <troupe/runtime/configuration/nearest_name.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+/// The subcommand that was named last: what it does not know is looked for among its own.
+const CLI::App& innermost(const CLI::App& program) {
+  const CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+std::vector<std::string> subcommands_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
+    if (!one->get_group().empty()) names.push_back(one->get_name());
+  return names;
+}
+
+std::vector<std::string> options_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* one : command.get_options())
+    for (const std::string& name : one->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+} // namespace
+
+void add_commands(CLI::App& program, action& chosen, std::vector<std::string> launched) {
+  program.set_version_flag("--version", "troupe " TROUPE_VERSION, "print the version and end");
+  program.require_subcommand(1);
+  std::string others = "Programs of their own:\n";
+  for (const tool& one : tools) {
+    const std::string name = "  " + std::string{one.name};
+    others += name + std::string(name.size() < 30 ? 30 - name.size() : 1, ' ') + std::string{one.what} + "\n";
+  }
+  program.footer(others);
+  add_demo(program, chosen);
+  add_doctor(program, chosen);
+  add_config(program, chosen);
+  add_certs(program, chosen);
+  add_launch(program, chosen, std::move(launched));
+  add_controller(program, chosen);
+  add_trace(program, chosen);
+  add_top(program, chosen);
+}
+
+std::string find_tool(std::string_view name) {
+  const std::string file = "troupe-" + std::string{name};
+  const auto folder = std::filesystem::path{launch::own_program()}.parent_path();
+  const std::filesystem::path beside = folder / file;
+  if (::access(beside.c_str(), X_OK) == 0) return beside.string();
+  try {
+    return launch::find_program(file);
+  } catch (const exception&) {
+    throw exception{errc::missing, "the program " + file + " is neither in " + folder.string() +
+                                       " nor in PATH: build the target " + file +
+                                       ", or install troupe's program package"};
+  }
+}
+
+void start_tool(const CLI::App& program, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-' || argv[1][0] == '\0') return;
+  const std::string name = argv[1];
+  const auto own = subcommands_of(program);
+  if (std::ranges::find(own, name) != own.end() || name.find('/') != std::string::npos) return;
+  const bool is_known = std::ranges::any_of(tools, [&](const tool& one) { return one.name == name; });
+  std::string path;
+  try {
+    path = find_tool(name);
+  } catch (const exception&) {
+    if (is_known) throw;
+    return; // a mistyped subcommand, which the parser refuses
+  }
+  std::vector<char*> words{path.data()};
+  words.insert(words.end(), argv + 2, argv + argc);
+  words.push_back(nullptr);
+  ::execv(path.c_str(), words.data());
+  throw std::system_error{errno, std::generic_category(), path + " cannot be started"};
+}
+
+int run_tool(std::string_view name, void (*add)(CLI::App&, action&), int argc, char** argv) noexcept {
+  std::set_terminate(end_with_message);
+  try {
+    CLI::App program{"troupe: an actor-based asynchronous GPU runtime", "troupe"};
+    program.set_version_flag("--version", "troupe " TROUPE_VERSION, "print the version and end");
+    program.require_subcommand(1);
+    action chosen;
+    add(program, chosen);
+    // A tool starts itself again as `troupe` would be called: with its name first.
+    std::string subcommand{name};
+    std::vector<char*> words{argv, argv + argc};
+    if (argc < 2 || (argv[1] != name && std::string_view{argv[1]} != "--version"))
+      words.insert(words.begin() + std::min(argc, 1), subcommand.data());
+    return parse_and_run(program, chosen, static_cast<int>(words.size()), words.data());
+  } catch (...) {
+    print_failure(stderr, std::current_exception());
+  }
+  return 1;
+}
+
+int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    const int status = program.exit(problem);
+    if (status != 0) std::fputs(suggestions(program).c_str(), stderr);
+    return status;
+  }
+  return chosen();
+}
+
+void end_with_message() noexcept {
+  constexpr int internal_failure = 70; // EX_SOFTWARE: an exception that nothing caught, most likely of a thread
+  print_failure(stderr, std::current_exception());
+  std::_Exit(internal_failure);
+}
+
+std::string suggestions(const CLI::App& program) {
+  const CLI::App& command = innermost(program);
+  std::string text;
+  constexpr bool of_subcommands_too = true;
+  for (const std::string& word : program.remaining(of_subcommands_too)) {
+    const std::string name = word.substr(0, word.find('='));
+    auto known = name.starts_with("--") ? options_of(command) : subcommands_of(command);
+    if (&command == &program && !name.starts_with("--") && command.get_parent() == nullptr)
+      for (const tool& one : tools) known.emplace_back(one.name);
+    if (known.empty()) continue;
+    const std::string& nearest = nearest_name(name, known);
+    if (edit_distance(name, nearest) <= std::max<std::size_t>(2, name.size() / 3))
+      text += "Did you mean '" + nearest + "' in place of '" + name + "'?\n";
+  }
+  return text;
+}
+
+void print_failure(std::FILE* to, const std::exception_ptr& failure) noexcept {
+  try {
+    if (failure) std::rethrow_exception(failure);
+    std::fputs("troupe: it ended without an exception: this is a bug of troupe\n", to);
+  } catch (const std::bad_alloc&) {
+    std::fputs("troupe: out of memory: raise the limit (ulimit -v, a cgroup's memory.max), or ask for less\n", to);
+  } catch (const std::system_error& problem) {
+    std::fprintf(to, "troupe: %s%s\n", problem.what(),
+                 problem.code().value() == EAGAIN
+                     ? ": a thread could not be made; raise the limits (ulimit -u, ulimit -v, a cgroup's pids.max), or "
+                       "ask for fewer ranks"
+                     : "");
+  } catch (const std::exception& problem) {
+    std::fprintf(to, "troupe: %s\n", problem.what());
+  } catch (...) {
+    std::fputs("troupe: an exception of no known type\n", to);
+  }
+}
+
+} // namespace troupe::program

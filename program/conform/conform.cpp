@@ -1,0 +1,131 @@
+/// `troupe conform`: every operation in every form against results that are known, on any backend.
+
+#include <troupe/program/commands.hpp>
+#include <troupe/program/conform/conform_suite.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/runtime_options.hpp>
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <troupe/runtime/launch/controlled_job.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+namespace troupe::program {
+
+namespace {
+
+constexpr int could_not_run = 2; ///< Exit status; 1 says that a case failed.
+
+struct conform_options {
+  runtime_options runtime;
+  std::optional<std::uint64_t> seed;
+  std::string only;
+  bool processes = false;
+};
+
+std::uint64_t random_seed() {
+  std::random_device entropy;
+  return entropy();
+}
+
+void print_summary(const conform_tally& sums, const world_event& status) {
+  if (sums.not_run > 0)
+    std::printf("%zu cases could not be run: the world has failed (%s)\n", sums.not_run,
+                to_string(status.reason).c_str());
+  for (const auto& [reason, count] : sums.skipped) std::printf("skipped %zu: %s\n", count, reason.c_str());
+  std::printf("%zu passed, %zu failed, %zu skipped\n", sums.passed, sums.failed, sums.skipped_in_all());
+}
+
+int run(const conform_options& options) {
+  runtime rt{options.runtime.settings()};
+  world where = rt.form_world();
+  const unsigned long long seed = options.seed ? *options.seed : random_seed();
+  std::optional<progress_line> progress;
+  // Both are called by one thread at a time.
+  conform_suite suite{where,
+                      seed,
+                      options.only,
+                      {.began =
+                           [&](const std::string& name) {
+                             progress->show(name);
+                             progress->done(1);
+                           },
+                       .failed =
+                           [&](const std::string& name, const std::string& what) {
+                             progress->clear();
+                             std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), seed, what.c_str());
+                             std::fflush(stdout);
+                           }}};
+  const std::size_t cases = suite.count_cases();
+  progress.emplace(stderr, static_cast<double>(cases));
+  std::printf("%s\n%s\n%zu cases, seed %llu\n", rt.describe().c_str(), describe(where.status()).c_str(), cases, seed);
+  std::fflush(stdout);
+
+  const auto began = std::chrono::steady_clock::now();
+  const conform_tally sums = suite.run();
+  progress->clear();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const world_event status = where.status();
+  where.stop();
+  std::printf("%.1f s\n", took.count());
+  print_summary(sums, status);
+  return sums.failed == 0 ? 0 : 1;
+}
+
+/// A process for each rank, each of which runs the same cases for its own.
+int run_processes(const conform_options& options) {
+  const configuration settings = options.runtime.settings();
+  const std::uint64_t seed = options.seed ? *options.seed : random_seed();
+  const auto count = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  launch::launch_request request{.processes = count, .program = launch::own_program(), .arguments = {"conform"}};
+  const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
+  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
+  request.arguments.push_back("--seed=" + std::to_string(seed));
+  if (!options.only.empty()) request.arguments.push_back("--only=" + options.only);
+  request.arguments.push_back("--mock-devices=" + std::to_string(count));
+  launch::controlled_terms terms;
+  terms.control.terms.policy = loss_policy::fail;
+  terms.respawns.count = 0;
+  terms.job.keeper.signals = {SIGINT, SIGTERM};
+  std::signal(SIGCHLD, SIG_DFL);
+  launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
+  const int status = job.run();
+  std::printf(status == 0 ? "%zu processes: 0 failed in each\n" : "%zu processes: some failed\n", count);
+  return status;
+}
+
+} // namespace
+
+void add_conform(CLI::App& program, action& chosen) {
+  auto options = std::make_shared<conform_options>();
+  CLI::App* command =
+      program.add_subcommand("conform", "test every operation, dtype and reduction against known results");
+  options->runtime.add_to(*command);
+  command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)")
+      ->check(any_seed());
+  command->add_option("--only", options->only, "run the cases whose names contain this, e.g. all_reduce/f32");
+  command->add_flag("--processes", options->processes, "each rank in a process of its own (default 4 ranks)");
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      try {
+        return options->processes ? run_processes(*options) : run(*options);
+      } catch (const exception& failure) {
+        std::fprintf(stderr, "troupe: %s\n", failure.what());
+        return could_not_run;
+      }
+    };
+  });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,74 @@
+/// The pieces that cases are made of: each operation with its memory before and after, for any world.
+#pragma once
+
+#include <troupe/program/conform/conform_case.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace troupe::program {
+
+/// Pseudo-random numbers from a seed.
+class draws {
+public:
+  explicit draws(std::uint64_t seed) noexcept : state_{scramble(seed)} {}
+  /// 0 to \p limit − 1.
+  [[nodiscard]] std::size_t below(std::size_t limit) noexcept {
+    state_ = scramble(state_);
+    return static_cast<std::size_t>(state_ % limit);
+  }
+
+private:
+  std::uint64_t state_;
+};
+
+/// What a collective piece is made for.
+struct piece_wish {
+  int ranks = 1;
+  value_source values;
+  std::size_t count = 0; ///< The operation's own; of a v-form, that of its longest part.
+  bool in_place = false;
+  bool unaligned = false; ///< No range begins at a multiple of 16 bytes.
+  bool factor_on_device = false;
+  std::uint64_t seed = 0; ///< Roots, parts, gaps, and which of the reference values.
+};
+
+/// One collective of troupe::operation.
+struct conform_collective {
+  std::string_view name;
+  bool reduces = false;
+  bool can_be_in_place = true;
+  bool count_is_part = false; ///< The count is of each rank's part, so that buffers hold up to n times as much.
+  conform_piece (*make)(const piece_wish& wish);
+};
+
+[[nodiscard]] std::span<const conform_collective> conform_collectives() noexcept;
+
+/// A send and its recv.
+struct transfer_wish {
+  int from = 0;
+  int to = 0;
+  int tag = 0;
+  dtype type = dtype::u8;
+  std::size_t count = 0;
+  bool unaligned = false;
+  std::uint64_t seed = 0;
+};
+[[nodiscard]] conform_piece make_transfer(const transfer_wish& wish);
+
+[[nodiscard]] conform_piece make_barrier(int ranks);
+
+/// One copy of \p size_bytes on every rank.
+struct copy_wish {
+  int ranks = 1;
+  bool from_host = false;
+  bool to_host = false;
+  std::size_t size_bytes = 0;
+  bool unaligned = false;
+  std::uint64_t seed = 0;
+};
+[[nodiscard]] conform_piece make_copies(const copy_wish& wish);
+
+} // namespace troupe::program

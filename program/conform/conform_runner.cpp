@@ -1,0 +1,224 @@
+#include <troupe/program/conform/conform_pieces.hpp>
+#include <troupe/program/conform/conform_runner.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+constexpr std::size_t most_in_flight = 64; ///< Cases; far below what queues of devices and proxies take.
+constexpr std::size_t most_values = 32;
+
+error outcome_of(std::future<completion> reply) {
+  try {
+    static_cast<void>(reply.get());
+    return {};
+  } catch (const exception& failure) {
+    return failure.why();
+  }
+}
+
+/// Sends and receives change places among themselves; collectives stay in order.
+void shuffle_transfers(std::vector<operation>& all, const std::vector<std::size_t>& transfers, draws draw) {
+  for (std::size_t i = transfers.size(); i > 1; --i) std::swap(all[transfers[i - 1]], all[transfers[draw.below(i)]]);
+}
+
+} // namespace
+
+std::size_t conform_tally::skipped_in_all() const {
+  std::size_t all = 0;
+  for (const auto& [reason, count] : skipped) all += count;
+  return all;
+}
+
+conform_tally& conform_tally::operator+=(const conform_tally& other) {
+  passed += other.passed;
+  failed += other.failed;
+  not_run += other.not_run;
+  for (const auto& [reason, count] : other.skipped) skipped[reason] += count;
+  return *this;
+}
+
+conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
+  : world_{std::move(where)},
+    seed_{seed},
+    reports_{std::move(reports)},
+    locals_{world_.local_ranks()},
+    is_whole_{locals_.size() == static_cast<std::size_t>(world_.size())} {
+  constexpr std::size_t host_share = 4; // only copies use host memory
+  for (const rank self : locals_) {
+    on_device_.emplace_back(world_, self, memory_kind::device, image_bytes);
+    on_host_.emplace_back(world_, self, memory_kind::pinned, image_bytes / host_share);
+  }
+}
+
+std::optional<std::size_t> conform_runner::place_of(int one) const {
+  const auto found = std::ranges::find(locals_, rank{one});
+  if (found == locals_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - locals_.begin());
+}
+
+conform_image* conform_runner::image_of(const conform_range& range) {
+  const auto place = place_of(range.owner);
+  return place ? &(range.on_host ? on_host_ : on_device_)[*place] : nullptr;
+}
+
+bool conform_runner::fits(const conform_case& what) {
+  std::map<conform_image*, std::size_t> needed;
+  for (const conform_piece& piece : what.pieces)
+    for (const conform_range& range : piece.ranges)
+      if (conform_image* const image = image_of(range)) needed[image] += conform_image::room_for(range);
+  return std::ranges::all_of(needed, [](const auto& one) { return one.first->has_room_for(one.second); });
+}
+
+std::shared_ptr<const reference_values> conform_runner::values_of(const value_source& source) {
+  auto& found = values_[source];
+  if (found) return found;
+  auto made = std::make_shared<const reference_values>(source.type, source.op, world_.size(), seed_, source.kind);
+  if (values_.size() > most_values) values_.clear(); // the plan goes on by dtype and does not come back
+  return values_[source] = std::move(made);
+}
+
+void conform_runner::run(conform_case what) {
+  if (!fits(what)) run_batch();
+  if (!fits(what)) return fail(what.name, "it needs more memory than the suite has taken: this is a bug of the suite");
+  batch_.push_back(place(std::move(what)));
+}
+
+void conform_runner::finish() {
+  run_batch();
+}
+
+conform_runner::entry conform_runner::place(conform_case what) {
+  entry made{.name = what.name, .by_rank = what.by_rank || !is_whole_};
+  for (conform_piece& piece : what.pieces)
+    for (conform_range& range : piece.ranges) {
+      conform_image* const image = image_of(range);
+      const auto values = image != nullptr ? values_of(range.values) : nullptr;
+      made.memory.push_back({image, image != nullptr ? image->place(std::move(range), values) : 0});
+    }
+  auto operations = operations_of(what, made.memory);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (!is_local(static_cast<int>(i))) continue;
+    if (operations[i].empty() && !what.grouped && what.by_rank) continue; // nothing to ask this rank
+    made.ranks.emplace_back(static_cast<int>(i));
+    const bool alone = !what.grouped && operations[i].size() == 1;
+    made.parts.push_back(alone ? std::move(operations[i].front()) : operation{group{std::move(operations[i])}});
+  }
+  return made;
+}
+
+std::vector<std::vector<operation>> conform_runner::operations_of(const conform_case& what,
+                                                                  const std::vector<placed>& memory) const {
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  std::vector<std::vector<operation>> all(ranks);
+  std::vector<std::vector<std::size_t>> transfers(ranks);
+  std::size_t next = 0;
+  for (const conform_piece& piece : what.pieces) {
+    std::vector<buffer> buffers;
+    for (std::size_t i = 0; i < piece.ranges.size(); ++i, ++next)
+      buffers.push_back(memory[next].image != nullptr ? memory[next].image->memory_of(memory[next].number) : buffer{});
+    for (const conform_step& step : piece.steps) {
+      if (!is_local(step.rank)) continue;
+      const auto self = static_cast<std::size_t>(step.rank);
+      if (step.meets_peer) transfers[self].push_back(all[self].size());
+      all[self].push_back(step.make(buffers));
+    }
+  }
+  if (what.shuffled)
+    for (std::size_t i = 0; i < ranks; ++i) shuffle_transfers(all[i], transfers[i], draws{*what.shuffled + i});
+  return all;
+}
+
+void conform_runner::run_batch() {
+  const auto blame = [this](const error& why) {
+    for (entry& one : batch_)
+      if (!one.failure) one.failure = why;
+  };
+  if (copy_all(&conform_image::upload)) {
+    blame({.code = errc::world_failed});
+  } else {
+    ask();
+    if (const error lost = copy_all(&conform_image::download)) blame(lost); // the world has failed meanwhile
+  }
+  for (entry& one : batch_) judge(one);
+  batch_.clear();
+  for (auto* const images : {&on_device_, &on_host_})
+    for (conform_image& one : *images) one.clear();
+}
+
+error conform_runner::copy_all(copy (conform_image::*direction)() const) {
+  std::vector<std::future<completion>> copies;
+  for (auto* const images : {&on_device_, &on_host_})
+    for (std::size_t i = 0; i < images->size(); ++i)
+      copies.push_back(world_.ask(locals_[i], ((*images)[i].*direction)()));
+  error first;
+  for (auto& one : copies)
+    if (error failure = outcome_of(std::move(one)); failure && !first) first = std::move(failure);
+  return first;
+}
+
+void conform_runner::ask() {
+  std::deque<std::pair<entry*, std::vector<std::future<completion>>>> asked;
+  const auto await_first = [&] {
+    auto& [one, replies] = asked.front();
+    for (auto& reply : replies)
+      if (error failure = outcome_of(std::move(reply)); failure && !one->failure) one->failure = std::move(failure);
+    asked.pop_front();
+  };
+  for (entry& one : batch_) {
+    if (asked.size() == most_in_flight) await_first();
+    if (reports_.meddle) reports_.meddle(one.parts);
+    asked.emplace_back(&one, ask(one));
+  }
+  while (!asked.empty()) await_first();
+}
+
+std::vector<std::future<completion>> conform_runner::ask(const entry& one) {
+  std::vector<std::future<completion>> replies;
+  if (!one.by_rank)
+    replies.push_back(world_.ask(one.parts));
+  else
+    for (std::size_t i = 0; i < one.parts.size(); ++i) replies.push_back(world_.ask(one.ranks[i], one.parts[i]));
+  return replies;
+}
+
+void conform_runner::judge(entry& one) {
+  if (one.failure.code == errc::world_failed) {
+    ++tally_.failed;
+    ++tally_.not_run;
+    return;
+  }
+  if (one.failure.code == errc::unsupported && one.failure.effect == effect::rejected) {
+    ++tally_.skipped[one.failure.text];
+    return;
+  }
+  if (one.failure) return fail(one.name, to_string(one.failure));
+  std::string first;
+  std::size_t more = 0;
+  for (const placed& range : one.memory) {
+    if (range.image == nullptr) continue;
+    if (std::string fault = range.image->find_fault(range.number); !fault.empty()) {
+      if (first.empty())
+        first = std::move(fault);
+      else
+        ++more;
+    }
+  }
+  if (first.empty()) {
+    ++tally_.passed;
+    return;
+  }
+  if (more > 0) first += " (and " + std::to_string(more) + " more of its ranges)";
+  fail(one.name, first);
+}
+
+void conform_runner::fail(const std::string& name, const std::string& what) {
+  ++tally_.failed;
+  reports_.failed(name, what);
+}
+
+} // namespace troupe::program

@@ -1,0 +1,108 @@
+/// `troupe controller`: the controller of a world whose processes somebody else starts.
+
+#include <troupe/program/commands.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+
+#include <troupe/runtime/configuration/control_settings.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/logging.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace troupe::program {
+
+namespace {
+
+struct controller_command {
+  controller_terms terms;
+  std::string bind = "127.0.0.1";
+  std::uint16_t port = 0;
+  std::string certificates;
+  std::string policy{to_string(controller_terms{}.policy)};
+  std::string gather = format_duration(controller_terms{}.gather);
+  std::string suspicion = format_duration(controller_terms{}.suspicion);
+  std::string log = "info";
+};
+
+std::atomic<bool> told_to_stop{false};
+
+void take_signal(int) {
+  told_to_stop.store(true);
+}
+
+int run_controller(const controller_command& command) {
+  using namespace std::chrono_literals;
+  open_log(command.log);
+  controller_options options{.terms = command.terms, .host = command.bind, .port = command.port};
+  options.terms.token = find_control_seat(process_variables()).token;
+  if (options.terms.token.empty())
+    throw exception{errc::invalid_argument,
+                    "TROUPE_JOIN_TOKEN is not set: give the controller and all its processes the same secret there"};
+  options.terms.policy = parse_loss_policy(command.policy);
+  options.terms.gather = parse_duration(command.gather);
+  options.terms.suspicion = parse_duration(command.suspicion);
+  options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
+  if (!command.certificates.empty()) {
+    const std::filesystem::path folder{command.certificates};
+    options.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+                                             .certificate_file = folder / "controller.pem",
+                                             .key_file = folder / "controller.key"};
+  }
+  controller control{std::move(options)};
+  // Not before: while it starts, a signal ends it by default; as does a second one while the world stops.
+  struct sigaction once {};
+  once.sa_handler = take_signal;
+  once.sa_flags = SA_RESETHAND | SA_RESTART;
+  for (const int one : {SIGTERM, SIGINT}) ::sigaction(one, &once, nullptr);
+  std::printf("TROUPE_CONTROL=%s\n", control.address().c_str());
+  std::fflush(stdout);
+  while (!control.wait(20ms))
+    if (told_to_stop.exchange(false)) control.stop();
+  const error why = control.reason();
+  if (!why) return 0;
+  std::fprintf(stderr, "troupe controller: %s\n", to_string(why).c_str());
+  return 1;
+}
+
+} // namespace
+
+void add_controller(CLI::App& program, action& chosen) {
+  auto options = std::make_shared<controller_command>();
+  CLI::App* command = program.add_subcommand("controller", "control a world whose processes somebody else starts");
+  command->footer("TROUPE_JOIN_TOKEN is the secret of the world. Prints TROUPE_CONTROL for its processes.");
+  command->add_option("-n,--processes", options->terms.world_size, "of the world")
+      ->required()
+      ->check(CLI::Range(1, 4'096));
+  command->add_option("--bind", options->bind, "the address by which processes reach it")->capture_default_str();
+  command->add_option("--port", options->port, "its port (default: any)")->check(CLI::Range(0, 65'535));
+  command->add_option("--certs", options->certificates,
+                      "the folder that troupe certs has made; needed beyond loopback");
+  command->add_option("--policy", options->policy, "when a process is lost: fail, respawn or shrink")
+      ->capture_default_str();
+  command->add_option("--smallest", options->terms.smallest, "the fewest ranks that the world shrinks to")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4'096));
+  command->add_option("--rebuilds", options->terms.rebuilds, "within ten minutes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--gather", options->gather, "until all processes have joined")
+      ->capture_default_str()
+      ->check(time_in("1ms", "525600min"));
+  command->add_option("--suspicion", options->suspicion, "of silence")
+      ->capture_default_str()
+      ->check(time_in("10ms", "60min"));
+  command->add_option("--log", options->log, "trace, debug, info, warn, error or off")->capture_default_str();
+  command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });
+}
+
+} // namespace troupe::program

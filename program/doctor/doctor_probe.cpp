@@ -1,0 +1,113 @@
+#include <troupe/program/doctor/doctor_probe.hpp>
+
+#include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <span>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+constexpr const char* plugin_variable = "NCCL_PROFILER_PLUGIN";
+constexpr std::array<std::size_t, 3> all_sizes{8, std::size_t{1} << 20U, std::size_t{64} << 20U};
+
+/// What is asked, and how it is made for one rank of n: both buffers hold \p size_bytes.
+struct question {
+  std::string_view name;
+  std::function<operation(const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks)> make;
+};
+
+const std::array questions{
+    question{"all_reduce", [](const buffer& send, const buffer& recv, std::size_t count,
+                              std::size_t) { return all_reduce{.send = send, .recv = recv, .count = count}; }},
+    question{"broadcast", [](const buffer& send, const buffer& recv, std::size_t count,
+                             std::size_t) { return broadcast{.send = send, .recv = recv, .count = count}; }},
+    question{"reduce", [](const buffer& send, const buffer& recv, std::size_t count,
+                          std::size_t) { return reduce{.send = send, .recv = recv, .count = count}; }},
+    question{"all_gather",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return all_gather{.send = send, .recv = recv, .count = count / ranks};
+             }},
+    question{"reduce_scatter",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return reduce_scatter{.send = send, .recv = recv, .count = count / ranks};
+             }},
+    question{"all_to_all",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return all_to_all{.send = send, .recv = recv, .count = count / ranks};
+             }},
+};
+
+void ask(world& where, std::span<const std::size_t> sizes, probe_findings& found) {
+  const auto ranks = where.local_ranks();
+  // One element for each rank at least, as the parts of a gather.
+  const auto count_of = [&](std::size_t size_bytes) { return std::max(size_bytes / sizeof(float), ranks.size()); };
+  std::vector<buffer> send, recv;
+  for (const rank self : ranks) {
+    send.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
+    recv.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
+  }
+  for (const question& one : questions)
+    for (const std::size_t size : sizes) {
+      const std::size_t count = count_of(size);
+      std::vector<operation> parts;
+      for (std::size_t i = 0; i < ranks.size(); ++i) parts.push_back(one.make(send[i], recv[i], count, ranks.size()));
+      const std::size_t before = nccl_use_count();
+      static_cast<void>(where.ask(std::move(parts)).get());
+      for (const nccl_use& use : nccl_uses(before)) {
+        probed_use seen{.operation = std::string{one.name},
+                        .size_bytes = count * sizeof(float),
+                        .function = use.function,
+                        .algorithm = use.algorithm,
+                        .protocol = use.protocol,
+                        .channels = use.channels,
+                        .by_proxy = use.proxy_operations > 0};
+        if (std::ranges::find(found.uses, seen) == found.uses.end()) found.uses.push_back(std::move(seen));
+      }
+    }
+}
+
+std::string why_silent(bool is_nccl, int ranks) {
+  if (!is_nccl) return "the mock has neither algorithms nor transports";
+  if (ranks == 1) return "a world of one rank copies by itself and never reaches NCCL";
+  const auto chosen = nccl_process_variables()(plugin_variable);
+  if (chosen && *chosen != profiler_in_program)
+    return std::string{plugin_variable} + " is " + *chosen +
+           ", so NCCL tells that plugin: leave it out for the doctor to hear";
+  return "NCCL did not load the profiler in this program, or this version of it tells nothing";
+}
+
+} // namespace
+
+void prepare_probe(configuration& settings) {
+  auto& others = settings.nccl_environment.others;
+  const bool chosen = std::ranges::any_of(others, [](const auto& one) { return one.first == plugin_variable; });
+  if (!chosen && !nccl_process_variables()(plugin_variable)) others.emplace_back(plugin_variable, profiler_in_program);
+}
+
+probe_findings probe(const configuration& settings, const std::optional<topology>& where) {
+  probe_findings found;
+  runtime rt{settings};
+  const bool is_nccl = rt.collectives().name() == "nccl";
+  found.backend = rt.collectives().version();
+  world formed = rt.form_world();
+  found.ranks = formed.size();
+  ask(formed, std::span{all_sizes}.first(is_nccl ? all_sizes.size() : 1), found);
+  formed.stop();
+  if (found.uses.empty()) found.note = why_silent(is_nccl, found.ranks);
+  if (!is_nccl || !where) return found;
+
+  const std::size_t used = formed.local_ranks().size();
+  const auto here = [&](device_id id) { return static_cast<std::size_t>(id.value()) < used; };
+  for (const device_pair& pair : where->pairs())
+    if (pair.from != pair.to && here(pair.from) && here(pair.to))
+      found.transports.push_back({pair.from, pair.to, deduce_transport(pair, used, nccl_process_variables())});
+  return found;
+}
+
+} // namespace troupe::program

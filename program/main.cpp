@@ -1,0 +1,40 @@
+/// The program `troupe`.
+
+#include <troupe/program/command_line.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+namespace {
+
+/// Where the "--" of `troupe launch` stands; \p argc where there is none. What follows is another program's command
+/// line, and CLI11 would take some of its words apart ("[1,2]").
+int end_of_own(int argc, char** argv) {
+  if (argc < 2 || std::string_view{argv[1]} != "launch") return argc;
+  return static_cast<int>(std::find(argv, argv + argc, std::string_view{"--"}) - argv);
+}
+
+int run(int argc, char** argv) {
+  const int own = end_of_own(argc, argv);
+  CLI::App program{"troupe: an actor-based asynchronous GPU runtime"};
+  troupe::program::action chosen;
+  troupe::program::add_commands(program, chosen, {argv + std::min(own + 1, argc), argv + argc});
+  troupe::program::start_tool(program, argc, argv);
+  return troupe::program::parse_and_run(program, chosen, own, argv);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::set_terminate(troupe::program::end_with_message);
+  try {
+    return run(argc, argv);
+  } catch (...) {
+    troupe::program::print_failure(stderr, std::current_exception());
+  }
+  return 1;
+}

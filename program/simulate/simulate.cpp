@@ -1,0 +1,200 @@
+#include <troupe/program/commands.hpp>
+#include <troupe/program/simulate/seed_range.hpp>
+#include <troupe/program/support/progress_line.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/simulation/shortening.hpp>
+#include <troupe/runtime/simulation/simulation.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+using simulation::fault_kind;
+using simulation::operation_kind;
+using simulation::scenario;
+using simulation::simulation_result;
+
+struct simulate_options {
+  std::string seeds = "1..1000";
+  int ranks = 4;
+  std::string faults = "all";
+  std::vector<fault_kind> kinds{}; ///< What `faults` says.
+  std::string trace;
+  std::size_t jobs = std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::size_t> only_requests;
+  std::vector<std::size_t> only_faults;
+  bool without_faults = false; ///< What is left of a shortened scenario that needs none.
+};
+
+/// What a shortened scenario keeps, by name.
+template <class Item>
+void keep(std::vector<Item>& all, const std::vector<std::size_t>& named) {
+  if (named.empty()) return;
+  std::erase_if(all, [&](const Item& one) { return std::ranges::find(named, one.number) == named.end(); });
+}
+
+scenario scenario_of(const simulate_options& options, std::uint64_t seed) {
+  scenario made = simulation::draw_scenario(seed, options.ranks, options.kinds);
+  keep(made.requests, options.only_requests);
+  keep(made.faults, options.only_faults);
+  if (options.without_faults) made.faults.clear();
+  return made;
+}
+
+template <class Item>
+std::string names_of(const std::vector<Item>& all) {
+  std::string names;
+  for (const Item& one : all) names += (names.empty() ? "" : ",") + std::to_string(one.number);
+  return names;
+}
+
+/// What is wrong, a command that plays it again, and one that plays as little of it as is needed.
+void tell(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
+  const std::string name = std::to_string(seed);
+  for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
+  const std::string command = "troupe simulate --seeds " + name + " --ranks " + std::to_string(options.ranks) +
+                              " --faults " + options.faults + " --trace seed-" + name + ".txt";
+  std::printf("  again:   %s\n", command.c_str());
+  const scenario all = scenario_of(options, seed);
+  const scenario few = simulation::shorten(all);
+  std::printf("  shorter: %s --only-requests %s %s   (%zu of %zu requests, %zu of %zu faults)\n", command.c_str(),
+              names_of(few.requests).c_str(),
+              few.faults.empty() ? "--without-faults" : ("--only-faults " + names_of(few.faults)).c_str(),
+              few.requests.size(), all.requests.size(), few.faults.size(), all.faults.size());
+}
+
+struct summary {
+  simulation::verdict found{};
+  std::size_t requests = 0;
+  std::map<operation_kind, std::size_t> kinds{};
+  std::size_t on_registered = 0;
+  std::map<fault_kind, std::size_t> faults{};
+  retry_counts retries{};
+  std::map<std::uint64_t, simulation_result> failed{}; ///< By seed.
+};
+
+/// Every seed once, on so many threads; each run is on one.
+summary play_all(const simulate_options& options, const seed_range& seeds, std::ofstream* trace) {
+  summary all;
+  std::mutex guard;
+  std::atomic<std::uint64_t> next{seeds.first};
+  std::exception_ptr problem;
+  const progress_line progress{stderr, [&next, &seeds] {
+                                 return "simulate: " + std::to_string(next.load() - seeds.first) + " of " +
+                                        std::to_string(seeds.last - seeds.first + 1) + " seeds begun";
+                               }};
+  const auto play = [&] {
+    for (std::uint64_t seed = next.fetch_add(1); seed <= seeds.last; seed = next.fetch_add(1)) {
+      simulation_result result = simulation::simulate(scenario_of(options, seed), trace != nullptr);
+      const std::lock_guard lock{guard};
+      if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
+      all.found += result.found;
+      all.requests += result.requests;
+      all.retries.put_aside += result.retries.put_aside;
+      all.retries.run_again += result.retries.run_again;
+      all.retries.given_up += result.retries.given_up;
+      all.on_registered += result.on_registered;
+      for (const auto& [kind, count] : result.kinds) all.kinds[kind] += count;
+      for (const auto& [kind, count] : result.faults) all.faults[kind] += count;
+      if (!result.found.is_good()) all.failed.emplace(seed, std::move(result));
+    }
+  };
+  const auto work = [&] {
+    try {
+      play();
+    } catch (...) { // of memory, most likely; the others end with their present seed
+      next.store(seeds.last + 1);
+      const std::lock_guard lock{guard};
+      problem = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> threads;
+  const std::size_t count = trace != nullptr ? 1 : std::max<std::size_t>(options.jobs, 1); // a trace is in order
+  for (std::size_t i = 1; i < count; ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (problem) std::rethrow_exception(problem);
+  return all;
+}
+
+template <class Kind>
+std::string counts_of(const std::map<Kind, std::size_t>& all) {
+  std::string text;
+  for (const auto& [kind, count] : all)
+    text += (text.empty() ? "" : ", ") + std::string{to_string(kind)} + " " + std::to_string(count);
+  return text;
+}
+
+int run(simulate_options options) {
+  const auto began = std::chrono::steady_clock::now();
+  options.kinds = simulation::parse_fault_kinds(options.faults);
+  const seed_range seeds = parse_seed_range(options.seeds);
+  std::ofstream trace;
+  if (!options.trace.empty()) {
+    trace.open(options.trace);
+    if (!trace) throw exception{errc::invalid_argument, "the trace cannot be written to " + options.trace};
+  }
+  std::printf("troupe %s, simulated worlds of %d ranks, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
+              static_cast<unsigned long long>(seeds.first), static_cast<unsigned long long>(seeds.last),
+              options.faults.c_str());
+  const summary all = play_all(options, seeds, options.trace.empty() ? nullptr : &trace);
+  constexpr std::size_t most_told = 5;
+  std::size_t told = 0;
+  for (const auto& [seed, result] : all.failed)
+    if (told++ < most_told) tell(options, seed, result);
+  if (told > most_told) std::printf("and %zu seeds more\n", told - most_told);
+  std::size_t faults = 0;
+  for (const auto& [kind, count] : all.faults) faults += count;
+  const std::string kinds = counts_of(all.faults);
+  std::printf("runs %llu, failed %zu, requests %zu, faults %zu%s, %.1f s\n",
+              static_cast<unsigned long long>(seeds.last - seeds.first + 1), all.failed.size(), all.requests, faults,
+              kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);
+  std::printf("retry-safe: put aside %llu, run again %llu, given up %llu\n",
+              static_cast<unsigned long long>(all.retries.put_aside),
+              static_cast<unsigned long long>(all.retries.run_again),
+              static_cast<unsigned long long>(all.retries.given_up));
+  std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu\n", all.found.lost, all.found.doubled, all.found.wrong,
+              all.found.stuck);
+  return all.found.is_good() ? 0 : 1;
+}
+
+} // namespace
+
+void add_simulate(CLI::App& program, action& chosen) {
+  auto* const command = program.add_subcommand(
+      "simulate", "Play worlds in virtual time, with faults drawn from seeds, and judge what came of every request");
+  const auto options = std::make_shared<simulate_options>();
+  command->add_option("--seeds", options->seeds, "Of the runs: A..B, or one")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Of each world")->capture_default_str()->check(CLI::Range(2, 256));
+  command->add_option("--faults", options->faults, "Kinds with commas between, all, or none")->capture_default_str();
+  command->add_option("--trace", options->trace, "Write what happens to this file: the same for the same seed");
+  command->add_option("--jobs", options->jobs, "Threads that play")->capture_default_str()->check(CLI::Range(1, 1'024));
+  command->add_option("--only-requests", options->only_requests, "Of each run, by number")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1'000'000'000));
+  command->add_option("--only-faults", options->only_faults, "Of each run, by number")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1'000'000'000));
+  command->add_flag("--without-faults", options->without_faults, "As drawn, but for the faults");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,179 @@
+#include <troupe/program/bench/allocated_bytes.hpp>
+#include <troupe/program/commands.hpp>
+#include <troupe/program/stress/stress_client.hpp>
+#include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/progress_line.hpp>
+#include <troupe/program/support/runtime_options.hpp>
+
+#include <troupe/runtime/runtime.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <latch>
+#include <memory>
+#include <thread>
+
+namespace troupe::program {
+
+namespace {
+
+struct order_options {
+  runtime_options runtime;
+  std::size_t clients = 64;
+  std::size_t lanes = 2;
+  std::size_t requests = 100'000;
+  std::size_t largest = 64;
+  std::size_t world_every = 8;
+  std::size_t pending = 0;
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] bool asks_world(std::size_t client) const {
+    return world_every > 0 && client % world_every == world_every - 1;
+  }
+  /// Under a bound, every other client asks for credit before it begins.
+  [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
+};
+
+/// What a run took of the process, as far as it was looked at.
+struct footprint_seen {
+  std::size_t pending = 0;                     ///< Most requests.
+  std::size_t early_bytes = 0, late_bytes = 0; ///< Most memory in the first half of the run, and in the second.
+};
+
+/// Looks at \p scene while it is played, until \p ended; half of it is over after \p half verifications.
+footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
+  footprint_seen seen;
+  while (!ended.try_wait()) {
+    seen.pending = std::max(seen.pending, scene.where.pending().operations);
+    std::size_t& most = scene.ledger.sum().verified < half ? seen.early_bytes : seen.late_bytes;
+    most = std::max(most, allocated_bytes());
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+  return seen;
+}
+
+/// Of a run under a bound: beyond what the first half took, with something for chance: memory that is not given back
+/// would double.
+bool grew(const footprint_seen& seen) {
+  constexpr std::size_t slack = std::size_t{32} << 20U;
+  return seen.early_bytes > 0 && seen.late_bytes > seen.early_bytes + seen.early_bytes / 4 + slack;
+}
+
+int run(const order_options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  configuration settings = options.runtime.settings();
+  // A client asks for a whole step at once, so that none of it may be refused as too far ahead.
+  settings.sequencing.lead =
+      std::max(settings.sequencing.lead, options.clients * options.lanes * stress_window * requests_of_a_step);
+  if (options.pending > 0) settings.pending.operations = options.pending;
+  runtime rt{std::move(settings)};
+  world where = rt.form_world();
+  std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
+
+  const auto ranks = static_cast<std::size_t>(where.size());
+  stress_scene scene{.where = where,
+                     .script = {where.size(), options.seed, options.largest},
+                     .ledger = stress_ledger{ranks},
+                     .values = {},
+                     .bounded = options.pending > 0};
+  const auto add = [&](const value_source& source) {
+    scene.values[source] =
+        std::make_shared<const reference_values>(source.type, source.op, where.size(), options.seed, source.kind);
+  };
+  for (const value_source& source : stress_script::sources()) add(source);
+  add({.type = dtype::u8});
+
+  // Each step is three requests of each rank that takes part, and a few take part in a transfer alone.
+  const std::size_t steps = std::max<std::size_t>(
+      1, options.requests / (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
+  const bool is_whole = where.local_ranks().size() == ranks;
+  std::size_t actors = 0;
+  for (std::size_t client = 0; client < options.clients; ++client)
+    actors += is_whole && options.asks_world(client) ? 1 : where.local_ranks().size();
+  std::latch ended{static_cast<std::ptrdiff_t>(actors)};
+  footprint_seen seen;
+  std::thread watcher{[&] { seen = watch(scene, ended, actors * options.lanes * steps / 4); }};
+  // One credit for all ranks of a client, so that no two wait for each other's.
+  const std::size_t room = ranks * options.lanes * requests_of_a_step;
+  for (std::size_t client = 0; client < options.clients; ++client) {
+    stress_task task{client, options.lanes, steps, options.seed};
+    if (is_whole && options.asks_world(client)) {
+      spawn_stress_world_client(rt.system(), task, scene, ended);
+      continue;
+    }
+    if (options.asks_credit(client) && room <= options.pending)
+      task.under = where.credit(room, 0, std::chrono::hours{24}).get();
+    for (const rank self : where.local_ranks()) spawn_stress_client(rt.system(), task, self, scene, ended);
+  }
+  {
+    const progress_line progress{stderr, [&scene] {
+                                   const auto now = scene.ledger.sum();
+                                   return "stress: " + std::to_string(now.asked) + " requests asked, " +
+                                          std::to_string(now.answered) + " answered";
+                                 }};
+    watcher.join();
+  }
+  where.stop();
+
+  const auto sums = scene.ledger.sum();
+  std::size_t compared = 0;
+  const std::string disorder = scene.ledger.disorder(compared);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::printf(
+      "%zu clients at each of %zu ranks, %zu lanes each, %zu operations in a lane, seed %llu, ordering %s; %.1f s, "
+      "%.0f requests/s\n",
+      options.clients, ranks, options.lanes, steps, static_cast<unsigned long long>(options.seed),
+      std::string{to_string(rt.settings().ordering)}.c_str(), took.count(),
+      static_cast<double>(sums.answered) / took.count());
+  std::printf("launch logs: %zu operations compared between two ranks: %s\n", compared,
+              disorder.empty() ? "all in one order" : disorder.c_str());
+  std::printf("pending: %zu requests at most", seen.pending);
+  if (options.pending > 0) std::printf(" of %zu that may be, %zu times busy", options.pending, sums.refused);
+  std::printf("; memory allocated: %zu MiB at most in the first half, %zu MiB in the second\n", seen.early_bytes >> 20U,
+              seen.late_bytes >> 20U);
+  if (!sums.first.empty()) std::printf("first failure: %s\n", sums.first.c_str());
+  const bool clean = sums.failed == 0 && sums.wrong == 0 && sums.answered == sums.asked && disorder.empty() &&
+                     sums.asked > 0 && sums.verified > 0 &&
+                     (options.pending == 0 || (seen.pending <= options.pending && !grew(seen)));
+  std::printf("%s: asked %zu, answered %zu, failed %zu, lost %zu, verified %zu, wrong %zu\n",
+              clean ? "passed" : "FAILED", sums.asked, sums.answered, sums.failed,
+              sums.asked - std::min(sums.asked, sums.answered), sums.verified, sums.wrong);
+  return clean ? 0 : 1;
+}
+
+} // namespace
+
+void add_stress(CLI::App& program, action& chosen) {
+  CLI::App* stress = program.add_subcommand("stress", "try the runtime under load, and verify everything");
+  stress->require_subcommand(1);
+  auto options = std::make_shared<order_options>();
+  CLI::App* order = stress->add_subcommand(
+      "order", "many clients in lanes of their own ask every rank, in whatever order: all ranks launch in one");
+  options->runtime.add_to(*order);
+  order->add_option("--clients", options->clients, "each with an actor at every rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000));
+  order->add_option("--lanes", options->lanes, "of each client")->capture_default_str()->check(CLI::Range(1, 64));
+  order->add_option("--requests", options->requests, "to ranks, about")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000'000));
+  order->add_option("--count", options->largest, "largest number of elements of a rank's part")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  order->add_option("--world-every", options->world_every, "one client in so many asks the world; 0 is none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000));
+  order
+      ->add_option("--pending", options->pending,
+                   "requests that may be pending, as limits.pending_operations; clients meet busy, or ask for credit")
+      ->check(CLI::Range(1, 1'000'000));
+  order->add_option("--seed", options->seed, "of operations, sizes and delays")
+      ->capture_default_str()
+      ->check(any_seed());
+  order->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+} // namespace troupe::program

@@ -1,0 +1,226 @@
+#include <troupe/program/conform/conform_image.hpp>
+#include <troupe/program/stress/stress_client.hpp>
+
+#include <troupe/actors/caf/actor_error.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+class stress_client final : public listener_handle::base {
+public:
+  stress_client(caf::actor_config& settings, const stress_task& task, rank self, stress_scene* scene, std::latch* ended)
+    : listener_handle::base{settings},
+      task_{task},
+      self_{self},
+      scene_{*scene},
+      ended_{*ended},
+      chance_{scramble(task.seed ^ (task.client * 1'000 + static_cast<std::uint64_t>(self.value()) + 1))},
+      epoch_{scene->where.epoch()},
+      at_{scene->where.collective(self)},
+      window_{scene->bounded ? 1 : stress_window} {
+    for (std::size_t i = 0; i < task.lanes; ++i) {
+      lanes_.push_back({lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i))});
+      for (std::size_t k = 0; k < stress_window; ++k)
+        lanes_.back().slots.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
+    }
+  }
+
+  behavior_type make_behavior() override {
+    linger();
+    return {[this](const world_event&) {
+      if (waits_ > 0) {
+        --waits_;
+        return compat::send(this, listener_handle{this}, world_event{});
+      }
+      lingering_ = false;
+      advance();
+    }};
+  }
+
+  void on_exit() override {
+    again_.clear();
+    task_.under = {};
+    lanes_.clear(); // memory goes before the runtime does
+    at_ = nullptr;
+    ended_.count_down();
+  }
+
+private:
+  struct slot {
+    slot(const world& where, rank owner, memory_kind kind, std::size_t size_bytes)
+      : image{where, owner, kind, size_bytes} {}
+    conform_image image;
+    std::vector<std::size_t> placed{};
+    bool busy = false;
+  };
+  struct own_lane {
+    troupe::lane name;
+    std::size_t next = 0;       ///< Step.
+    std::size_t under_way = 0;  ///< Steps.
+    std::uint64_t position = 0; ///< Of the next request.
+    std::vector<slot> slots{};
+  };
+  /// A step's requests at this rank.
+  struct started {
+    own_lane& in;
+    stress_step step;
+    slot& place;
+    std::vector<operation> requests{};
+    std::size_t operation_at = 0;      ///< Which of them is neither copy.
+    std::uint64_t first_position = 0;  ///< In the lane.
+    std::size_t missing = 0;           ///< Replies.
+    std::optional<std::size_t> from{}; ///< The first that was refused.
+  };
+
+  /// Lets others go first for a while: how long differs from rank to rank.
+  void linger() {
+    if (std::exchange(lingering_, true)) return;
+    waits_ = chance_.below(16) == 0 ? chance_.below(200) : chance_.below(3);
+    compat::send(this, listener_handle{this}, world_event{});
+  }
+
+  void advance() {
+    if (failed_) {
+      under_way_ -= std::exchange(again_, {}).size();
+      if (under_way_ == 0) quit();
+      return;
+    }
+    if (!again_.empty()) {
+      const auto one = std::move(again_.back());
+      again_.pop_back();
+      ask_from(one, *std::exchange(one->from, std::nullopt));
+      return linger();
+    }
+    const std::size_t first = chance_.below(lanes_.size());
+    bool left = under_way_ > 0;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      const std::size_t which = (first + i) % lanes_.size();
+      own_lane& one = lanes_[which];
+      left = left || one.next < task_.steps;
+      if (one.next < task_.steps && one.under_way < window_) {
+        ask(which);
+        return linger();
+      }
+    }
+    if (!left) quit();
+  }
+
+  void ask(std::size_t which) {
+    own_lane& in = lanes_[which];
+    const stress_step step{task_.client, which, in.next++};
+    conform_piece piece = scene_.script.piece_of(step);
+    group mine;
+    slot* place = nullptr;
+    for (slot& one : in.slots)
+      if (!one.busy) place = &one;
+    std::vector<buffer> memory(piece.ranges.size());
+    place->image.clear();
+    place->placed.clear();
+    for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
+      if (piece.ranges[i].owner != self_.value()) continue;
+      auto values = scene_.values.at(piece.ranges[i].values);
+      place->placed.push_back(place->image.place(std::move(piece.ranges[i]), std::move(values)));
+      memory[i] = place->image.memory_of(place->placed.back());
+    }
+    for (const conform_step& one : piece.steps)
+      if (one.rank == self_.value()) mine.parts.push_back(one.make(memory));
+    if (mine.parts.empty()) return; // others' business
+
+    place->busy = true;
+    ++in.under_way;
+    ++under_way_;
+    const auto all = std::make_shared<started>(started{in, step, *place});
+    const bool has_memory = !place->placed.empty();
+    if (has_memory) all->requests.emplace_back(place->image.upload());
+    all->operation_at = all->requests.size();
+    all->requests.push_back(mine.parts.size() == 1 ? std::move(mine.parts.front()) : operation{std::move(mine)});
+    if (has_memory) all->requests.emplace_back(place->image.download());
+    all->first_position = in.position;
+    in.position += all->requests.size();
+    ask_from(all, 0);
+  }
+
+  /// Asks for all requests of the step from the \p first on.
+  void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
+    all->missing = all->requests.size() - first;
+    for (std::size_t i = first; i < all->requests.size(); ++i) {
+      scene_.ledger.asked(1);
+      rank_request asked{.what = all->requests[i], .epoch = epoch_, .lane = all->in.name};
+      asked.position = all->first_position + i;
+      asked.credit = task_.under;
+      compat::request_unbounded(this, at_, std::move(asked))
+          .then(
+              [this, all, i](const completion& reply) {
+                scene_.ledger.answered();
+                if (i == all->operation_at) scene_.ledger.launched(self_, all->step, reply.launch);
+                settle(all);
+              },
+              [this, all, i](const caf::error& failure) {
+                hear(*all, i, from_caf(failure));
+                settle(all);
+              });
+    }
+  }
+
+  void hear(started& all, std::size_t which, const error& why) {
+    const bool is_behind = all.from && why.code == errc::invalid_argument; // it left a gap
+    if (scene_.bounded && !task_.under && (why.code == errc::busy || is_behind)) {
+      scene_.ledger.refused();
+      if (!all.from) all.from = which;
+      return;
+    }
+    scene_.ledger.answered(why);
+    failed_ = true;
+  }
+
+  void settle(const std::shared_ptr<started>& all) {
+    if (--all->missing > 0) return;
+    if (!all->from || failed_) return finish(all->in, all->step, all->place);
+    again_.push_back(all);
+    linger();
+  }
+
+  void finish(own_lane& in, const stress_step& step, slot& place) {
+    if (!failed_) {
+      std::string fault;
+      for (const std::size_t one : place.placed)
+        if (fault.empty()) fault = place.image.find_fault(one);
+      scene_.ledger.verified(step, fault);
+      failed_ = failed_ || !fault.empty();
+    }
+    place.busy = false;
+    --in.under_way;
+    --under_way_;
+    advance();
+  }
+
+  stress_task task_;
+  rank self_;
+  stress_scene& scene_;
+  std::latch& ended_;
+  draws chance_;
+  epoch epoch_;
+  collective_handle at_;
+  std::vector<own_lane> lanes_;
+  std::vector<std::shared_ptr<started>> again_; ///< To be asked once more.
+  std::size_t window_;
+  std::size_t under_way_ = 0;
+  std::size_t waits_ = 0;
+  bool lingering_ = false;
+  bool failed_ = false;
+};
+
+} // namespace
+
+void spawn_stress_client(caf::actor_system& system, const stress_task& task, rank self, stress_scene& scene,
+                         std::latch& ended) {
+  system.spawn<stress_client>(task, self, &scene, &ended);
+}
+
+} // namespace troupe::program

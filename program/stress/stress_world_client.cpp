@@ -1,0 +1,180 @@
+#include <troupe/program/conform/conform_image.hpp>
+#include <troupe/program/stress/stress_client.hpp>
+
+#include <troupe/actors/caf/actor_error.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+/// One request of the world holds all ranks' parts, so one actor has all ranks' memory.
+class stress_world_client final : public listener_handle::base {
+public:
+  stress_world_client(caf::actor_config& settings, const stress_task& task, stress_scene* scene, std::latch* ended)
+    : listener_handle::base{settings},
+      task_{task},
+      scene_{*scene},
+      ended_{*ended},
+      chance_{scramble(task.seed ^ (task.client * 1'000))},
+      epoch_{scene->where.epoch()},
+      at_{scene->where.actor()},
+      lanes_(task.lanes) {
+    for (own_lane& one : lanes_)
+      for (const rank self : scene->where.local_ranks())
+        one.images.push_back(conform_image{scene->where, self, memory_kind::device, scene->script.room_bytes()});
+  }
+
+  behavior_type make_behavior() override {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) begin(i);
+    return {[this](const world_event&) {
+      if (waits_ > 0) {
+        --waits_;
+        return compat::send(this, listener_handle{this}, world_event{});
+      }
+      lingering_ = false;
+      for (std::size_t i = 0; i < lanes_.size(); ++i)
+        if (std::exchange(lanes_[i].refused, false)) ask(i);
+    }};
+  }
+
+  void on_exit() override {
+    lanes_.clear(); // memory goes before the runtime does
+    at_ = nullptr;
+    ended_.count_down();
+  }
+
+private:
+  /// One operation of it is under way at a time: copies in, the operation, copies out, one after the other.
+  struct own_lane {
+    std::size_t next = 0; ///< Step.
+    std::size_t at = 0;   ///< Of the requests.
+    bool refused = false; ///< It was busy: to be asked again.
+    std::vector<conform_image> images{};
+    std::vector<std::vector<std::size_t>> placed{}; ///< By rank.
+    std::vector<std::vector<operation>> requests{};
+    std::size_t operation_at = 0; ///< Which of them is neither copy.
+  };
+
+  void begin(std::size_t which) {
+    own_lane& in = lanes_[which];
+    if (in.next == task_.steps || failed_) {
+      if (++finished_ == lanes_.size()) quit();
+      return;
+    }
+    conform_piece piece = scene_.script.piece_of({task_.client, which, in.next});
+    const std::size_t ranks = in.images.size();
+    in.placed.assign(ranks, {});
+    for (conform_image& image : in.images) image.clear();
+    std::vector<buffer> memory(piece.ranges.size());
+    for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
+      const auto owner = static_cast<std::size_t>(piece.ranges[i].owner);
+      auto values = scene_.values.at(piece.ranges[i].values);
+      in.placed[owner].push_back(in.images[owner].place(std::move(piece.ranges[i]), std::move(values)));
+      memory[i] = in.images[owner].memory_of(in.placed[owner].back());
+    }
+    std::vector<group> groups(ranks);
+    bool is_simple = true;
+    for (const conform_step& one : piece.steps)
+      groups[static_cast<std::size_t>(one.rank)].parts.push_back(one.make(memory));
+    for (const group& mine : groups) is_simple = is_simple && mine.parts.size() == 1;
+    std::vector<operation> parts;
+    for (group& mine : groups) parts.push_back(is_simple ? std::move(mine.parts.front()) : operation{std::move(mine)});
+
+    in.at = 0;
+    in.requests.clear();
+    const bool has_memory = !memory.empty();
+    in.operation_at = has_memory ? 1 : 0;
+    const auto copies = [&](copy (conform_image::*make)() const) {
+      std::vector<operation> all;
+      for (const conform_image& image : in.images) all.emplace_back((image.*make)());
+      return all;
+    };
+    if (has_memory) in.requests.push_back(copies(&conform_image::upload));
+    in.requests.push_back(std::move(parts));
+    if (has_memory) in.requests.push_back(copies(&conform_image::download));
+    ask(which);
+  }
+
+  /// In two steps, since only the first says where each rank launched it.
+  void ask(std::size_t which) {
+    own_lane& in = lanes_[which];
+    scene_.ledger.asked(1);
+    compat::request_unbounded(this, at_, overlapped_world_request{{in.requests[in.at], epoch_}})
+        .then(
+            [this, which](const enqueued& told) {
+              own_lane& mine = lanes_[which];
+              if (mine.at == mine.operation_at)
+                for (const launch_mark& one : told.ranks)
+                  scene_.ledger.launched(one.rank, {task_.client, which, mine.next}, one.launch);
+              await(which, told.outcome);
+            },
+            [this, which](const caf::error& failure) { hear(which, from_caf(failure)); });
+  }
+
+  void await(std::size_t which, const outcome_claim& outcome) {
+    compat::request_unbounded(this, at_, outcome_request{outcome})
+        .then(
+            [this, which](const completion&) {
+              own_lane& in = lanes_[which];
+              scene_.ledger.answered();
+              if (++in.at < in.requests.size()) return ask(which);
+              verify(in, {task_.client, which, in.next});
+              ++in.next;
+              begin(which);
+            },
+            [this, which](const caf::error& failure) { hear(which, from_caf(failure)); });
+  }
+
+  void hear(std::size_t which, const error& why) {
+    if (why.code == errc::busy && scene_.bounded) {
+      scene_.ledger.refused();
+      lanes_[which].refused = true;
+      return linger();
+    }
+    scene_.ledger.answered(why);
+    failed_ = true;
+    begin(which);
+  }
+
+  void verify(own_lane& in, const stress_step& step) {
+    for (std::size_t r = 0; r < in.images.size(); ++r) {
+      std::string fault;
+      for (const std::size_t one : in.placed[r])
+        if (fault.empty()) fault = in.images[r].find_fault(one);
+      scene_.ledger.verified(step, fault);
+      failed_ = failed_ || !fault.empty();
+    }
+  }
+
+  /// Lets others go first for a while.
+  void linger() {
+    if (std::exchange(lingering_, true)) return;
+    waits_ = chance_.below(20);
+    compat::send(this, listener_handle{this}, world_event{});
+  }
+
+  stress_task task_;
+  stress_scene& scene_;
+  std::latch& ended_;
+  draws chance_;
+  epoch epoch_;
+  world_handle at_;
+  std::vector<own_lane> lanes_;
+  std::size_t finished_ = 0;
+  std::size_t waits_ = 0;
+  bool lingering_ = false;
+  bool failed_ = false;
+};
+
+} // namespace
+
+void spawn_stress_world_client(caf::actor_system& system, const stress_task& task, stress_scene& scene,
+                               std::latch& ended) {
+  system.spawn<stress_world_client>(task, &scene, &ended);
+}
+
+} // namespace troupe::program

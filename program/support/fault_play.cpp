@@ -1,0 +1,182 @@
+#include <troupe/program/support/fault_play.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+namespace troupe::program {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+double in_milliseconds(nanoseconds span) {
+  return std::chrono::duration<double, std::milli>(span).count();
+}
+
+bool has_ended(const world_event& event) {
+  return event.phase == world_phase::failed || event.phase == world_phase::stopped;
+}
+
+class play {
+public:
+  play(const fault_scene& scene, fault_traffic& traffic, event_history& log, const fault_patience& patience)
+    : scene_{scene},
+      traffic_{traffic},
+      log_{log},
+      patience_{patience},
+      before_{scene.where.epoch()},
+      ranks_before_{scene.where.local_ranks().size()} {
+    log_.clear();
+    traffic_.begin();
+    static_cast<void>(scene_.faults.take_ended_aborts());
+  }
+
+  played_fault run(const fault_kind& kind) {
+    // Requests are on their way when it happens.
+    if (!traffic_.await([](const seen_reply& one) { return one.code == errc::none; }, patience_.at_most)) {
+      result_.hung = true;
+      return result_;
+    }
+    raised_fault raised = kind.raise(scene_);
+    const time_point told = monotonic_clock{}.now(); // what a fault of one request alone has ended in
+    if (raised.happened.wait_for(patience_.at_most) != std::future_status::ready) {
+      result_.hung = true;
+      return result_;
+    }
+    result_.raised = raised.happened.get();
+    const bool from_world = kind.leads_to() != aftermath::stays_ready;
+    if (from_world)
+      await_recovery();
+    else
+      result_.detected = told;
+    if (!result_.hung && !has_ended(scene_.where.status())) see_service(from_world);
+    see_aborts();
+    if (raised.request.valid() && raised.request.wait_for(patience_.at_most) != std::future_status::ready)
+      result_.hung = true;
+    gather(from_world);
+    if (has_ended(scene_.where.status())) see_answers();
+    result_.as_expected =
+        !result_.hung && (kind.leads_to() == aftermath::world_ends
+                              ? scene_.where.status().phase == world_phase::failed && result_.answered.has_value()
+                              : result_.recovered);
+    return result_;
+  }
+
+private:
+  void await_recovery() {
+    const auto over = log_.await(
+        [this](const world_event& one) {
+          return has_ended(one) || (one.phase == world_phase::ready && one.epoch > before_);
+        },
+        patience_.at_most);
+    result_.hung = !over;
+  }
+
+  void see_service(bool in_later_epoch) {
+    const auto good = traffic_.await(
+        [&](const seen_reply& one) {
+          return one.code == errc::none && (in_later_epoch ? one.epoch > before_ : one.asked > *result_.detected);
+        },
+        patience_.at_most);
+    result_.hung = !good;
+    if (!good) return;
+    result_.first_good = good->replied;
+    epoch ready_in = before_; // of whose later events some are about something else
+    for (const logged_event& one : log_.all())
+      if (one.event.phase == world_phase::ready && one.event.epoch > ready_in && one.event.epoch <= good->epoch) {
+        ready_in = one.event.epoch;
+        result_.ready = one.at;
+      }
+    const time_point from = result_.ready.value_or(*result_.detected);
+    std::this_thread::sleep_until(from + patience_.watch);
+    for (const seen_reply& one : traffic_.replies())
+      if (one.asked >= from && one.asked < from + patience_.watch) {
+        if (one.code == errc::none)
+          result_.watched_ms.push_back(in_milliseconds(one.replied - one.asked));
+        else
+          ++result_.failed_while_watched;
+      }
+    result_.recovered = scene_.where.status().phase == world_phase::ready;
+  }
+
+  /// Until each client has been told that the world has ended: then nothing of before is pending.
+  void see_answers() {
+    const auto told =
+        traffic_.await([&](const seen_reply& one) { return one.asked > *result_.detected && one.code != errc::none; },
+                       patience_.at_most);
+    if (!told) return void(result_.hung = true);
+    for (const seen_reply& one : traffic_.replies())
+      if (one.asked <= *result_.detected)
+        result_.answered = std::max(result_.answered.value_or(one.replied), one.replied);
+  }
+
+  /// Each epoch that is over had a communicator for each rank, unless there was only one.
+  [[nodiscard]] std::size_t communicators_to_abort() const {
+    const world_event now = scene_.where.status();
+    std::map<epoch, std::size_t> sizes{{before_, ranks_before_}};
+    for (const logged_event& one : log_.all())
+      if (one.event.epoch > before_) sizes[one.event.epoch] = one.event.local_ranks.size();
+    if (!has_ended(now)) sizes.erase(now.epoch);
+    std::size_t sum = 0;
+    for (const auto& [which, size] : sizes) sum += size > 1 ? size : 0;
+    return sum;
+  }
+
+  void see_aborts() {
+    const std::size_t wanted = communicators_to_abort();
+    const time_point until = later(monotonic_clock{}.now(), patience_.at_most);
+    std::size_t seen = 0;
+    for (;;) {
+      for (const ended_abort& one : scene_.faults.take_ended_aborts()) {
+        result_.aborted = one.at;
+        ++seen;
+      }
+      if (seen >= wanted) break;
+      if (monotonic_clock{}.now() >= until) {
+        result_.hung = true;
+        break;
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    scene_.faults.release(); // what was armed and not met is not left for the next one
+  }
+
+  void gather(bool from_world) {
+    result_.unkept = traffic_.unkept();
+    for (logged_event& one : log_.all())
+      if (one.at >= *result_.raised) result_.events.push_back(std::move(one));
+    if (!from_world) return;
+    const auto hear = [this](time_point at) {
+      if (at >= *result_.raised && (!result_.detected || at < *result_.detected)) result_.detected = at;
+    };
+    for (const logged_event& one : result_.events) {
+      if (one.event.restored) result_.restored = one.event.restored;
+      if (one.event.phase == world_phase::rebuilding || one.event.phase == world_phase::failed) {
+        hear(one.at);
+        if (!result_.reason) result_.reason = one.event.reason;
+      }
+    }
+    for (const seen_reply& one : traffic_.replies())
+      if (one.code != errc::none) hear(one.replied);
+    if (const auto first = traffic_.first_failure(); first && !result_.reason) result_.reason = *first;
+  }
+
+  const fault_scene& scene_;
+  fault_traffic& traffic_;
+  event_history& log_;
+  const fault_patience& patience_;
+  const epoch before_;
+  const std::size_t ranks_before_;
+  played_fault result_;
+};
+
+} // namespace
+
+played_fault play_fault(const fault_kind& kind, const fault_scene& scene, fault_traffic& traffic, event_history& log,
+                        const fault_patience& patience) {
+  return play{scene, traffic, log, patience}.run(kind);
+}
+
+} // namespace troupe::program

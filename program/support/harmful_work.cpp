@@ -1,0 +1,203 @@
+#include <troupe/program/support/harmful_work.hpp>
+
+#include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::program {
+
+namespace {
+
+/// Compiled by the driver, so that a build needs no nvcc. What nvcc makes of a loop on %globaltimer, of a store through
+/// a pointer that was given, and of assert(false).
+constexpr const char* kernels = R"(
+.version 7.8
+.target sm_75
+.address_size 64
+
+.visible .entry spin(.param .u64 span_ns)
+{
+  .reg .pred %over;
+  .reg .b64 %span, %begun, %now, %gone;
+  ld.param.u64 %span, [span_ns];
+  mov.u64 %begun, %globaltimer;
+LOOP:
+  mov.u64 %now, %globaltimer;
+  sub.s64 %gone, %now, %begun;
+  setp.lt.u64 %over, %gone, %span;
+  @%over bra LOOP;
+  ret;
+}
+
+.visible .entry store(.param .u64 address)
+{
+  .reg .b64 %address, %global;
+  ld.param.u64 %address, [address];
+  cvta.to.global.u64 %global, %address;
+  st.global.u32 [%global], 1;
+  ret;
+}
+
+.extern .func __assertfail(.param .b64 what, .param .b64 file, .param .b32 line, .param .b64 function,
+                           .param .b64 character_size);
+.global .align 1 .b8 what[6] = {102, 97, 108, 115, 101, 0};
+.global .align 1 .b8 file[7] = {116, 114, 111, 117, 112, 101, 0};
+
+.visible .entry fail_assertion()
+{
+  .reg .b64 %what, %file;
+  mov.u64 %what, what;
+  cvta.global.u64 %what, %what;
+  mov.u64 %file, file;
+  cvta.global.u64 %file, %file;
+  {
+    .param .b64 what_text;
+    .param .b64 file_text;
+    .param .b32 line;
+    .param .b64 function_text;
+    .param .b64 size;
+    st.param.b64 [what_text], %what;
+    st.param.b64 [file_text], %file;
+    st.param.b32 [line], 1;
+    st.param.b64 [function_text], %file;
+    st.param.b64 [size], 1;
+    call.uni __assertfail, (what_text, file_text, line, function_text, size);
+  }
+  ret;
+}
+)";
+
+/// The part of libcuda that is used, with cuda.h's types: handles are pointers, results are ints. CUDA's own header is
+/// device/cuda's to name.
+struct module_functions {
+  int (*load_data)(void** module, const void* image) = nullptr;
+  int (*get_function)(void** function, void* module, const char* name) = nullptr;
+  int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                unsigned block_z, unsigned shared_bytes, native_stream stream, void** arguments,
+                void** extra) = nullptr;
+
+  static module_functions find() {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw exception{errc::missing, "libcuda.so.1 is not there: install NVIDIA's driver"};
+    module_functions all;
+    find_one(library, all.load_data, "cuModuleLoadData");
+    find_one(library, all.get_function, "cuModuleGetFunction");
+    find_one(library, all.launch, "cuLaunchKernel");
+    return all;
+  }
+
+private:
+  template <class Function>
+  static void find_one(void* library, Function& function, const char* symbol) {
+    function = reinterpret_cast<Function>(::dlsym(library, symbol));
+    if (function == nullptr)
+      throw exception{errc::missing, "libcuda.so.1 has no " + std::string{symbol} + ": install a newer driver"};
+  }
+};
+
+void expect_cuda_success(const char* call, int result) {
+  if (result != 0)
+    throw exception{error{.code = errc::internal,
+                          .text = "libcuda refused a kernel: see CUresult in its manual",
+                          .call = call,
+                          .native_code = result}};
+}
+
+/// The module stays loaded: to unload it would wait for the device, and fail where that is poisoned.
+class harmful_kernels final : public harmful_work {
+public:
+  explicit harmful_kernels(const std::shared_ptr<device>& where) : where_{where}, cuda_{module_functions::find()} {
+    enter();
+    void* module = nullptr;
+    expect_cuda_success("cuModuleLoadData", cuda_.load_data(&module, kernels));
+    find(module, spin_, "spin");
+    find(module, store_, "store");
+    find(module, fail_, "fail_assertion");
+    std::uint64_t no_time = 0; // loads it, should loading be lazy
+    const stream first{where_};
+    launch(first, spin_, &no_time);
+    first.ref().synchronize();
+  }
+
+  void spin(stream_ref where, nanoseconds span) override {
+    auto in_kernel = static_cast<std::uint64_t>(span.count());
+    launch(where, spin_, &in_kernel);
+  }
+  void poison(stream_ref where, sticky_error how) override {
+    std::uint64_t nowhere = 64;
+    how == sticky_error::illegal_address ? launch(where, store_, &nowhere) : launch(where, fail_, nullptr);
+  }
+
+private:
+  void enter() { where_->api().enter_thread(where_->id()); }
+  void find(void* module, void*& function, const char* name) const {
+    expect_cuda_success("cuModuleGetFunction", cuda_.get_function(&function, module, name));
+  }
+  void launch(stream_ref where, void* function, void* argument) {
+    enter();
+    std::array<void*, 1> arguments{argument};
+    expect_cuda_success("cuLaunchKernel", cuda_.launch(function, 1, 1, 1, 1, 1, 1, 0, where.native(),
+                                                       argument != nullptr ? arguments.data() : nullptr, nullptr));
+  }
+
+  std::shared_ptr<device> where_;
+  module_functions cuda_;
+  void* spin_ = nullptr;
+  void* store_ = nullptr;
+  void* fail_ = nullptr;
+};
+
+class harmful_pretence final : public harmful_work {
+public:
+  harmful_pretence(const std::shared_ptr<device>& where, mock_driver& api)
+    : where_{where}, api_{api}, word_{allocate_pinned(where, sizeof(std::uint32_t))} {
+    word_.host_span<std::uint32_t>()[0] = 0;
+  }
+
+  void spin(stream_ref where, nanoseconds span) override {
+    api_.wait_word(where_->id(), where.native(), word_.host_span<std::uint32_t>().data(), ++spins_);
+    endings_.emplace_back([this, span, value = spins_] {
+      std::this_thread::sleep_for(span);
+      std::atomic_ref{*word_.host_span<std::uint32_t>().data()}.store(value, std::memory_order_release);
+      api_.wake();
+    });
+  }
+  void poison(stream_ref where, sticky_error how) override {
+    api_.fail_next(where_->id(), {.code = errc::process_poisoned,
+                                  .text = how == sticky_error::illegal_address ? "an illegal address, injected"
+                                                                               : "a failed assertion, injected"});
+    try {
+      where.fill(word_.data(), 0, word_.size_bytes());
+    } catch (const exception&) { // other work of the device came first, and failed
+    }
+  }
+
+private:
+  std::shared_ptr<device> where_;
+  mock_driver& api_;
+  buffer word_;
+  std::uint32_t spins_ = 0;
+  std::vector<std::jthread> endings_;
+};
+
+std::unique_ptr<harmful_work> make_harmful_work(const std::shared_ptr<device>& where) {
+  if (auto* const mock = dynamic_cast<mock_driver*>(&where->api()))
+    return std::make_unique<harmful_pretence>(where, *mock);
+  return std::make_unique<harmful_kernels>(where);
+}
+
+} // namespace
+
+harmful_works::harmful_works(const world& of) {
+  for (const rank self : of.local_ranks()) all_.push_back(make_harmful_work(of.device_of(self)));
+}
+
+} // namespace troupe::program

@@ -1,0 +1,66 @@
+#include <troupe/program/support/option_ranges.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
+
+#include <charconv>
+#include <sstream>
+
+namespace troupe::program {
+
+namespace {
+
+/// What \p parse makes of the text must lie between what it makes of the limits.
+template <class Parse>
+CLI::Validator parsed_in(const std::string& form, const std::string& least, const std::string& most, Parse parse) {
+  return CLI::Validator{[=](std::string& text) -> std::string {
+                          try {
+                            const auto value = parse(text);
+                            if (value >= parse(least) && value <= parse(most)) return {};
+                          } catch (const exception& problem) {
+                            return problem.why().text;
+                          }
+                          return "'" + text + "' must be from " + least + " to " + most;
+                        },
+                        form + " in [" + least + " - " + most + "]"};
+}
+
+double parse_real(const std::string& text) {
+  double value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, problem] = std::from_chars(text.data(), last, value);
+  if (problem != std::errc{} || end != last)
+    throw exception{errc::invalid_argument, "'" + text + "' is no number: write one as 2 or 0.5"};
+  return value; // that is not a number, "nan", is in no range
+}
+
+std::string print_real(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+} // namespace
+
+CLI::Validator size_in(const std::string& least, const std::string& most) {
+  return parsed_in("SIZE", least, most, [](const std::string& text) { return parse_byte_size(text); });
+}
+
+CLI::Validator time_in(const std::string& least, const std::string& most) {
+  return parsed_in("DURATION", least, most, [](const std::string& text) { return parse_duration(text); });
+}
+
+CLI::Validator whole_in(std::uint64_t least, std::uint64_t most) {
+  return parsed_in("NUMBER", std::to_string(least), std::to_string(most), [](const std::string& text) {
+    if (const auto value = parse_whole_number(text)) return *value;
+    throw exception{errc::invalid_argument, "'" + text + "' is no whole number of 64 bits without a sign"};
+  });
+}
+
+CLI::Validator real_in(double least, double most) {
+  return parsed_in("NUMBER", print_real(least), print_real(most), parse_real);
+}
+
+} // namespace troupe::program

@@ -1,0 +1,13 @@
+/// The program `troupe-NAME`, for each NAME that TROUPE_TOOL stands for in a build.
+
+#include <troupe/program/command_line.hpp>
+
+#define TROUPE_TEXT_OF(name) #name
+#define TROUPE_TEXT(name) TROUPE_TEXT_OF(name)
+#define TROUPE_JOINED_OF(left, right) left##right
+#define TROUPE_JOINED(left, right) TROUPE_JOINED_OF(left, right)
+
+int main(int argc, char** argv) {
+  return troupe::program::run_tool(TROUPE_TEXT(TROUPE_TOOL), troupe::program::TROUPE_JOINED(add_, TROUPE_TOOL), argc,
+                                   argv);
+}

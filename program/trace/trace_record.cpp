@@ -1,0 +1,191 @@
+#include <troupe/program/trace/trace_record.hpp>
+
+#include <troupe/program/support/statistics.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/bounded_file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::optional<trace_time> time_at(const json& from, const char* name) {
+  const auto found = from.find(name);
+  if (found == from.end()) return std::nullopt;
+  return found->get<trace_time>();
+}
+
+traced_request request_of(const json& from) {
+  traced_request one{.ticket = from.at("ticket").get<std::uint64_t>(), .epoch = from.at("epoch").get<std::uint64_t>()};
+  one.of_world = from.value("of_world", false);
+  one.what = from.value("what", one.what);
+  one.lane = from.value("lane", std::string{});
+  one.position = from.value("position", std::uint64_t{0});
+  one.needs_all_ranks = from.value("reach", std::string{}) == "all_ranks";
+  one.bytes = from.value("bytes", std::size_t{0});
+  one.site = from.value("site", std::string{});
+  one.asked = time_at(from, "asked");
+  one.matched = time_at(from, "matched");
+  one.launch_began = time_at(from, "launch_began");
+  one.launched = time_at(from, "launched");
+  one.finished = time_at(from, "finished");
+  one.replied = time_at(from, "replied");
+  one.launch = from.value("launch", std::uint64_t{0});
+  one.fused = from.value("fused", std::size_t{0});
+  one.result = from.value("result", std::string{});
+  return one;
+}
+
+/// One process's record, before its times mean anything to others.
+struct process_record {
+  std::string boot;
+  trace_time steady = 0, system = 0;
+  std::string about{};
+  std::vector<traced_rank> ranks{};
+};
+
+process_record record_of(const json& document) {
+  if (document.value("kind", std::string{}) != "troupe flight record")
+    throw exception{errc::invalid_argument, "it is no flight record of troupe's"};
+  if (const int schema = document.at("schema").get<int>(); schema != 1)
+    throw exception{errc::too_old, "its schema is " + std::to_string(schema) + ", this troupe knows 1: take the " +
+                                       "troupe that wrote it"};
+  process_record made{.boot = document.at("boot").get<std::string>(),
+                      .steady = document.at("clock").at("steady_ns").get<trace_time>(),
+                      .system = document.at("clock").at("system_ns").get<trace_time>(),
+                      .about = document.at("about").get<std::string>()};
+  for (const json& line : document.at("lines")) {
+    traced_rank one{.host = document.at("host").get<std::string>(),
+                    .pid = document.at("pid").get<int>(),
+                    .world = line.at("world").get<std::uint64_t>(),
+                    .rank = line.at("rank").get<int>(),
+                    .world_size = line.at("world_size").get<int>(),
+                    .device = line.at("device").get<int>(),
+                    .asked_in_all = line.at("asked_in_all").get<std::uint64_t>()};
+    for (const json& request : line.at("requests")) one.requests.push_back(request_of(request));
+    made.ranks.push_back(std::move(one));
+  }
+  return made;
+}
+
+process_record read_record(const std::filesystem::path& file) {
+  constexpr std::size_t most_bytes = std::size_t{4} << 30U; // a million requests of each of several ranks
+  const std::string text = read_bounded_file("the flight record", file, most_bytes, "name a file that troupe wrote");
+  try {
+    return record_of(json::parse(text));
+  } catch (const json::exception& problem) {
+    throw exception{errc::invalid_argument, file.string() + ": it is no flight record: " + problem.what()};
+  } catch (const exception& problem) {
+    throw exception{problem.why().code, file.string() + ": " + problem.why().text};
+  }
+}
+
+void shift(std::vector<traced_rank>& ranks, trace_time by) {
+  for (traced_rank& rank : ranks)
+    for (traced_request& one : rank.requests)
+      for (auto* when : {&one.asked, &one.matched, &one.launch_began, &one.launched, &one.finished, &one.replied})
+        if (*when) **when += by;
+}
+
+using collective_name = std::tuple<std::uint64_t, std::uint64_t, bool, std::string, std::uint64_t>;
+
+collective_name name_of(const traced_rank& where, const traced_request& one) {
+  return {where.world, one.epoch, one.of_world, one.of_world ? std::string{} : one.lane,
+          one.of_world ? one.ticket : one.position};
+}
+
+/// How much later than \p known the same collectives finished in \p other: they finish together, so that is their
+/// clocks' difference. None where they share none.
+std::optional<trace_time> lateness(const std::vector<traced_rank>& known, const std::vector<traced_rank>& other) {
+  std::map<collective_name, trace_time> ends;
+  for (const traced_rank& rank : known)
+    for (const traced_request& one : rank.requests)
+      if (one.needs_all_ranks && one.finished) ends[name_of(rank, one)] = *one.finished;
+  std::vector<trace_time> differences;
+  for (const traced_rank& rank : other)
+    for (const traced_request& one : rank.requests)
+      if (one.needs_all_ranks && one.finished)
+        if (const auto same = ends.find(name_of(rank, one)); same != ends.end())
+          differences.push_back(*one.finished - same->second);
+  if (differences.empty()) return std::nullopt;
+  return median(std::move(differences));
+}
+
+void work_out_beginnings(traced_rank& rank) {
+  std::vector<traced_request*> in_order;
+  for (traced_request& one : rank.requests)
+    if (one.launch != 0 && one.finished && one.launched) in_order.push_back(&one);
+  std::ranges::stable_sort(in_order, {}, [](const traced_request* one) { return std::pair{one->epoch, one->launch}; });
+  trace_time free_from = 0;
+  for (std::size_t i = 0; i < in_order.size();) {
+    trace_time end = free_from;
+    std::size_t next = i;
+    for (; next < in_order.size() && in_order[next]->launch == in_order[i]->launch; ++next) {
+      traced_request& one = *in_order[next];
+      one.began = std::min(std::max(*one.launched, free_from), *one.finished);
+      end = std::max(end, *one.finished);
+    }
+    free_from = end;
+    i = next;
+  }
+}
+
+} // namespace
+
+std::string traced_request::operation() const {
+  return what.substr(0, what.find(' '));
+}
+
+std::string traced_rank::name() const {
+  return "rank " + std::to_string(rank) + " of world " + std::to_string(world);
+}
+
+std::vector<std::vector<flight_trace::part>> flight_trace::collectives() const {
+  std::map<collective_name, std::vector<part>> all;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (std::size_t i = 0; i < ranks[r].requests.size(); ++i)
+      if (const traced_request& one = ranks[r].requests[i]; one.needs_all_ranks && one.asked)
+        all[name_of(ranks[r], one)].push_back({r, i});
+  std::vector<std::vector<part>> several;
+  for (auto& [name, parts] : all)
+    if (parts.size() > 1) several.push_back(std::move(parts));
+  return several;
+}
+
+flight_trace read_flight_records(const std::vector<std::filesystem::path>& files) {
+  flight_trace made;
+  std::string boot;
+  trace_time difference = 0; // of the first record's two clocks
+  for (const auto& file : files) {
+    process_record one = read_record(file);
+    if (made.about.empty()) {
+      made.about = one.about;
+      boot = one.boot;
+      difference = one.steady - one.system;
+    } else if (one.boot != boot) {
+      shift(one.ranks, difference - (one.steady - one.system));
+      const auto late = lateness(made.ranks, one.ranks);
+      if (late) shift(one.ranks, -*late);
+      made.remarks.push_back(file.string() + (late
+                                                  ? " is of another machine: its times are compared by the collectives "
+                                                    "that both finished"
+                                                  : " is of another machine and shares no collective: its times are "
+                                                    "compared by the hosts' clocks"));
+    }
+    for (traced_rank& rank : one.ranks) made.ranks.push_back(std::move(rank));
+  }
+  std::ranges::stable_sort(made.ranks, {}, [](const traced_rank& one) { return std::pair{one.world, one.rank}; });
+  for (traced_rank& rank : made.ranks) work_out_beginnings(rank);
+  return made;
+}
+
+} // namespace troupe::program

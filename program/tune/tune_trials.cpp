@@ -1,0 +1,162 @@
+#include <troupe/program/tune/tune_trials.hpp>
+
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/settings.hpp>
+
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+using word_list = std::vector<std::string>;
+
+class trial_list {
+public:
+  explicit trial_list(tune_scope scope) : scope_{scope} {}
+
+  /// \p setting with \p values, by \p bench's \p figures.
+  void add(const char* setting, word_list values, word_list bench, std::vector<tune_figure> figures,
+           std::string remark = {}) {
+    trials.push_back({.option = find_setting(setting).option,
+                      .setting = setting,
+                      .values = std::move(values),
+                      .bench = std::move(bench),
+                      .figures = std::move(figures),
+                      .remark = std::move(remark)});
+  }
+
+  /// Of three numbers the one for the scope.
+  [[nodiscard]] std::string count(const char* full, const char* quick, const char* mock) const {
+    if (scope_.is_mock) return mock;
+    return scope_.is_quick ? quick : full;
+  }
+
+  [[nodiscard]] word_list latency() const {
+    return {"latency", "-n", count("2000", "500", "50"), "--blocks", "1", "--ways", "world-actor,world-facade"};
+  }
+  [[nodiscard]] static std::vector<tune_figure> latency_figures() {
+    return {{"8 B, an actor asks, p50 (us)", "/rows/0/time/p50"}, {"8 B, a thread asks, p50 (us)", "/rows/1/time/p50"}};
+  }
+
+  [[nodiscard]] word_list clients(const char* number, const char* bytes) const {
+    return {"clients",
+            "--clients",
+            scope_.is_mock ? "16" : number,
+            "-b",
+            bytes,
+            "--fusions",
+            "free",
+            "--no-raw",
+            "-n",
+            count("50", "20", "4"),
+            "--blocks",
+            "1",
+            "--requests",
+            count("20000", "5000", "300")};
+  }
+  [[nodiscard]] static std::vector<tune_figure> clients_figures(const std::string& who) {
+    return {{"burst of " + who + " (us)", "/rows/0/burst_us/p50"},
+            {"operations of " + who + " (/s)", "/rows/0/operations_per_s/p50", true}};
+  }
+
+  [[nodiscard]] word_list rate(const char* bytes, const char* depth) const {
+    return {"rate",     "-b", bytes, "--depths", depth, "--fusions", "free", "-n", count("2000", "500", "32"),
+            "--blocks", "1"};
+  }
+  [[nodiscard]] static std::vector<tune_figure> rate_figures(const std::string& what) {
+    return {{what + " (/s)", "/rows/0/operations_per_s/p50", true}};
+  }
+
+  void add_runtime() {
+    add("profile", {"latency", "frugal"}, latency(), latency_figures(),
+        "latency keeps a core for each GPU and one more busy, also while nothing is asked");
+    add("strategy", {"flag", "event", "host_fn"}, latency(), latency_figures());
+    if (!scope_.is_quick) {
+      add("placement", {"none"}, latency(), latency_figures());
+      add("scheduler_threads", {"2", "3", "4", "8"}, clients("64", "4K"), clients_figures("64 clients, 4 KiB"));
+    }
+  }
+
+  void add_fusion() {
+    add("fusion_max_operations", scope_.is_quick ? word_list{"16", "256"} : word_list{"16", "32", "128", "256"},
+        clients("256", "8"), clients_figures(scope_.is_mock ? "16 clients, 8 B" : "256 clients, 8 B"));
+    // Each value at a size that it treats otherwise than the default of 256K does.
+    add("fusion_max_operation_bytes", {"64K"}, rate("256K", "16"), rate_figures("256 KiB, 16 in flight"));
+    add("fusion_max_operation_bytes", {"1M"}, rate("1M", "16"), rate_figures("1 MiB, 16 in flight"));
+    add("fusion_max_bytes", {"1M", "16M"}, rate("256K", "64"), rate_figures("256 KiB, 64 in flight"));
+  }
+
+  void add_memory() {
+    const word_list host{
+        "host", "-b", count("128M", "32M", "1M"), "--memory", "pinned", "-n", count("10", "5", "2"), "--blocks", "1",
+        "-c",   "0"};
+    const std::vector<tune_figure> figures{{"all_reduce of host memory (us)", "/rows/0/staged/p50"}};
+    add("host_staging.chunk_bytes", scope_.is_quick ? word_list{"1M", "16M"} : word_list{"1M", "2M", "8M", "16M"}, host,
+        figures);
+    if (!scope_.is_quick)
+      add("host_staging.slots", {"2", "4"}, host, figures, "each slot holds a chunk of inputs and one of results");
+    trials.push_back({.option = "--memory",
+                      .standard = "pool",
+                      .values = scope_.is_mock ? word_list{"registered"} : word_list{"ordinary", "registered"},
+                      .bench = latency(),
+                      .figures = latency_figures(),
+                      .remark = "no setting: a program chooses it, by world::allocate (pool), adopt (ordinary) or "
+                                "register_memory (registered)"});
+  }
+
+  void add_nccl() {
+    const word_list sizes{"all_reduce",
+                          "-b",
+                          "1K",
+                          "-e",
+                          "256M",
+                          "-f",
+                          "64",
+                          "-c",
+                          "0",
+                          "--blocks",
+                          "1",
+                          "-n",
+                          count("50", "20", "2"),
+                          "--latency-iters",
+                          "1"};
+    std::vector<tune_figure> figures;
+    for (const auto& [row, size] : {std::pair{"0", "1 KiB"}, {"1", "64 KiB"}, {"2", "4 MiB"}, {"3", "256 MiB"}})
+      figures.push_back({std::string{"all_reduce of "} + size + " (us)",
+                         "/rows/" + std::string{row} + "/out_of_place/troupe/time_us"});
+    add("nccl.CTAPolicy", {"efficiency", "zero"}, sizes, figures);
+    add("nccl.NCCL_ALGO", {"ring", "tree"}, sizes, figures, "other collectives choose from it, too");
+    add("nccl.NCCL_PROTO", {"Simple", "^LL128"}, sizes, figures, "other collectives choose from it, too");
+    add("nccl.NCCL_NVLS_ENABLE", {"0"}, sizes, figures);
+    if (scope_.is_quick) return;
+    add("nccl.minCTAs", {"16", "32"}, sizes, figures, "thread blocks are taken from kernels that run beside");
+    add("nccl.maxCTAs", {"8", "16"}, sizes, figures);
+    add("nccl.cgaClusterSize", {"0", "2"}, sizes, figures);
+  }
+
+  std::vector<tune_trial> trials{};
+
+private:
+  tune_scope scope_;
+};
+
+} // namespace
+
+double tune_figure::cost(const json& report) const {
+  const json::json_pointer at{pointer};
+  const double value = report.contains(at) && report.at(at).is_number() ? report.at(at).get<double>() : 0;
+  if (value <= 0) throw exception{errc::unsupported, "its report has no figure for '" + name + "'"};
+  return is_rate ? 1 / value : value;
+}
+
+std::vector<tune_trial> tune_trials(tune_scope scope) {
+  trial_list list{scope};
+  list.add_runtime();
+  list.add_fusion();
+  list.add_memory();
+  if (!scope.is_mock) list.add_nccl();
+  return std::move(list.trials);
+}
+
+} // namespace troupe::program

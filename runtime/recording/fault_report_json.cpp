@@ -1,0 +1,139 @@
+#include <troupe/runtime/recording/fault_report_json.hpp>
+#include <troupe/runtime/recording/replace_file.hpp>
+#include <troupe/runtime/recording/utc_time.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+json text_or_null(const std::string& text) {
+  return text.empty() ? json(nullptr) : json(text);
+}
+
+template <class Number>
+json number_or_null(const std::optional<Number>& number) {
+  return number ? json(number->value()) : json(nullptr);
+}
+
+json of(const std::optional<operation_mark>& one) {
+  if (!one) return nullptr;
+  return {{"what", one->what}, {"lane", one->lane.name()}, {"request", one->position}};
+}
+
+json seconds_until(time_point taken, const std::optional<time_point>& since) {
+  if (!since) return nullptr;
+  return std::chrono::duration<double>(taken - *since).count();
+}
+
+/// Of thousands of ranks' not all: a report is to be read.
+constexpr std::size_t most_ranges = 64;
+
+json of(const std::shared_ptr<const undefined_buffers>& all) {
+  if (!all) return nullptr;
+  json ranges = json::array();
+  for (std::size_t i = 0; i < std::min(all->size(), most_ranges); ++i) {
+    const undefined_buffer& one = (*all)[i];
+    std::array<char, 24> at{};
+    std::snprintf(at.data(), at.size(), "0x%jx",
+                  static_cast<std::uintmax_t>(reinterpret_cast<std::uintptr_t>(one.address)));
+    ranges.push_back({{"rank", one.rank.value()},
+                      {"device", number_or_null(one.device)},
+                      {"address", at.data()},
+                      {"bytes", one.size_bytes}});
+  }
+  return {{"count", all->size()}, {"ranges", ranges}};
+}
+
+json of(const error& why) {
+  if (!why) return nullptr;
+  json made{{"code", to_string(why.code)},
+            {"effect", why.effect == effect::rejected ? "rejected" : "unknown_outcome"},
+            {"text", why.text},
+            {"call", nullptr},
+            {"rank", number_or_null(why.rank)},
+            {"ticket", number_or_null(why.ticket)},
+            {"epoch", number_or_null(why.epoch)},
+            {"undefined", of(why.undefined)}};
+  if (!why.call.empty()) made["call"] = {{"name", why.call}, {"code", why.native_code}, {"text", why.native_text}};
+  return made;
+}
+
+json of(const fault_report::standing& one, time_point taken) {
+  const pipeline_progress& at = one.progress;
+  return {{"rank", one.rank.value()},
+          {"device", one.device.value()},
+          {"asked", of(at.submitted)},
+          {"launched", of(at.launched)},
+          {"started", of(at.started)},
+          {"finished", of(at.finished)},
+          {"collectives",
+           {{"asked", at.collectives.submitted},
+            {"launched", at.collectives.launched},
+            {"finished", at.collectives.finished}}},
+          {"in_flight", one.in_flight},
+          {"launching_for_s", seconds_until(taken, at.launching_since)},
+          {"running_for_s", seconds_until(taken, at.running_since)},
+          {"fault", of(one.fault)},
+          {"library_error", text_or_null(one.last_error)}};
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw exception{errc::invalid_argument, "the report of a fault cannot be written to " + path.string() + ": " + why +
+                                              ": let report.folder name a folder that may be written to"};
+}
+
+} // namespace
+
+report_stamp report_stamp::now() {
+  return {.pid = static_cast<int>(::getpid()), .at = std::chrono::system_clock::now()};
+}
+
+std::string as_json(const fault_report& report, const report_stamp& stamp, int indent) {
+  json suspects = json::array(), ranks = json::array();
+  for (const suspect& one : report.suspects)
+    suspects.push_back({{"rank", one.rank.value()}, {"why", to_string(one.why)}, {"reason", one.reason}});
+  for (const auto& one : report.ranks) ranks.push_back(of(one, report.taken));
+  const json document{{"schema", 1},
+                      {"written", utc_of(stamp.at, utc_form::separated)},
+                      {"pid", stamp.pid},
+                      {"world", report.world},
+                      {"epoch", report.epoch.value()},
+                      {"world_size", report.world_size},
+                      {"fault", of(report.fault)},
+                      {"suspects", suspects},
+                      {"remark", text_or_null(report.remark)},
+                      {"ranks", ranks},
+                      {"ask", report.asking}};
+  // Native texts come from elsewhere: what is no UTF-8 in them is replaced, not refused.
+  return document.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::filesystem::path write_fault_report(const std::filesystem::path& folder, const fault_report& report,
+                                         const report_stamp& stamp) {
+  const std::filesystem::path path =
+      folder / ("world" + std::to_string(report.world) + "-epoch" + to_string(report.epoch) + "-pid" +
+                std::to_string(stamp.pid) + "-" + utc_of(stamp.at, utc_form::compact) + ".json");
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem) refuse(path, problem.message());
+  if (const std::string why = replace_file(path, as_json(report, stamp, 2) + '\n'); !why.empty()) refuse(path, why);
+  return path;
+}
+
+} // namespace troupe

@@ -1,0 +1,291 @@
+/// Which of a controller's frames a process heeds: by session, by epoch, and by what it is doing.
+#include "support/ordering_rig.hpp"
+
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/control/process_link.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <optional>
+#include <variant>
+
+namespace troupe::tests {
+
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+constexpr session_id session = 7;
+
+/// A process's side of a connection, in a time of its own.
+struct frames_scene {
+  explicit frames_scene(orphan_policy policy = orphan_policy::leave,
+                        std::shared_ptr<manual_clock> shared_time = std::make_shared<manual_clock>())
+    : time{std::move(shared_time)},
+      link{std::make_shared<process_link>(
+          join_request{.token = "secret", .who = {.name = "0", .host = "here", .pid = 12}},
+          link_services{.time = time,
+                        .send = [this](const std::string& bytes) { take(bytes); },
+                        .deliver = [this](guidance what) { delivered.push_back(std::move(what)); },
+                        .make_id = [this](std::function<void(unique_id)> give) { naming = std::move(give); },
+                        .abandoned = [this](const error& why) { abandoned = why; }},
+          policy, 30s)} {}
+
+  void take(const std::string& bytes) {
+    error why;
+    auto frame = decode_process_frame(bytes, why);
+    REQUIRE(frame);
+    said.push_back(*std::move(frame));
+  }
+  void join() {
+    link->connected();
+    hear(join_welcome{.session = session, .heartbeat = 250ms, .suspicion = 10s});
+  }
+  void hear(controller_message what, session_id by = session) {
+    link->receive(encode(controller_frame{by, std::move(what)}));
+  }
+  void form(epoch of) { hear(formation_order{.of = of, .self = rank{0}, .world_size = 2}); }
+  /// Ticks and beats as its shells do. Returns whether a connection is wanted at the end.
+  bool pass(nanoseconds span) {
+    bool is_wanted = false;
+    for (nanoseconds passed{}; passed < span; passed += 20ms) {
+      time->advance(20ms);
+      is_wanted = link->tick();
+      link->beat();
+    }
+    return is_wanted;
+  }
+  /// As pass(), while the controller says that it lives.
+  void pass_in_peace(nanoseconds span) {
+    for (nanoseconds passed{}; passed < span; passed += 100ms) {
+      hear(heartbeat{});
+      pass(100ms);
+    }
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> got() const {
+    std::vector<Message> found;
+    for (const guidance& one : delivered)
+      if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
+    return found;
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> told() const {
+    std::vector<Message> found;
+    for (const process_frame& one : said)
+      if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
+    return found;
+  }
+  [[nodiscard]] join_request introduction() const {
+    error why;
+    const auto frame = decode_process_frame(link->introduction(), why);
+    REQUIRE(frame);
+    return std::get<join_request>(frame->what);
+  }
+
+  std::shared_ptr<manual_clock> time;
+  std::vector<process_frame> said;
+  std::vector<guidance> delivered;
+  std::function<void(unique_id)> naming;
+  std::optional<error> abandoned;
+  std::shared_ptr<process_link> link;
+};
+
+} // namespace
+
+TEST_CASE("a process speaks by the session that it was given, and of no other", "[control][EPO-1]") {
+  frames_scene one;
+  CHECK(one.introduction().token == "secret");
+  one.link->tell(formed_report{epoch{1}}); // nobody hears it yet
+  CHECK(one.said.empty());
+  one.join();
+  one.link->tell(formed_report{epoch{1}});
+  REQUIRE(one.said.size() == 1);
+  CHECK(one.said.front().session == session);
+  one.hear(join_welcome{.session = session + 1, .heartbeat = 1ms, .suspicion = 2ms}, session); // it is in already
+  one.link->tell(formed_report{epoch{1}});
+  CHECK(one.said.back().session == session);
+}
+
+TEST_CASE("orders of another session are not heard", "[control][EPO-1]") {
+  frames_scene one;
+  one.join();
+  one.hear(formation_order{.of = epoch{1}, .self = rank{0}, .world_size = 2}, session + 1);
+  one.hear(failure_order{epoch{1}, {.code = errc::internal}}, session + 1);
+  one.hear(quiesce_order{epoch{1}, {.code = errc::rebuilding}}, session + 1);
+  one.hear(stop_order{{.code = errc::stopping}}, session + 1);
+  one.hear(fence_notice{{.code = errc::world_failed}}, session + 1);
+  one.hear(id_wanted{epoch{1}}, session + 1);
+  CHECK(one.delivered.empty());
+  CHECK_FALSE(one.abandoned);
+  CHECK_FALSE(one.naming);
+  one.form(epoch{1});
+  one.hear(failure_order{epoch{1}, {.code = errc::internal}});
+  one.hear(quiesce_order{epoch{1}, {.code = errc::rebuilding}});
+  one.hear(stop_order{{.code = errc::stopping}});
+  CHECK(one.delivered.size() == 4);
+}
+
+TEST_CASE("decisions of another session or epoch are not followed", "[control][ORD-1][EPO-1]") {
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(rig_epoch);
+  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const outcome_log log;
+  order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  REQUIRE(one.told<order_batch>().size() == 1);
+  CHECK(one.told<order_batch>().front().of == rig_epoch);
+  decision_writer out{rig_epoch};
+  out.release(1, 0);
+  const std::string released = out.take();
+  one.hear(order_batch{rig_epoch, released}, session + 1);
+  CHECK(order->waiting() == 1);
+  one.hear(order_batch{epoch{rig_epoch.value() - 1}, released});
+  CHECK(order->waiting() == 1);
+  one.hear(order_batch{rig_epoch, released});
+  CHECK(order->waiting() == 0);
+  CHECK(one.told<failed_report>().empty());
+  one.hear(order_batch{rig_epoch, released}); // once more
+  REQUIRE(one.told<failed_report>().size() == 1);
+  CHECK(one.told<failed_report>().front().of == rig_epoch);
+  REQUIRE(one.got<failure_order>().size() == 1);
+  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  order->close({.code = errc::stopping});
+}
+
+TEST_CASE("requests that wait for a silent controller are given up by the link's ticks", "[control][TIM-1]") {
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(rig_epoch);
+  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const outcome_log log;
+  order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 10ms, .reply = log.make_reply_promise()});
+  one.pass_in_peace(2s);
+  CHECK(log.count() == 1);
+  order->close({.code = errc::stopping});
+}
+
+TEST_CASE("a controller that falls silent is noticed, and what comes from it counts as a sign of life", "[control]") {
+  frames_scene one{orphan_policy::rejoin};
+  one.join();
+  one.form(epoch{3});
+  one.pass_in_peace(30s);
+  CHECK(one.got<failure_order>().empty());
+  CHECK_FALSE(one.pass(9s));
+  CHECK(one.got<failure_order>().empty());
+  CHECK(one.pass(2s)); // wants another connection
+  REQUIRE(one.got<failure_order>().size() == 1);
+  CHECK(one.got<failure_order>().front().of == epoch{3});
+  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  CHECK_FALSE(one.abandoned);
+  CHECK(one.introduction().last_epoch == epoch{3}); // where the next controller goes on
+}
+
+TEST_CASE("a process says that it lives as often as it was told to", "[control]") {
+  frames_scene one;
+  one.join();
+  one.pass_in_peace(2s);
+  CHECK(one.told<heartbeat>().size() >= 6);
+  CHECK(one.told<heartbeat>().size() <= 8);
+}
+
+TEST_CASE("a naming is told of the epoch that it was wanted for", "[control][EPO-1]") {
+  frames_scene one;
+  one.join();
+  one.hear(id_wanted{epoch{5}});
+  REQUIRE(one.naming);
+  one.form(epoch{6});
+  unique_id made;
+  made.bytes[0] = std::byte{9};
+  one.naming(made);
+  REQUIRE(one.told<id_offer>().size() == 1);
+  CHECK(one.told<id_offer>().front().of == epoch{5});
+  CHECK(one.told<id_offer>().front().id.bytes[0] == std::byte{9});
+}
+
+TEST_CASE("a process that is refused or fenced is out, and says nothing more", "[control]") {
+  for (const bool is_refused : {true, false}) {
+    frames_scene one{orphan_policy::rejoin};
+    const error why{.code = errc::invalid_argument, .text = "the join token is not this world's"};
+    if (is_refused) {
+      one.link->connected();
+      one.hear(join_refusal{why}, 0);
+    } else {
+      one.join();
+      one.hear(fence_notice{why});
+    }
+    REQUIRE(one.got<fence_notice>().size() == 1);
+    REQUIRE(one.abandoned);
+    CHECK_THAT(one.abandoned->text, ContainsSubstring("token"));
+    one.link->tell(formed_report{epoch{1}});
+    CHECK(one.said.empty());
+    CHECK_FALSE(one.pass(60s));
+    CHECK(one.got<fence_notice>().size() == 1);
+  }
+}
+
+TEST_CASE("without its controller a process leaves at once, or after its patience", "[control]") {
+  const error gone{.code = errc::communicator_failed, .text = "the connection has ended"};
+  frames_scene leaves{orphan_policy::leave};
+  leaves.join();
+  leaves.link->disconnected(gone);
+  CHECK(leaves.abandoned);
+  CHECK(leaves.got<fence_notice>().size() == 1);
+
+  frames_scene early{orphan_policy::leave}; // it has not been in yet, so the controller may still come
+  early.link->connected();
+  early.link->disconnected(gone);
+  CHECK_FALSE(early.abandoned);
+  CHECK(early.got<failure_order>().empty());
+
+  frames_scene waits{orphan_policy::rejoin};
+  waits.join();
+  waits.link->disconnected(gone);
+  CHECK_FALSE(waits.abandoned);
+  REQUIRE(waits.got<failure_order>().size() == 1);
+  CHECK(waits.pass(29s));
+  waits.link->disconnected(gone); // another try
+  CHECK_FALSE(waits.abandoned);
+  CHECK(waits.got<failure_order>().size() == 1);
+  waits.pass(2s);
+  waits.link->disconnected(gone);
+  CHECK(waits.abandoned);
+}
+
+TEST_CASE("a process that has said farewell says nothing more, and waits until it was heard", "[control]") {
+  frames_scene one;
+  one.join();
+  one.link->tell(leave_notice{});
+  one.link->tell(formed_report{epoch{1}});
+  CHECK(one.said.size() == 1);
+  one.hear(heartbeat{});
+  one.hear(failure_order{epoch{1}, {.code = errc::internal}});
+  CHECK(one.delivered.empty());
+  one.hear(stop_order{{.code = errc::stopping}});
+  one.link->await_farewell(1h); // returns, for it was heard
+  CHECK(one.delivered.empty());
+  CHECK_FALSE(one.abandoned);
+  CHECK_FALSE(one.pass(60s));
+  one.link->disconnected({.code = errc::communicator_failed});
+  CHECK_FALSE(one.abandoned);
+
+  frames_scene unheard;
+  unheard.join();
+  unheard.link->tell(leave_notice{});
+  unheard.link->disconnected({.code = errc::communicator_failed});
+  unheard.link->await_farewell(1h); // nobody will say so any more
+  CHECK_FALSE(unheard.abandoned);
+}
+
+TEST_CASE("a controller that cannot be understood ends the process's stay", "[control]") {
+  frames_scene one;
+  one.join();
+  one.link->receive("\x07\xff nonsense");
+  REQUIRE(one.abandoned);
+  CHECK_THAT(one.abandoned->text, ContainsSubstring("the controller"));
+}
+
+} // namespace troupe::tests

@@ -1,0 +1,378 @@
+/// The world's decisions, without CAF: which phases follow which, and what is to be done at each step.
+
+#include <troupe/actors/world/world_state.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::world_state_test {
+
+namespace {
+
+const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
+
+template <class Effect>
+bool has(const world_effects& effects) {
+  for (const auto& one : effects)
+    if (std::holds_alternative<Effect>(one)) return true;
+  return false;
+}
+
+/// Position of an effect, to compare the order of two.
+template <class Effect>
+std::size_t at(const world_effects& effects) {
+  for (std::size_t i = 0; i < effects.size(); ++i)
+    if (std::holds_alternative<Effect>(effects[i])) return i;
+  FAIL("the effect is missing");
+  return 0;
+}
+
+world_state two_ranks() {
+  return {2, {rank{0}, rank{1}}, {.policy = recovery_policy::fail_fast}};
+}
+
+world_state ready_world() {
+  world_state world = two_ranks();
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  return world;
+}
+
+world_request barriers(const world_state& world) {
+  return {{barrier{}, barrier{}}, world.current_epoch()};
+}
+
+} // namespace
+
+TEST_CASE("a world is ready when its last rank has formed", "[actors]") {
+  world_state world = two_ranks();
+  CHECK(has<world_effect::form>(world.begin()));
+  CHECK(world.current_epoch() == epoch{1});
+  CHECK(world.on_formed(epoch{1}, {}).empty());
+  CHECK(world.event().phase == world_phase::forming);
+  const auto effects = world.on_formed(epoch{1}, {});
+  CHECK(at<world_effect::adopt>(effects) < at<world_effect::announce>(effects));
+  CHECK(world.event().phase == world_phase::ready);
+}
+
+TEST_CASE("a rank that cannot form fails the world and aborts the others", "[actors]") {
+  world_state world = two_ranks();
+  static_cast<void>(world.begin());
+  const auto effects = world.on_formed(epoch{1}, some_fault);
+  CHECK(has<world_effect::abort>(effects));
+  CHECK(world.event().phase == world_phase::failed);
+  CHECK(world.event().reason.text == "a fault");
+  CHECK(world.on_formed(epoch{1}, {}).empty());
+}
+
+TEST_CASE("a fault closes the gates and sets the mark before it aborts", "[actors]") {
+  world_state world = ready_world();
+  const auto effects = world.on_fault(epoch{1}, some_fault);
+  CHECK(at<world_effect::close_gates>(effects) < at<world_effect::fail>(effects));
+  CHECK(at<world_effect::fail>(effects) < at<world_effect::abort>(effects));
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::world_failed);
+  CHECK(world.on_fault(epoch{1}, some_fault).empty());
+}
+
+TEST_CASE("reports of another epoch are fenced out (EPO-1)", "[actors]") {
+  world_state world = ready_world();
+  CHECK(world.on_fault(epoch{0}, some_fault).empty());
+  CHECK(world.on_formed(epoch{2}, some_fault).empty());
+  CHECK(world.on_released(epoch{2}, {}).empty());
+  CHECK(world.event().phase == world_phase::ready);
+  world_request stale = barriers(world);
+  stale.epoch = epoch{2};
+  CHECK(world.admission().objection_to(stale).code == errc::stale_epoch);
+  stale.epoch = epoch{}; // for the present one
+  CHECK_FALSE(world.admission().objection_to(stale));
+}
+
+TEST_CASE("a stop drains, then releases, then leaves", "[actors]") {
+  world_state world = ready_world();
+  CHECK(has<world_effect::close_gates>(world.on_stop()));
+  CHECK(world.on_stop().empty());
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::stopping);
+  CHECK(world.on_drained(epoch{1}, {}).empty()); // not before every gate is closed
+  CHECK(world.on_closed(epoch{1}).empty());
+  CHECK(has<world_effect::drain>(world.on_closed(epoch{1})));
+  CHECK(world.on_drained(epoch{1}, {}).empty());
+  CHECK(has<world_effect::release>(world.on_drained(epoch{1}, {})));
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+  CHECK(world.event().phase == world_phase::stopped);
+}
+
+TEST_CASE("a stop that cannot drain aborts, and still ends", "[actors]") {
+  world_state world = ready_world();
+  static_cast<void>(world.on_stop());
+  static_cast<void>(world.on_closed(epoch{1}));
+  static_cast<void>(world.on_closed(epoch{1}));
+  static_cast<void>(world.on_drained(epoch{1}, {}));
+  CHECK(has<world_effect::abort>(world.on_drained(epoch{1}, some_fault)));
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, some_fault)));
+}
+
+TEST_CASE("a failed world stops when its aborts are over, whichever comes first", "[actors]") {
+  world_state world = ready_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  SECTION("the stop comes first") {
+    CHECK(world.on_stop().empty());
+    static_cast<void>(world.on_released(epoch{1}, {}));
+    CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+  }
+  SECTION("the aborts end first") {
+    static_cast<void>(world.on_released(epoch{1}, {}));
+    CHECK(world.on_released(epoch{1}, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_stop()));
+  }
+}
+
+TEST_CASE("a stop while forming aborts what has begun", "[actors]") {
+  world_state world = two_ranks();
+  static_cast<void>(world.begin());
+  CHECK(has<world_effect::abort>(world.on_stop()));
+  static_cast<void>(world.on_released(epoch{1}, {}));
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+}
+
+TEST_CASE("requests are judged before they are sent to any rank (ORD-2)", "[actors]") {
+  world_state world = ready_world();
+  world_request asked = barriers(world);
+  CHECK(world.admission().objection_to(asked).code == errc::none);
+  asked.parts.pop_back();
+  CHECK(world.admission().objection_to(asked).code == errc::invalid_argument);
+  asked.parts.emplace_back(all_reduce{});
+  CHECK(world.admission().objection_to(asked).code == errc::mismatch);
+
+  world_state part{4, {rank{2}}};
+  static_cast<void>(part.begin());
+  static_cast<void>(part.on_formed(epoch{1}, {}));
+  CHECK(part.admission().objection_to(barriers(part)).code == errc::unsupported);
+}
+
+namespace {
+
+world_state rebuilding_world() {
+  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  return world;
+}
+
+} // namespace
+
+TEST_CASE("a world that keeps its size forms beside what failed, and aborts that afterwards", "[actors]") {
+  world_state world = rebuilding_world();
+  const auto fault = world.on_fault(epoch{1}, some_fault);
+  CHECK(at<world_effect::close_gates>(fault) < at<world_effect::fail>(fault));
+  CHECK(at<world_effect::fail>(fault) < at<world_effect::retire>(fault));
+  CHECK(at<world_effect::retire>(fault) < at<world_effect::rebuild_after>(fault));
+  CHECK_FALSE(has<world_effect::abort_retired>(fault));
+  CHECK(world.event().phase == world_phase::rebuilding);
+  CHECK(world.event().reason.text == "a fault");
+  CHECK(world.admission().objection_to(barriers(world)).code == errc::rebuilding);
+  CHECK(world.on_fault(epoch{1}, some_fault).empty());
+  CHECK(world.on_rebuild_due(epoch{0}).empty());
+  CHECK(has<world_effect::form>(world.on_rebuild_due(epoch{1})));
+  CHECK(world.current_epoch() == epoch{2});
+  CHECK(world.on_formed(epoch{1}, {}).empty()); // too late
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  const auto ready = world.on_formed(epoch{2}, {});
+  CHECK(at<world_effect::announce>(ready) < at<world_effect::abort_retired>(ready));
+  CHECK(world.event().phase == world_phase::ready);
+  CHECK_FALSE(world.event().reason);
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{1}, some_fault).empty());
+  CHECK_FALSE(world.admission().objection_to(barriers(world)));
+}
+
+TEST_CASE("what fails while it forms again is formed once more when all of it has been aborted", "[actors]") {
+  world_state world = rebuilding_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  const auto again = world.on_formed(epoch{2}, some_fault);
+  CHECK(has<world_effect::abort_retired>(again));
+  CHECK_FALSE(has<world_effect::rebuild_after>(again));
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{2}, {}).empty());
+  CHECK(has<world_effect::rebuild_after>(world.on_released(epoch{2}, {})));
+  CHECK(has<world_effect::form>(world.on_rebuild_due(epoch{2})));
+  static_cast<void>(world.on_formed(epoch{3}, {}));
+  CHECK_FALSE(has<world_effect::abort_retired>(world.on_formed(epoch{3}, {})));
+  CHECK(world.event().phase == world_phase::ready);
+}
+
+TEST_CASE("each failed epoch is aborted, also while the one before is", "[actors]") {
+  world_state world = rebuilding_world();
+  for (std::uint64_t now = 1; now <= 2; ++now) {
+    static_cast<void>(world.on_fault(epoch{now}, some_fault));
+    static_cast<void>(world.on_rebuild_due(epoch{now}));
+    static_cast<void>(world.on_formed(epoch{now + 1}, {}));
+    CHECK(has<world_effect::abort_retired>(world.on_formed(epoch{now + 1}, {})));
+  }
+}
+
+TEST_CASE("a world past its budget fails closed and leaves when all epochs are released", "[actors]") {
+  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size, .rebuilds = 1}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  const auto last = world.on_formed(epoch{2}, some_fault);
+  CHECK(has<world_effect::abort>(last));
+  CHECK(has<world_effect::abort_retired>(last));
+  CHECK(world.event().phase == world_phase::failed);
+  CHECK(world.on_stop().empty());
+  CHECK(world.on_released(epoch{2}, {}).empty());
+  CHECK(world.on_released(epoch{1}, {}).empty());
+  CHECK(world.on_released(epoch{2}, {}).empty()); // all of this epoch's
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+}
+
+TEST_CASE("a stop ends a world between two epochs", "[actors]") {
+  world_state world = rebuilding_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  SECTION("before the next begins") {
+    CHECK(has<world_effect::abort_retired>(world.on_stop()));
+    CHECK(world.on_rebuild_due(epoch{1}).empty());
+    CHECK(world.on_released(epoch{1}, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+  }
+  SECTION("while the next forms") {
+    static_cast<void>(world.on_rebuild_due(epoch{1}));
+    const auto stop = world.on_stop();
+    CHECK(has<world_effect::abort>(stop));
+    CHECK(has<world_effect::abort_retired>(stop));
+    for (const epoch one : {epoch{1}, epoch{1}, epoch{2}}) CHECK(world.on_released(one, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
+  }
+  CHECK(world.event().phase == world_phase::stopped);
+  CHECK(world.event().reason.code == errc::stopping); // and not the fault before
+}
+
+TEST_CASE("a guided world says to its controller that it leaves before it says that it has stopped", "[actors]") {
+  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_stop());
+  static_cast<void>(world.on_closed(epoch{1}));
+  static_cast<void>(world.on_drained(epoch{1}, {}));
+  // Whoever waits for the announcement may end the process, which would then count as lost.
+  const auto end = world.on_released(epoch{1}, {});
+  CHECK(at<world_effect::tell>(end) < at<world_effect::announce>(end));
+  CHECK(world.event().phase == world_phase::stopped);
+}
+
+namespace {
+
+world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
+  world_state world{
+      3, {rank{0}, rank{1}, rank{2}}, {.policy = recovery_policy::shrink, .rebuilds = 5, .first_rung = first}};
+  static_cast<void>(world.begin());
+  for (int i = 0; i < 3; ++i) static_cast<void>(world.on_formed(epoch{1}, {}));
+  return world;
+}
+
+template <class Effect>
+const Effect& the(const world_effects& effects) {
+  return std::get<Effect>(effects[at<Effect>(effects)]);
+}
+
+} // namespace
+
+TEST_CASE("a world that shrinks numbers its ranks anew, and says which they were (FLT-1, EPO-1)", "[actors]") {
+  world_state world = shrinking_world();
+  CHECK(world.event().origins == std::vector{rank{0}, rank{1}, rank{2}});
+  CHECK_FALSE(world.event().is_degraded());
+  const auto fault = world.on_fault(epoch{1}, some_fault, {rank{1}});
+  CHECK(at<world_effect::retire>(fault) < at<world_effect::lose>(fault));
+  CHECK(at<world_effect::lose>(fault) < at<world_effect::rebuild_after>(fault));
+  CHECK(the<world_effect::announce>(fault).event.world_size == 3); // the epoch that has failed
+  const auto& lost = the<world_effect::lose>(fault);
+  CHECK(lost.ranks == std::vector{rank{1}});
+  CHECK(lost.reason.code == errc::rank_lost);
+  CHECK(lost.reason.epoch == epoch{2});
+  CHECK(lost.reason.text.find("goes on with 2 ranks from epoch 2 on") != std::string::npos);
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  CHECK(world.on_formed(epoch{2}, {}).empty());
+  static_cast<void>(world.on_formed(epoch{2}, {}));
+  const world_event ready = world.event();
+  CHECK(ready.phase == world_phase::ready);
+  CHECK(ready.world_size == 2);
+  CHECK(ready.local_ranks == std::vector{rank{0}, rank{1}});
+  CHECK(ready.origins == std::vector{rank{0}, rank{2}});
+  CHECK(ready.is_degraded());
+  CHECK(describe(ready).find("degraded: it began with 3, and rank 1 left it after epoch 1; back by form_beside in") !=
+        std::string::npos);
+  for (int i = 0; i < 3; ++i) CHECK(world.on_released(epoch{1}, {}).empty());
+  world_request old_size{{barrier{}, barrier{}, barrier{}}, epoch{2}};
+  const error refused = world.admission().objection_to(old_size);
+  CHECK(refused.code == errc::invalid_argument);
+  CHECK(refused.text.find("has 2 ranks, no longer the 3") != std::string::npos);
+  CHECK_FALSE(world.admission().objection_to({{barrier{}, barrier{}}, epoch{2}}));
+
+  SECTION("and shrinks again") {
+    static_cast<void>(world.on_fault(epoch{2}, some_fault, {rank{0}}));
+    static_cast<void>(world.on_rebuild_due(epoch{2}));
+    static_cast<void>(world.on_formed(epoch{3}, {}));
+    CHECK(world.event().phase == world_phase::ready);
+    CHECK(world.event().origins == std::vector{rank{2}});
+    REQUIRE(world.event().lost.size() == 2);
+    CHECK(world.event().lost[1].origin == rank{0});
+    CHECK(world.event().lost[1].last_in == epoch{2});
+    CHECK(world.on_fault(epoch{3}, some_fault, {rank{0}}).size() > 0);
+    CHECK(world.event().phase == world_phase::failed);
+  }
+  SECTION("and ends as it is") {
+    static_cast<void>(world.on_stop());
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_closed(epoch{2}));
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_drained(epoch{2}, {}));
+    CHECK(world.on_released(epoch{2}, {}).empty());
+    CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
+  }
+}
+
+TEST_CASE("each rung that is tried is told with its time and why it was not the last", "[actors]") {
+  world_state world = shrinking_world(recovery_rung::shrink);
+  static_cast<void>(world.on_fault(epoch{1}, some_fault, {rank{0}}));
+  const auto begun = world.on_rebuild_due(epoch{1});
+  CHECK(the<world_effect::form>(begun).how == recovery_rung::shrink);
+  CHECK(the<world_effect::form>(begun).without == std::vector{rank{0}});
+  SECTION("it is ready") {
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{2}, {}));
+    REQUIRE(world.event().recovery);
+    REQUIRE(world.event().recovery->size() == 1);
+    CHECK(world.event().recovery->front().rung == recovery_rung::shrink);
+    CHECK_FALSE(world.event().recovery->front().failure);
+  }
+  SECTION("it cannot be had at once") {
+    world.fell_back({.code = errc::unsupported, .text = "no such thing"});
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{2}, {}));
+    REQUIRE(world.event().recovery->size() == 2);
+    CHECK(world.event().recovery->front().failure.code == errc::unsupported);
+    CHECK(world.event().recovery->back().rung == recovery_rung::form_beside);
+    CHECK(describe(world.event()).find("not by shrink in ") != std::string::npos);
+  }
+  SECTION("it fails later") {
+    const auto again = world.on_formed(epoch{2}, some_fault);
+    CHECK_FALSE(has<world_effect::lose>(again));
+    CHECK_FALSE(has<world_effect::abort_retired>(again)); // beside, once more
+    static_cast<void>(world.on_rebuild_due(epoch{2}));
+    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{3}, {}));
+    REQUIRE(world.event().recovery->size() == 2);
+    CHECK(world.event().recovery->front().failure.text == "a fault");
+    CHECK(world.event().origins == std::vector{rank{1}, rank{2}});
+  }
+}
+
+} // namespace troupe::tests::world_state_test

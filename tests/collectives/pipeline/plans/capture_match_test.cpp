@@ -1,0 +1,133 @@
+// Ranks of a capture compare what they ask for before any enqueues it: ORD-2, without a device.
+#include "support/outcomes.hpp"
+
+#include <troupe/collectives/pipeline/plans/capture_match.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace troupe::tests::capture_match_test {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using troupe::tests::error_of;
+
+namespace {
+
+operation sum(std::size_t count) {
+  return all_reduce{.send = {}, .recv = {}, .count = count};
+}
+operation to(int peer, int tag = 0, std::size_t count = 1) {
+  return send{.memory = {}, .count = count, .peer = rank{peer}, .tag = tag};
+}
+operation from(int peer, int tag = 0, std::size_t count = 1) {
+  return recv{.memory = {}, .count = count, .peer = rank{peer}, .tag = tag};
+}
+
+/// Each rank offers its launches, one after the other, and comes to its end. Returns what each was told; errc::none
+/// where all was well.
+std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanoseconds patience = 60s,
+                        capture_match::comparison also = {}) {
+  capture_match meeting{static_cast<int>(ranks.size()), std::chrono::steady_clock::now() + patience, std::move(also)};
+  std::vector<error> told(ranks.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    threads.emplace_back([&, r] {
+      const rank self{static_cast<int>(r)};
+      told[r] = error_of([&] {
+        for (const operation& one : ranks[r]) {
+          const operation* const each = &one;
+          meeting.offer(self, {&each, 1}, {});
+        }
+        meeting.end(self, {});
+      });
+    });
+  threads.clear();
+  return told;
+}
+
+void expect_all(const std::vector<error>& told, errc code, const std::string& text) {
+  for (const error& one : told) {
+    CHECK(one.code == code);
+    CHECK_THAT(one.text, ContainsSubstring(text));
+  }
+}
+
+} // namespace
+
+TEST_CASE("ranks that capture the same come through", "[collectives][plans][ORD-2]") {
+  expect_all(meet({{sum(4), barrier{}, sum(8)}, {sum(4), barrier{}, sum(8)}, {sum(4), barrier{}, sum(8)}}), errc::none,
+             "");
+  expect_all(meet({{}, {}}), errc::none, "");
+  expect_all(meet({{sum(1)}}), errc::none, "");
+}
+
+TEST_CASE("a rank that captures something else fails the capture on all, at once", "[collectives][plans][ORD-2]") {
+  expect_all(meet({{sum(4), sum(8)}, {sum(4), sum(9)}}), errc::mismatch,
+             "rank 0 asks for all_reduce of 8 f32, sum, rank 1 for all_reduce of 9 f32, sum: give every rank the same "
+             "operation (at launch 1 of the plan, from 0)");
+  expect_all(meet({{sum(4), barrier{}}, {sum(4), sum(4)}, {sum(4), barrier{}}}), errc::mismatch, "barrier");
+}
+
+TEST_CASE("a rank that comes to its end first fails the capture on all, at once", "[collectives][plans][ORD-2]") {
+  expect_all(meet({{sum(4)}, {sum(4), sum(8)}}), errc::mismatch,
+             "rank 0 has ended after 1 launches; rank 1 asks for all_reduce of 8 f32, sum");
+}
+
+TEST_CASE("transfers meet those of their peers, and the rest need not know", "[collectives][plans][ORD-2]") {
+  expect_all(meet({{to(1), from(1)}, {from(0), to(0)}, {}}), errc::none, "");
+  expect_all(meet({{to(1, 5), to(1, 6)}, {from(0, 5), from(0, 6)}}), errc::none, "");
+  expect_all(meet({{group{{to(1), from(1)}}, sum(1)}, {group{{to(0), from(0)}}, sum(1)}}), errc::none, "");
+  expect_all(meet({{group{{to(1), from(1)}}}, {to(0), from(0)}}), errc::none, "");
+}
+
+TEST_CASE("a transfer whose other half is different, or never comes, fails the capture on all",
+          "[collectives][plans][ORD-2]") {
+  expect_all(meet({{to(1, 5)}, {from(0, 6)}}), errc::mismatch, "from rank 0 to rank 1");
+  expect_all(meet({{to(1, 0, 3)}, {from(0, 0, 4)}}), errc::mismatch, "name the same count, dtype and tag");
+  expect_all(meet({{to(1)}, {}}), errc::mismatch, "rank 1 has ended after 0 launches");
+  // A plan's launches are in one order, so tags cannot change it.
+  expect_all(meet({{to(1, 5), to(1, 6)}, {from(0, 6), from(0, 5)}}), errc::mismatch, "tag");
+}
+
+TEST_CASE("ranks that would wait for each other in a circle fail the capture instead", "[collectives][plans][ORD-2]") {
+  expect_all(meet({{to(1), from(1)}, {to(0), from(0)}}), errc::mismatch, "let every rank ask for the same");
+  expect_all(meet({{sum(4), to(1)}, {from(0), sum(4)}}), errc::mismatch,
+             "rank 0 asks for all_reduce of 4 f32, sum; rank 1 asks for recv of 1 f32 from rank 0, tag 0");
+}
+
+TEST_CASE("a rank that does not come fails the capture at its deadline, and is named", "[collectives][plans][TIM-1]") {
+  capture_match meeting{2, std::chrono::steady_clock::now() + 20ms};
+  const error told = error_of([&] { meeting.end(rank{0}, {}); });
+  CHECK(told.code == errc::deadline_exceeded);
+  CHECK_THAT(told.text, ContainsSubstring("rank 1 has launched 0 times and asks for nothing"));
+  CHECK(error_of([&] { meeting.end(rank{1}, {}); }).code == errc::deadline_exceeded); // it comes too late
+}
+
+TEST_CASE("the first reason to fail is told to all, and whoever must not wait does not", "[collectives][plans]") {
+  capture_match meeting{2, std::chrono::steady_clock::now() + 60s};
+  CHECK(error_of([&] {
+          meeting.end(rank{0}, [] { return error{.code = errc::communicator_failed, .text = "gone"}; });
+        }).code == errc::communicator_failed);
+  meeting.fail({.code = errc::internal});
+  CHECK(error_of([&] { meeting.end(rank{1}, {}); }).text == "gone");
+}
+
+TEST_CASE("what else ranks must agree on is asked for each collective, also within groups",
+          "[collectives][plans][ORD-2]") {
+  std::vector<std::size_t> asked;
+  const auto also = [&](std::span<const operation* const> parts) -> error {
+    asked.push_back(parts.size());
+    return asked.size() < 3 ? error{} : error{.code = errc::mismatch, .text = "the third"};
+  };
+  expect_all(meet({{sum(1), group{{sum(2), sum(3)}}}, {sum(1), group{{sum(2), sum(3)}}}}, 60s, also), errc::mismatch,
+             "the third");
+  CHECK(asked == std::vector<std::size_t>{2, 2, 2});
+}
+
+} // namespace troupe::tests::capture_match_test
