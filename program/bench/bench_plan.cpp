@@ -41,7 +41,7 @@ enum contender : std::size_t { plan, raw, eager, contender_count };
 constexpr std::array<const char*, contender_count> contender_names{"plan", "raw graph", "eager"};
 
 /// Memory of one rank: what each step reads, what it gives, and where the work behind it puts that.
-struct rank_memory {
+struct step_memory {
   buffer sent;
   buffer got;
   buffer moved;
@@ -58,10 +58,10 @@ public:
       with_work_{with_work},
       raw_{rt, world_} {
     for (const rank self : world_.local_ranks()) {
-      rank_memory& mine = memory_.emplace_back();
+      step_memory& mine = memory_.emplace_back();
       for (buffer* one : {&mine.sent, &mine.got, &mine.moved}) *one = world_.allocate(self, steps_ * stride_);
     }
-    set_all(&rank_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
+    set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
     plan_ = with_work_ ? world_.capture([this](rank_capture& one) { capture(one); }) : world_.capture(sums_);
     capture_by_hand();
@@ -94,10 +94,10 @@ public:
   /// Elements that are wrong after it was done once.
   [[nodiscard]] std::size_t wrong_after(contender what) {
     constexpr float untouched = -1;
-    for (const auto which : {&rank_memory::got, &rank_memory::moved}) set_all(which, [](rank) { return untouched; });
+    for (const auto which : {&step_memory::got, &step_memory::moved}) set_all(which, [](rank) { return untouched; });
     static_cast<void>(measure(what));
     const auto sum = static_cast<float>(world_.size() * (world_.size() + 1) / 2);
-    return count_other(&rank_memory::got, sum) + count_other(&rank_memory::moved, with_work_ ? sum : untouched);
+    return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, with_work_ ? sum : untouched);
   }
 
   std::array<block_figures, contender_count> figures{};
@@ -109,7 +109,7 @@ private:
     for (std::size_t k = 0; k < steps_; ++k) {
       auto& sums = sums_.emplace_back();
       auto& moves = moves_.emplace_back();
-      for (const rank_memory& mine : memory_) {
+      for (const step_memory& mine : memory_) {
         sums.emplace_back(all_reduce{part(mine.sent, k), part(mine.got, k), bytes_ / sizeof(float)});
         moves.emplace_back(copy{part(mine.got, k), part(mine.moved, k)});
       }
@@ -153,7 +153,7 @@ private:
   }
 
   template <class Value>
-  void set_all(buffer rank_memory::*which, Value value_of) {
+  void set_all(buffer step_memory::*which, Value value_of) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
     for (const rank self : world_.local_ranks()) {
       std::ranges::fill(host.host_span<float>(), value_of(self));
@@ -162,7 +162,7 @@ private:
   }
 
   /// Elements of the steps that are not \p value.
-  [[nodiscard]] std::size_t count_other(buffer rank_memory::*which, float value) {
+  [[nodiscard]] std::size_t count_other(buffer step_memory::*which, float value) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
     std::size_t wrong = 0;
     for (const rank self : world_.local_ranks()) {
@@ -180,7 +180,7 @@ private:
   std::size_t stride_;
   std::size_t steps_;
   bool with_work_;
-  std::vector<rank_memory> memory_;
+  std::vector<step_memory> memory_;
   plan_steps sums_;
   plan_steps moves_;
   raw_ranks raw_;

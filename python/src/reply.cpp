@@ -8,9 +8,9 @@ std::shared_ptr<reply> reply::make(held_object outputs) {
   return std::allocate_shared<reply>(recycling_allocator<reply>{}, std::move(outputs));
 }
 
-answer reply::make_reply_promise() {
+reply_promise reply::make_reply_promise() {
   self_ = shared_from_this();
-  return answer{*this};
+  return reply_promise{*this};
 }
 
 void reply::deliver(outcome result) noexcept {

@@ -13,7 +13,7 @@ private:
   std::shared_ptr<reply_state> to_;
 };
 
-answer reply_state::make_reply_promise(std::shared_ptr<reply_state> to) {
+reply_promise reply_state::make_reply_promise(std::shared_ptr<reply_state> to) {
   return reply_promise{std::make_unique<sink>(std::move(to))};
 }
 

@@ -42,7 +42,7 @@ simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memor
   for (const planned_request& one : of.requests) requests_[one.number] = &one;
 }
 
-answer simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
+reply_promise simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
   entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = steady_now()});
   ++unanswered_;
   ++kinds_[what.what];

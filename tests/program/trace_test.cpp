@@ -1,5 +1,5 @@
-#include "trace_events.hpp"
-#include "trace_record.hpp"
+#include <troupe/program/trace/trace_events.hpp>
+#include <troupe/program/trace/trace_record.hpp>
 
 #include <troupe/device/error.hpp>
 

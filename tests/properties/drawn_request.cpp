@@ -9,7 +9,7 @@
 #include <functional>
 #include <optional>
 
-namespace troupe::tests::drawn_request {
+namespace troupe::tests {
 
 namespace {
 
@@ -358,4 +358,4 @@ bool plant_mismatch(std::vector<operation>& asked) {
   return true;
 }
 
-} // namespace troupe::tests::drawn_request
+} // namespace troupe::tests

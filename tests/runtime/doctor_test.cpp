@@ -1,6 +1,6 @@
 // What the doctor says, as text and as JSON, of pretend devices on a described machine.
-#include "doctor_json.hpp"
-#include "doctor_text.hpp"
+#include <troupe/program/doctor/doctor_json.hpp>
+#include <troupe/program/doctor/doctor_text.hpp>
 #include "support/drivers.hpp"
 #include "support/two_sockets.hpp"
 

@@ -113,7 +113,7 @@ TEST_CASE("a claim that was never given says so, and an answer that nobody liste
   outcome_claim{}.redeem(log.make_reply_promise());
   CHECK(log.failure().code == errc::invalid_argument);
   CHECK(log.make_reply_promise().listener() == nullptr);
-  CHECK(answer{}.listener() == nullptr);
+  CHECK(reply_promise{}.listener() == nullptr);
   CHECK(divide_promise(log.make_reply_promise(), ticket{1}, 1).front().listener() == nullptr);
 }
 
