@@ -1,4 +1,4 @@
-/// One GPU, or a pretend one, as everything above the driver sees it.
+/// Represents one opened GPU (or simulated GPU of the mock) for all code above the driver.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -10,29 +10,30 @@
 
 namespace troupe {
 
-/// A device that has been opened. Shared by all that lives on it: streams, events, buffers.
-/// Threads: safe from any.
+/// An opened device. Its streams, events and buffers share ownership of it.
+/// Threads: all functions may be called from any thread.
 class device {
 public:
   /// Opens device \p id of \p api. Errors: missing, device_occupied, too_old.
   [[nodiscard]] static std::shared_ptr<device> open(std::shared_ptr<driver> api, device_id id);
 
-  /// The device \p id of \p api.
+  /// Wraps device \p id of \p api without opening it.
   device(std::shared_ptr<driver> api, device_id id);
 
-  /// The driver that works on it.
+  /// Returns the driver of the device.
   [[nodiscard]] driver& api() const noexcept { return *api_; }
-  /// The same, to be held.
+  /// Returns shared ownership of the driver.
   [[nodiscard]] const std::shared_ptr<driver>& shared_api() const noexcept { return api_; }
-  /// Its ordinal in this process.
+  /// Returns the ordinal of the device in this process.
   [[nodiscard]] device_id id() const noexcept { return id_; }
 
-  /// The device's present life. Buffers of an earlier one are stale (BUF-2).
+  /// Returns the current epoch of the device. Buffers allocated in an earlier epoch are stale (BUF-2).
   [[nodiscard]] device_epoch current_epoch() const noexcept;
-  /// Declares all memory on the device lost: every buffer made so far becomes stale.
+  /// Declares all memory on the device lost. Every buffer allocated so far becomes stale.
   void declare_memory_lost() noexcept;
 
-  /// Whether work on this device can read and write the memory of \p other. The driver is asked once for each.
+  /// Returns whether work on this device can read and write the memory of \p other. The driver is queried once per
+  /// device and the answer is cached.
   [[nodiscard]] bool reaches(device_id other) const;
 
 private:

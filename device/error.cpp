@@ -73,7 +73,7 @@ error current_error() noexcept {
     } catch (...) {
       return error{.code = errc::internal, .text = "an exception that is no std::exception"};
     }
-  } catch (...) { // no memory for words
+  } catch (...) { // no memory for the text
     return error{.code = errc::out_of_memory};
   }
 }

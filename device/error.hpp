@@ -1,4 +1,4 @@
-/// What went wrong, in a form that a program can act on. Text is for people and is never parsed.
+/// Errors in a form that a program can act on. The text is for people and is never parsed.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -22,19 +22,19 @@ enum class errc : std::uint8_t {
   unsupported,         ///< Ask for something else: this device or library cannot do it.
   mismatch,            ///< Fix the callers: ranks disagree about one operation.
   wrong_device,        ///< Pass a buffer that lives on the rank's own device.
-  stale_buffer,        ///< Allocate again: the device has lost its memory since.
-  stale_epoch,         ///< Bring the ranks to one state, then ask again in the world's present epoch (acknowledge it).
+  stale_buffer,        ///< Allocate again: the device has lost its memory since the allocation.
+  stale_epoch,         ///< Bring the ranks to one state, acknowledge the world's current epoch, then ask again.
   out_of_memory,       ///< Free something, or ask for less.
   missing,             ///< Install what the text names (driver, library, device).
   too_old,             ///< Upgrade what the text names.
-  device_occupied,     ///< Free the device or choose another: someone else holds it exclusively.
-  busy,                ///< Ask again when earlier requests have been answered: too many wait.
-  cancelled,           ///< Nothing, or ask again: it was taken back, by its asker or by a peer of the operation.
+  device_occupied,     ///< Free the device or choose another: another process holds it exclusively.
+  busy,                ///< Ask again when earlier requests have been answered: too many are waiting.
+  cancelled,           ///< Nothing, or ask again: withdrawn by its client or by a peer of the operation.
   stopping,            ///< Nothing: the world is shutting down.
-  rebuilding,          ///< Ask again when the world is ready: it forms anew after a fault.
-  rank_lost,           ///< Ask a rank that remains: this one has left its world, which goes on without it.
+  rebuilding,          ///< Ask again when the world is ready: it is being rebuilt after a fault.
+  rank_lost,           ///< Ask a remaining rank: this one has left its world, which continues without it.
   world_failed,        ///< Form a new world: this one has failed and says why.
-  deadline_exceeded,   ///< Retry later or give more time; output buffers are undefined if it ran.
+  deadline_exceeded,   ///< Retry later or allow more time; output buffers are undefined if the work ran.
   communicator_failed, ///< Form a new world: the communicator reported an error or was aborted.
   device_failed,       ///< Form a new world: the device reported an error.
   process_poisoned,    ///< Replace the process: a sticky device error cannot be undone in it.
@@ -42,7 +42,7 @@ enum class errc : std::uint8_t {
   internal,            ///< Report a bug in troupe.
 };
 
-/// Name of \p code as written above.
+/// Returns the name of \p code as written above.
 [[nodiscard]] std::string_view to_string(errc code) noexcept;
 
 /// Whether failed work may have touched memory (ONE-2).
@@ -51,44 +51,43 @@ enum class effect : std::uint8_t {
   unknown_outcome, ///< The work may have run; the output buffers' contents are undefined.
 };
 
-/// One failure with its circumstances.
+/// One failure with its context.
 struct error {
   errc code = errc::none;
   troupe::effect effect = troupe::effect::rejected;
   std::string text{};        ///< For people: the value, the limit, the remedy.
-  std::string call{};        ///< The foreign call that failed, e.g. "ncclAllReduce"; empty if none.
-  int native_code = 0;       ///< That call's own code.
-  std::string native_text{}; ///< That call's own words.
+  std::string call{};        ///< The external call that failed, e.g. "ncclAllReduce"; empty if none.
+  int native_code = 0;       ///< The error code of that call.
+  std::string native_text{}; ///< The error text of that call.
   std::optional<troupe::rank> rank{};
   std::optional<troupe::ticket> ticket{};
   std::optional<troupe::epoch> epoch{};
-  std::optional<std::size_t> part{}; ///< Of a group: the part at fault.
-  /// Where peers of an operation did not come, or took it back because of that: who is missing.
+  std::optional<std::size_t> part{}; ///< For a group: the index of the part that failed.
+  /// The missing peers, if peers of an operation did not arrive, or withdrew it for that reason.
   std::shared_ptr<const absence_report> absence{};
-  /// With unknown outcome: what the request may have written, in all its parts whose outcome is unknown. Null where
-  /// that is not known, since the request was lost before it came to a rank (an actor that ended with it in its
-  /// mailbox).
+  /// With unknown outcome: the buffers that the request may have written, over all its parts with an unknown outcome.
+  /// Null if unknown, because the request was lost before it reached a rank (its actor ended with it in the mailbox).
   std::shared_ptr<const undefined_buffers> undefined{};
 
-  /// True when this is a failure.
+  /// Returns whether this is a failure.
   [[nodiscard]] explicit operator bool() const noexcept { return code != errc::none; }
 };
 
-/// \p failure as one line.
+/// Returns \p failure as one line of text.
 [[nodiscard]] std::string to_string(const error& failure);
 
-/// \p failure, saying that the work may have run.
+/// Returns \p failure with its effect set to unknown_outcome.
 [[nodiscard]] error with_unknown_outcome(error failure);
 
-/// What constructors and synchronous misuse throw. Asynchronous outcomes are values.
+/// Exception thrown by constructors and on synchronous misuse. Asynchronous outcomes are values.
 class exception : public std::exception {
 public:
-  /// Holds all of \p why; what() is its one line.
+  /// Stores \p why. what() returns it as one line.
   explicit exception(error why);
-  /// The same of an error that has only these.
+  /// Stores an error that has only a code and a text.
   exception(errc code, std::string text);
 
-  /// The error, for programs.
+  /// Returns the error for programs.
   [[nodiscard]] const error& why() const noexcept { return why_; }
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
 
@@ -97,7 +96,7 @@ private:
   std::string text_;
 };
 
-/// The error that the exception in flight stands for. Call it inside a catch block only.
+/// Returns the error that corresponds to the exception being handled. Call it only inside a catch block.
 [[nodiscard]] error current_error() noexcept;
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// A point in a stream that others can wait for.
+/// Events: points in a stream that other streams and threads can wait for.
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -8,23 +8,23 @@
 
 namespace troupe {
 
-/// Owns an untimed event. An event never recorded counts as reached.
-/// An event promises order, never success: results are used after the request's reply.
+/// Owns an event without timing. An event that was never recorded counts as reached.
+/// An event promises order, never success. Use results only after the request's reply.
 class event {
 public:
-  /// A new event on \p where, not recorded.
+  /// Creates an event on \p where, not recorded.
   explicit event(std::shared_ptr<device> where);
   event(event&& other) noexcept;
   event& operator=(event&& other) noexcept;
   ~event();
 
-  /// Records behind the work now in \p stream, which is on this event's device.
+  /// Records the event behind the work currently in \p stream, which must be on this event's device.
   void record(stream_ref stream);
-  /// Whether the work before it has finished. Never blocks. Errors: the device's.
+  /// Returns whether the work before the event has finished. Never blocks. Errors: those of the device.
   [[nodiscard]] bool reached() const;
-  /// The driver's own: a `cudaEvent_t` by casting.
+  /// Returns the driver's handle. Cast it to a `cudaEvent_t`.
   [[nodiscard]] native_event native() const noexcept { return native_; }
-  /// The device it was made on.
+  /// Returns the device of the event.
   [[nodiscard]] const device& where() const noexcept { return *device_; }
 
 private:
@@ -32,10 +32,10 @@ private:
   native_event native_ = nullptr;
 };
 
-/// An event as requests carry it: held until the request's outcome.
+/// An event as requests carry it. The request holds it until its outcome.
 using shared_event = std::shared_ptr<const event>;
 
-/// Records a new event behind the work now in \p stream.
+/// Records a new event behind the work currently in \p stream.
 [[nodiscard]] shared_event record_event(const std::shared_ptr<device>& where, stream_ref stream);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Events that are used again: making one costs a call to the driver.
+/// A cache of events. It avoids a driver call for each new event.
 #pragma once
 
 #include <troupe/device/event.hpp>
@@ -10,16 +10,16 @@
 
 namespace troupe {
 
-/// Of one device. What record() gives comes back by itself when its last holder lets it go, which may be after the
-/// stock has ended: it is destroyed then.
-/// Threads: safe from any.
+/// Caches events of one device. An event returned by record() goes back to the cache when its last holder releases it.
+/// If the cache no longer exists by then, the event is destroyed.
+/// Threads: all functions may be called from any thread.
 class event_stock : public std::enable_shared_from_this<event_stock> {
 public:
-  /// Keeps \p kept events at rest, at most.
+  /// Keeps at most \p kept idle events.
   explicit event_stock(std::shared_ptr<device> where, std::size_t kept = 64);
 
-  /// An event behind the work now in \p stream, which is on the stock's device. Streams that were told to wait for an
-  /// earlier record of the same event are not concerned.
+  /// Returns an event recorded behind the work currently in \p stream, which must be on the cache's device. Streams
+  /// that already wait for an earlier record of the same event are not affected.
   [[nodiscard]] shared_event record(stream_ref stream);
   [[nodiscard]] std::size_t at_rest() const;
 
@@ -30,7 +30,7 @@ private:
   std::shared_ptr<device> device_;
   std::size_t kept_;
   mutable std::mutex guard_;
-  std::vector<std::unique_ptr<event>> resting_; ///< Room for all is reserved.
+  std::vector<std::unique_ptr<event>> resting_; ///< Reserved to its full capacity.
 };
 
 } // namespace troupe

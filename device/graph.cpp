@@ -32,7 +32,7 @@ stream_capture::~stream_capture() {
   if (!open_) return;
   try {
     static_cast<void>(end());
-  } catch (const exception&) { // it was to be dropped anyway
+  } catch (const exception&) { // the graph was to be discarded anyway
   }
 }
 

@@ -1,4 +1,4 @@
-/// Captured work of one device, to be launched again and again.
+/// Graphs: captured work of one device that can be launched repeatedly.
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Owns a graph. It holds nothing of the memory, nor of anything else, that its work refers to.
-/// Lifetime: work of it that is under way when it is destroyed runs on.
+/// Owns a graph. It does not hold the memory or other resources that its work refers to.
+/// Lifetime: launches that are in flight when the graph is destroyed still run.
 class graph {
 public:
   graph(std::shared_ptr<device> where, native_graph native) noexcept : device_{std::move(where)}, native_{native} {}
@@ -17,7 +17,7 @@ public:
   graph& operator=(graph&& other) noexcept;
   ~graph();
 
-  /// Order: as one piece of work in \p stream, which is on the graph's device.
+  /// Launches the graph as one piece of work in \p stream, which must be on the graph's device.
   void launch(stream_ref stream) const;
 
 private:
@@ -25,18 +25,19 @@ private:
   native_graph native_ = nullptr;
 };
 
-/// A stream in capture. What is enqueued in it goes into the graph that end() gives.
-/// Threads: one; that which began it ends it.
+/// Captures a stream. Work enqueued in the stream goes into the graph that end() returns.
+/// Threads: the thread that begins the capture must end it.
 class stream_capture {
 public:
-  /// Errors: invalid_argument (the stream is in capture already).
+  /// Begins the capture. Errors: invalid_argument (the stream is already being captured).
   stream_capture(std::shared_ptr<device> where, stream_ref stream);
   stream_capture(const stream_capture&) = delete;
   stream_capture& operator=(const stream_capture&) = delete;
-  /// Without end(): drops what was captured.
+  /// Discards the captured work if end() was not called.
   ~stream_capture();
 
-  /// Errors: invalid_argument (something was asked that cannot be captured); the stream is out of capture all the same.
+  /// Ends the capture, even if it throws. Errors: invalid_argument (an operation that cannot be captured was
+  /// requested).
   [[nodiscard]] graph end();
 
 private:

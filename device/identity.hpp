@@ -1,5 +1,5 @@
-/// Identities that must never be mixed up: a rank is not a device, an epoch is not a ticket.
-/// They live in the lowest layer because every error names them.
+/// Strong types for identities that must not be confused: a rank is not a device, an epoch is not a ticket. They are in
+/// the lowest layer because every error names them.
 #pragma once
 
 #include <compare>
@@ -10,19 +10,19 @@
 
 namespace troupe {
 
-/// A number with a meaning. Different tags do not convert into each other.
+/// An integer with a distinct meaning. Numbers with different tags do not convert into each other.
 template <class Tag, class Rep>
 class strong_number {
 public:
   using value_type = Rep;
 
   constexpr strong_number() noexcept = default;
-  /// The number \p value with this meaning.
+  /// Gives \p value this meaning.
   constexpr explicit strong_number(Rep value) noexcept : value_{value} {}
 
-  /// The bare number.
+  /// Returns the underlying number.
   [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
-  /// The one after it.
+  /// Returns the following number.
   [[nodiscard]] constexpr strong_number next() const noexcept { return strong_number{static_cast<Rep>(value_ + 1)}; }
   friend constexpr auto operator<=>(strong_number, strong_number) noexcept = default;
 
@@ -30,26 +30,26 @@ private:
   Rep value_{};
 };
 
-/// Its digits.
+/// Returns the number in decimal.
 template <class Tag, class Rep>
 [[nodiscard]] std::string to_string(strong_number<Tag, Rep> number) {
   return std::to_string(number.value());
 }
 
-/// Ordinal of a GPU (or pretend GPU) in this process, from 0.
+/// Ordinal of a GPU (or simulated GPU) in this process, from 0.
 using device_id = strong_number<struct device_id_tag, int>;
-/// Counts the lives of one device: raised when its memory is lost, so that older buffers are stale.
+/// Epoch of one device. It increases when the device's memory is lost, so that older buffers become stale.
 using device_epoch = strong_number<struct device_epoch_tag, std::uint32_t>;
 /// Position in a world, from 0 to size − 1.
 using rank = strong_number<struct rank_tag, int>;
 /// Counts the formations of one world, from 1 (EPO-1).
 using epoch = strong_number<struct epoch_tag, std::uint64_t>;
-/// Names one accepted request at the actor that accepted it.
+/// Identifies one accepted request at the actor that accepted it.
 using ticket = strong_number<struct ticket_tag, std::uint64_t>;
 
 } // namespace troupe
 
-/// For unordered containers.
+/// Hash for unordered containers.
 template <class Tag, class Rep>
 struct std::hash<troupe::strong_number<Tag, Rep>> {
   std::size_t operator()(troupe::strong_number<Tag, Rep> number) const noexcept {

@@ -1,9 +1,9 @@
-/// A handler made of several, one for each alternative of a variant.
+/// Combines several function objects into one visitor for the alternatives of a variant.
 #pragma once
 
 namespace troupe {
 
-/// Calls whichever of \p Handlers fits.
+/// Calls the function object of \p Handlers that accepts the argument.
 template <class... Handlers>
 struct overloaded : Handlers... {
   using Handlers::operator()...;

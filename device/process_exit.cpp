@@ -18,10 +18,10 @@ constinit std::atomic<bool> over{false};
 struct all_that_end {
   std::mutex guard;
   std::vector<std::weak_ptr<ends_with_process>> living;
-  std::atomic<int> process{0}; ///< That has registered something.
+  std::atomic<int> process{0}; ///< The process that registered something.
 };
 
-// Never destroyed: runtimes may begin while static objects end.
+// Never destroyed, because runtimes may be created while static objects are being destroyed.
 all_that_end& everything() noexcept {
   // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at a program's first use of troupe
   static auto* const instance = new all_that_end;
@@ -31,7 +31,7 @@ all_that_end& everything() noexcept {
 void end_all() noexcept {
   all_that_end& all = everything();
   std::vector<std::weak_ptr<ends_with_process>> ending;
-  if (all.process.load() == ::getpid()) { // else a thread that is not here may hold the lock
+  if (all.process.load() == ::getpid()) { // otherwise a thread that does not exist in this process may hold the lock
     const std::lock_guard lock{all.guard};
     ending.swap(all.living);
   }
@@ -56,7 +56,8 @@ void end_with_process(const std::shared_ptr<ends_with_process>& one) {
     all.living.push_back(one);
     all.process.store(::getpid());
   }
-  // Each time: functions of exit run in the opposite order of their registration, and the first to run ends all.
+  // Registered each time: exit functions run in reverse order of registration, and the first one to run ends all
+  // objects.
   static_cast<void>(std::atexit([] { end_all(); }));
 }
 

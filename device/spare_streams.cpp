@@ -7,7 +7,7 @@ namespace troupe {
 void spare_streams::fill() {
   device_->api().enter_thread(device_->id());
   while (size() < wanted_) {
-    stream made{device_}; // outside the lock: it may wait for the device, and give_back() must not
+    stream made{device_}; // outside the lock: creation may wait for the device, and give_back() must not wait
     const std::lock_guard lock{guard_};
     kept_.push_back(std::move(made));
   }

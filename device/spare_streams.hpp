@@ -1,4 +1,4 @@
-/// Streams that are kept so that others can be made while the device hangs.
+/// Spare streams. Returning them makes it possible to create new streams while the device hangs.
 #pragma once
 
 #include <troupe/device/stream.hpp>
@@ -10,24 +10,25 @@
 
 namespace troupe {
 
-/// CUDA takes what streams are made of from the device in blocks of some forty, and whoever needs the next block waits
-/// until nothing runs on the device any more: with an operation that hangs there, for ever. A world forms beside such
-/// operations, so it makes streams ahead, and gives them back when it forms: what is made next is made of them.
-/// (docs/design/0032-spare-streams.md)
+/// CUDA allocates the resources of streams on the device in blocks of about forty. The thread that needs the next block
+/// waits until nothing runs on the device any more. If an operation hangs there, it waits indefinitely. A world can be
+/// formed beside such an operation. It therefore creates spare streams ahead of time and returns them when it forms;
+/// new streams then use their resources. (docs/design/0032-spare-streams.md)
 ///
-/// Threads: safe from any.
+/// Threads: all functions may be called from any thread.
 class spare_streams {
 public:
-  /// None yet.
+  /// Holds no streams yet.
   spare_streams(std::shared_ptr<device> where, std::size_t wanted) : device_{std::move(where)}, wanted_{wanted} {}
   spare_streams(const spare_streams&) = delete;
   spare_streams& operator=(const spare_streams&) = delete;
 
-  /// Makes those that are missing. May wait for the device. Errors: the driver's; those made so far are kept.
+  /// Creates the missing streams. May wait for the device. Errors: those of the driver; streams created so far are
+  /// kept.
   void fill();
-  /// Gives all back, so that as many streams can be made at once without waiting.
+  /// Destroys all spare streams. The same number of streams can then be created at once without waiting.
   void give_back();
-  /// How many there are now.
+  /// Returns the current number of spare streams.
   [[nodiscard]] std::size_t size() const;
 
 private:

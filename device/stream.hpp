@@ -1,4 +1,4 @@
-/// A queue of work on one device.
+/// Streams: queues of work on one device.
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -10,28 +10,28 @@ namespace troupe {
 
 class event;
 
-/// Names a stream without owning it: one of troupe's or one of a user's (adopt a `cudaStream_t` by casting).
+/// Refers to a stream without owning it. It may be a stream of troupe or of a user (cast from a `cudaStream_t`).
 class stream_ref {
 public:
-  /// Names \p native, a stream of \p where.
+  /// Refers to \p native, a stream of \p where.
   stream_ref(device& where, native_stream native) noexcept : device_{&where}, native_{native} {}
 
-  /// The device that it is a queue of.
+  /// Returns the device of the stream.
   [[nodiscard]] device& where() const noexcept { return *device_; }
-  /// The driver's own: a `cudaStream_t` by casting.
+  /// Returns the driver's handle. Cast it to a `cudaStream_t`.
   [[nodiscard]] native_stream native() const noexcept { return native_; }
 
   /// Copies in stream order between any two of device, pinned and pageable memory.
   void copy(void* to, const void* from, std::size_t size_bytes) const;
   /// Sets every byte to \p value in stream order.
   void fill(void* to, std::uint8_t value, std::size_t size_bytes) const;
-  /// Calls \p function on a thread of the driver, in stream order. It must not call the driver.
+  /// Calls \p function on a thread of the driver, in stream order. \p function must not call the driver.
   void call(driver::host_function function, void* argument) const;
-  /// Later work waits, on the device, until \p awaited is reached.
+  /// Makes later work in the stream wait, on the device, until \p awaited is reached.
   void wait(const event& awaited) const;
-  /// Whether all work has finished. Throws the device's error if there is one.
+  /// Returns whether all work has finished. Throws the device's error if there is one.
   [[nodiscard]] bool idle() const;
-  /// Blocks the calling thread until all work has finished. Not for actors (BLK-1).
+  /// Blocks the calling thread until all work has finished. Actors must not call it (BLK-1).
   void synchronize() const;
 
 private:
@@ -39,16 +39,16 @@ private:
   native_stream native_;
 };
 
-/// Owns a stream. Work still in it when it is destroyed runs on.
+/// Owns a stream. Work that is in the stream when it is destroyed still runs.
 class stream {
 public:
-  /// A new stream on \p where. Errors: the driver's.
+  /// Creates a stream on \p where. Errors: those of the driver.
   explicit stream(std::shared_ptr<device> where);
   stream(stream&& other) noexcept;
   stream& operator=(stream&& other) noexcept;
   ~stream();
 
-  /// The same stream, not owned.
+  /// Returns a reference that does not own the stream.
   [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }
   // NOLINTNEXTLINE(google-explicit-constructor): an owner passes as its view
   operator stream_ref() const noexcept { return ref(); }

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Page-locked host memory of troupe's own.
+/// Page-locked host memory allocated by troupe.
 class pinned_block final : public memory_block {
 public:
   pinned_block(const std::shared_ptr<device>& where, std::size_t size_bytes)
@@ -25,7 +25,7 @@ public:
   }
 };
 
-/// Memory of somebody else, held through its owner.
+/// Memory of another owner, held through a shared pointer to that owner.
 class adopted_block final : public memory_block {
 public:
   adopted_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes,

@@ -15,7 +15,7 @@ struct sink {
   std::function<void(const error&)> handler;
 };
 
-// Never destroyed: static destructors of a program may still report.
+// Never destroyed, because static destructors of a program may still report.
 sink& the_sink() noexcept {
   // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory for this nothing could be reported any more
   static auto* const instance = new sink;
@@ -25,13 +25,13 @@ sink& the_sink() noexcept {
 } // namespace
 
 void report_leak(const error& why) noexcept {
-  if (process_is_ending()) return; // the operating system takes it
+  if (process_is_ending()) return; // the operating system reclaims the resource
   sink& target = the_sink();
   target.count.fetch_add(1, std::memory_order_relaxed);
   try {
     const std::lock_guard lock{target.guard};
     if (target.handler) target.handler(why);
-  } catch (...) { // a handler's failure must not end a destructor
+  } catch (...) { // a failing handler must not end a destructor
   }
 }
 

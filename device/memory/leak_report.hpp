@@ -1,4 +1,4 @@
-/// The one place where destructors report what they could not give back, since they cannot throw.
+/// Destructors report here resources that they could not release, because they cannot throw.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -8,16 +8,16 @@
 
 namespace troupe {
 
-/// Reports a resource that could not be returned, unless the process is ending. Threads: any.
+/// Reports a resource that could not be released, unless the process is ending. Threads: any.
 void report_leak(const error& why) noexcept;
 
-/// Number of reports since the process began. Tests assert that it does not grow.
+/// Returns the number of reports since the process began. Tests assert that it does not grow.
 [[nodiscard]] std::size_t leak_count() noexcept;
 
-/// Calls \p handler for each later report (the runtime logs them). An empty one removes it.
+/// Sets \p handler to be called for each later report (the runtime logs them). An empty handler removes it.
 void on_leak(std::function<void(const error&)> handler);
 
-/// Runs \p release; what it throws is reported under \p what.
+/// Calls \p release. If it throws, the error is reported with \p what as the name of the resource.
 template <class Release>
 void return_or_report(const char* what, Release&& release) noexcept {
   try {
@@ -26,7 +26,7 @@ void return_or_report(const char* what, Release&& release) noexcept {
     error why = current_error();
     try {
       why.text = std::string{what} + " could not be returned: " + why.text;
-    } catch (...) { // no memory left to say more
+    } catch (...) { // no memory left for the text
     }
     report_leak(why);
   }

@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-/// Blocks whose last handle is gone while noted work may still use them.
+/// Blocks whose last handle is gone, but that noted work may still use.
 struct memory_pool::retired_blocks {
   struct entry {
     void* address;
     std::vector<event> uses;
   };
 
-  std::mutex guard; ///< Also keeps allocations and frees on the pool's stream in one order.
+  std::mutex guard; ///< Also serialises allocations and frees on the pool's stream.
   std::vector<entry> waiting;
 };
 
@@ -63,7 +63,7 @@ memory_pool::memory_pool(std::shared_ptr<device> where)
 memory_pool::~memory_pool() {
   return_or_report("a memory pool", [this] {
     for (const auto& entry : retired_->waiting) {
-      // Work noted by note_use() may still run: the memory goes back, and is unmapped, behind it on the device.
+      // Work noted by note_use() may still run. The stream waits for it before the memory is freed and unmapped.
       for (const event& use : entry.uses) order_.ref().wait(use);
       device_->api().free(device_->id(), pool_, entry.address, order_.ref().native());
     }
@@ -78,7 +78,7 @@ buffer memory_pool::allocate(std::size_t size_bytes) {
     const std::lock_guard lock{retired_->guard};
     release_finished();
     address = device_->api().allocate(device_->id(), pool_, size_bytes, order_.ref().native());
-    // The stream carries nothing but allocations and frees: microseconds, never another's work.
+    // The stream carries only allocations and frees, so this takes microseconds and never waits for other work.
     order_.ref().synchronize();
   }
   return buffer{std::make_shared<block>(shared_from_this(), address, size_bytes)};
@@ -90,8 +90,8 @@ void memory_pool::reserve(std::size_t size_bytes) {
 
 void memory_pool::release_finished() {
   auto& waiting = retired_->waiting;
-  // All are judged before one is freed, because reached() throws on a failed device; and each leaves the list before
-  // its memory goes, so that nothing is freed twice.
+  // All entries are checked before one is freed, because reached() throws on a failed device. Each entry is removed
+  // before its memory is freed, so that nothing is freed twice.
   const auto first_finished = std::partition(waiting.begin(), waiting.end(), [](const auto& entry) {
     return !std::ranges::all_of(entry.uses, &event::reached);
   });

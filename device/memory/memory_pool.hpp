@@ -1,4 +1,4 @@
-/// Device memory without cudaMalloc on the hot path (BUF-1): a pool that all peers may access.
+/// Pools of device memory that all peers can access. They avoid cudaMalloc on the hot path (BUF-1).
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// A pool of one device's memory. Blocks hold the pool, so it outlives them.
-/// Threads: safe from any.
+/// Threads: all functions may be called from any thread.
 class memory_pool : public std::enable_shared_from_this<memory_pool> {
 public:
   [[nodiscard]] static std::shared_ptr<memory_pool> create(std::shared_ptr<device> where);
@@ -20,11 +20,11 @@ public:
   memory_pool& operator=(const memory_pool&) = delete;
   ~memory_pool();
 
-  /// Device memory, 256-byte aligned, contents undefined; \p size_bytes may be 0.
-  /// Order: usable at once by any stream. Errors: out_of_memory.
+  /// Allocates device memory, aligned to 256 bytes, with undefined contents. \p size_bytes may be 0.
+  /// Order: any stream may use it immediately. Errors: out_of_memory.
   [[nodiscard]] buffer allocate(std::size_t size_bytes);
 
-  /// Grows the pool to \p size_bytes ahead of use, so that later allocations do not.
+  /// Grows the pool to \p size_bytes in advance, so that later allocations do not.
   void reserve(std::size_t size_bytes);
 
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
@@ -37,7 +37,7 @@ private:
 
   std::shared_ptr<device> device_;
   native_pool pool_ = nullptr;
-  stream order_; ///< Carries allocations and frees, nothing else; so it is never behind.
+  stream order_; ///< Carries only allocations and frees, so it is never delayed by other work.
   std::unique_ptr<retired_blocks> retired_;
 };
 

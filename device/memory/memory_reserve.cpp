@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-// Mapped by themselves: memory that is given back to the heap serves only the threads that share that part of it.
+// Mapped separately: memory returned to a heap arena serves only the threads that share the arena.
 using pieces = std::array<std::atomic<void*>, memory_reserve::piece_count>;
 constinit pieces reserve_pieces{};
 constinit std::atomic<bool> is_short{false};
@@ -21,7 +21,7 @@ constinit std::atomic<std::new_handler> before{nullptr};
 constinit std::mutex guard;
 constinit std::size_t owners = 0;
 
-/// Returns whether the reserve is complete.
+/// Fills the reserve. Returns whether it is complete.
 bool fill() noexcept {
   for (auto& place : reserve_pieces) {
     if (place.load(std::memory_order_acquire) != nullptr) continue;
@@ -34,7 +34,7 @@ bool fill() noexcept {
   return true;
 }
 
-/// Returns whether there was one.
+/// Releases one piece. Returns whether there was one.
 bool give_one() noexcept {
   for (auto& place : reserve_pieces)
     if (void* const piece = place.exchange(nullptr)) {
@@ -82,7 +82,7 @@ memory_reserve::~memory_reserve() {
 bool host_memory_is_short() noexcept {
   if (!is_short.load(std::memory_order_relaxed)) [[likely]]
     return false;
-  is_short.store(false); // first: whoever takes a piece meanwhile says so again
+  is_short.store(false); // cleared first: a thread that uses a piece meanwhile sets it again
   if (fill()) return false;
   is_short.store(true);
   return true;

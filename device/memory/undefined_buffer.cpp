@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_described = 4; // of a thousand ranks, the first few tell enough
+constexpr std::size_t most_described = 4; // with a thousand ranks, the first few are enough
 
 } // namespace
 

@@ -19,7 +19,8 @@ void condition::sleep(std::unique_lock<std::mutex>& lock, time_point until) {
     return;
   }
   lock.unlock();
-  // From outside, one turn may bring about what is waited for; where nobody has one, only time can.
+  // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, only the
+  // passing of time can.
   if (all->running_ != nullptr)
     all->give_way(simulated_, until);
   else if (!all->step(until) && until != time_point::max())

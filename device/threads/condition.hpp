@@ -1,4 +1,4 @@
-/// How threads of troupe's wait for each other: as on a condition variable, or in virtual time where they are fibers.
+/// A condition variable for troupe's threads. Among simulated threads (fibers) it waits in virtual time.
 #pragma once
 
 #include <troupe/device/threads/fibers.hpp>
@@ -8,17 +8,17 @@
 
 namespace troupe {
 
-/// Threads: safe from any; fibers and threads never share one.
+/// Threads: all functions may be called from any thread. Fibers and real threads never share one object.
 class condition {
 public:
   void notify_all() noexcept;
 
-  /// Waits until \p reached, which is asked with \p lock held.
+  /// Waits until \p reached returns true. \p reached is called with \p lock held.
   template <class Reached>
   void wait(std::unique_lock<std::mutex>& lock, Reached reached) {
     while (!reached()) sleep(lock, time_point::max());
   }
-  /// The same until \p until at most. Returns whether it was reached.
+  /// Waits until \p reached returns true, but not past \p until. Returns whether \p reached returned true.
   template <class Reached>
   bool wait_until(std::unique_lock<std::mutex>& lock, time_point until, Reached reached) {
     while (!reached()) {
@@ -31,7 +31,7 @@ public:
   bool wait_for(std::unique_lock<std::mutex>& lock, nanoseconds at_most, Reached reached) {
     return wait_until(lock, later(steady_now(), at_most), std::move(reached));
   }
-  /// Until notified or \p until, or for no reason at all.
+  /// Waits until notified or until \p until. May also wake spuriously.
   void sleep(std::unique_lock<std::mutex>& lock, time_point until);
 
 private:

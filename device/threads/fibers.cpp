@@ -37,13 +37,13 @@ namespace troupe {
 thread_local constinit fibers* fibers::current_ = nullptr;
 
 struct fibers::fiber {
-  /// What the C++ runtime keeps of a thread's exceptions: each fiber has its own, as it may give way in a handler.
+  /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may give way inside a handler.
   struct exception_state {
     void* caught = nullptr;
     unsigned uncaught = 0;
 
     [[nodiscard]] static exception_state& of_thread() noexcept {
-      return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // laid out so by the Itanium C++ ABI
+      return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // layout defined by the Itanium C++ ABI
     }
   };
 
@@ -82,17 +82,17 @@ struct fibers::fiber {
   std::unique_ptr<stack_memory> stack{};
   ucontext_t context{};
   exception_state exceptions{};
-  time_point until = time_point::max(); ///< While it waits.
+  time_point until = time_point::max(); ///< Valid while it waits.
   bool over = false;
   bool may_wait = true;
   fiber_list joiners{};
-  const void* stack_first = nullptr; ///< Of the thread itself: known once it has been left.
+  const void* stack_first = nullptr; ///< For the thread itself: known once it has been left.
   std::size_t stack_bytes = 0;
 #ifdef TROUPE_TSAN_FIBERS
   void* seen_as = nullptr;
 #endif
 
-  /// From this one, which is running, to \p next.
+  /// Switches from this fiber, which is running, to \p next.
   void hand_to(fiber& next) {
     exceptions = std::exchange(exception_state::of_thread(), next.exceptions);
 #ifdef TROUPE_ASAN_FIBERS
@@ -120,14 +120,14 @@ fibers::fibers(chooser choose, std::size_t stack_bytes)
 fibers::~fibers() {
   current_ = nullptr;
   if (living_ == 0) return;
-  // Those given up hold what they hold, for ever: they cannot be unwound from where they wait.
+  // Abandoned fibers keep what they hold for the rest of the process: they cannot be unwound from where they wait.
   static auto* const given_up = new std::vector<std::shared_ptr<fiber>>;
   for (auto& one : all_)
     if (!one->over) given_up->push_back(std::move(one));
 }
 
 void fibers::enter(unsigned high, unsigned low) {
-  // makecontext hands over ints.
+  // makecontext passes only ints.
   auto* const self = reinterpret_cast<fibers*>((static_cast<std::uintptr_t>(high) << 32U) | low);
   fiber& mine = *self->running_;
 #ifdef TROUPE_ASAN_FIBERS
@@ -136,7 +136,7 @@ void fibers::enter(unsigned high, unsigned low) {
   try {
     std::exchange(mine.body, nullptr)();
   } catch (...) {
-    std::terminate(); // as of a thread
+    std::terminate(); // as for a thread
   }
   mine.over = true;
   self->wake(mine.joiners);
@@ -218,7 +218,7 @@ void fibers::give_way(fiber_list& from, time_point until) {
   from.push_back(&mine);
   if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
   mine.hand_to(*outside_);
-  std::erase(from, &mine); // where it was time that passed
+  std::erase(from, &mine); // needed if it woke because the time passed
 }
 
 void fibers::wake(fiber_list& waiting) noexcept {

@@ -1,4 +1,5 @@
-/// Threads that take turns on one real thread, in virtual time: the same choices give the same run (DET-1).
+/// Simulated threads (fibers) that take turns on one real thread in virtual time. The same choices give the same run
+/// (DET-1).
 #pragma once
 
 #include <troupe/device/time.hpp>
@@ -13,16 +14,18 @@
 
 namespace troupe {
 
-/// While one lives, every worker that its thread begins is a fiber of it, every condition of its fibers hands the turn
-/// on instead of blocking, and steady_now() is its time. Turns change where a fiber waits, nowhere else.
+/// While an object of this class lives, every worker that its thread starts is a fiber of it. Every condition of its
+/// fibers passes the turn on instead of blocking, and steady_now() returns its virtual time. Fibers switch only where a
+/// fiber waits.
 ///
-/// Who made it stands outside the fibers: what it waits for is brought about by their turns.
-/// Time: stands still while any fiber can go on, then jumps to the next that somebody waits for.
-/// Lifetime: all fibers have ended, or they are given up: their stacks stay, and nobody goes on.
-/// Threads: all of it on one, which has one at a time.
+/// The code that created the object runs outside the fibers. What it waits for is done during the turns of the fibers.
+/// Time: stands still while any fiber can run, then advances to the next time that a fiber waits for.
+/// Lifetime: at destruction all fibers have ended, or they are abandoned: their stacks stay allocated and never run
+/// again.
+/// Threads: everything runs on one thread, and a thread has at most one such object at a time.
 class fibers {
 public:
-  /// Which of so many that could go on does: a number below it.
+  /// Chooses which ready fiber runs. The argument is the number of ready fibers; the result is an index below it.
   using chooser = std::function<std::size_t(std::size_t)>;
 
   explicit fibers(chooser choose, std::size_t stack_bytes = std::size_t{256} << 10U);
@@ -30,21 +33,23 @@ public:
   fibers& operator=(const fibers&) = delete;
   ~fibers();
 
-  /// Those of the calling thread; none: null.
+  /// Returns the object of the calling thread, or null.
   [[nodiscard]] static fibers* current() noexcept { return current_; }
 
   [[nodiscard]] time_point now() const noexcept { return now_; }
 
-  /// One turn of one fiber. Where none can go on, time goes on until one can, but not past \p until. From outside.
-  /// Returns false where nothing was to be done by then: all wait for each other, or for later.
+  /// Runs one turn of one fiber. If no fiber is ready, time advances until one is, but not past \p until. Must be
+  /// called from outside the fibers. Returns false if nothing could run by then: all fibers wait for each other or for
+  /// a later time.
   bool step(time_point until = time_point::max());
-  /// Turns until \p enough, or until there is nothing to be done before \p until. Returns whether it was enough.
+  /// Runs turns until \p enough returns true, or until nothing can run before \p until. Returns the last result of \p
+  /// enough.
   bool run(const std::function<bool()>& enough, time_point until = time_point::max());
 
-  /// The caller lets time pass: a fiber gives its turn away for \p span, and from outside turns are taken meanwhile.
+  /// Lets time pass for the caller. A fiber gives up its turn for \p span. Outside the fibers, turns are run meanwhile.
   void sleep(nanoseconds span);
 
-  /// While one lives, its fiber had better not wait: waits are counted.
+  /// While an object of this class lives, its fiber should not wait. Waits are counted.
   class must_not_wait {
   public:
     must_not_wait() noexcept;
@@ -52,10 +57,10 @@ public:
     must_not_wait& operator=(const must_not_wait&) = delete;
     ~must_not_wait();
   };
-  /// Waits that must not have been.
+  /// Returns the number of waits that happened inside must_not_wait.
   [[nodiscard]] std::size_t forbidden_waits() const noexcept { return forbidden_waits_; }
 
-  /// All of it is later by \p span, as after a machine has slept.
+  /// Advances the time by \p span for all fibers, as after a suspended machine resumes.
   void jump(nanoseconds span) noexcept { now_ += span; }
 
   [[nodiscard]] std::size_t living() const noexcept { return living_; }
@@ -68,7 +73,8 @@ private:
 
   [[nodiscard]] std::shared_ptr<fiber> start(std::function<void()> body);
   [[nodiscard]] bool is_running(const fiber* one) const noexcept { return running_ == one; }
-  /// The running fiber gives its turn away until it is woken or \p until; \p from: whoever wakes it finds it there.
+  /// Makes the running fiber give up its turn until it is woken or until \p until. It is listed in \p from meanwhile,
+  /// where the thread that wakes it finds it.
   void give_way(fiber_list& from, time_point until);
   void wake(fiber_list& waiting) noexcept;
   void wait_for_end(fiber& one);
@@ -90,7 +96,7 @@ private:
   std::unique_ptr<fiber> outside_;
 };
 
-/// The time that threads wait by: the calling thread's fibers', or real time.
+/// Returns the time for waiting: that of the calling thread's fibers, or real time.
 [[nodiscard]] inline time_point steady_now() noexcept {
   const fibers* const simulated = fibers::current();
   return simulated == nullptr ? std::chrono::steady_clock::now() : simulated->now();

@@ -1,4 +1,4 @@
-/// A thread of troupe's, or a fiber where they are simulated.
+/// A thread of troupe, or a fiber in a simulation.
 #pragma once
 
 #include <troupe/device/threads/fibers.hpp>
@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// As std::thread. Threads: as it.
+/// Behaves as std::thread, including its thread rules.
 class worker {
 public:
   worker() noexcept = default;
-  /// Errors: out_of_memory (no thread can be started).
+  /// Starts a thread that runs \p body. Errors: out_of_memory (no thread can be started).
   explicit worker(std::function<void()> body);
 
   [[nodiscard]] bool joinable() const noexcept { return real_.joinable() || simulated_ != nullptr; }
