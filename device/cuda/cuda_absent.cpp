@@ -1,4 +1,4 @@
-// Stands in for cuda_driver.cpp where troupe is built without CUDA.
+// Replaces cuda_driver.cpp if troupe is built without CUDA.
 #include <troupe/device/cuda/cuda_driver.hpp>
 
 namespace troupe {

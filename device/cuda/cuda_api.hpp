@@ -1,4 +1,4 @@
-/// CUDA behind the driver's seam. For device/cuda only: everybody else holds a `driver`.
+/// Implements the driver interface with CUDA. Only for device/cuda: all other code uses `driver`.
 #pragma once
 
 #include <troupe/device/cuda/cuda_scope.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Primary contexts, once opened, are kept until the process ends: nothing here calls CUDA when it is destroyed.
+/// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
 class cuda_api final : public driver {
 public:
   explicit cuda_api(int device_count);
@@ -18,7 +18,7 @@ public:
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
   [[nodiscard]] std::string version() const override;
   [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
-  /// free_bytes is 0 until the device is open: asking for it would create a context.
+  /// Describes a device. free_bytes is 0 until the device is open, because querying it would create a context.
   [[nodiscard]] device_description describe(device_id id) override;
   void open(device_id id) override;
   void enter_thread(std::optional<device_id> id) override;
@@ -61,19 +61,20 @@ public:
   void destroy_graph(device_id id, native_graph graph) override;
 
 private:
+  /// Returns the context of an opened device.
   /// Errors: missing (no such device), invalid_argument (not opened), stopping (the process is ending).
   [[nodiscard]] CUcontext context_of(device_id id) const;
-  /// Throws missing unless there is a device \p id.
+  /// Throws missing unless \p id is a device.
   void expect_device(device_id id) const;
-  /// Throws stopping where the process is ending: CUDA may be gone already.
+  /// Throws stopping if the process is ending, because CUDA may already be unloaded.
   static void expect_cuda();
-  /// \p id's device is current: for calls that create something.
+  /// Makes the device \p id current. For calls that create something.
   [[nodiscard]] cuda_scope on(device_id id) const;
-  /// Some opened device is current: for calls that carry their stream, event or address.
+  /// Makes some opened device current. For calls that identify the device by their stream, event or address.
   [[nodiscard]] cuda_scope anywhere() const;
 
   cuda_entry_points entry_;
-  std::vector<std::atomic<CUcontext>> contexts_; ///< By device; null until opened.
+  std::vector<std::atomic<CUcontext>> contexts_; ///< Indexed by device; null until opened.
   std::atomic<CUcontext> first_opened_{nullptr};
 };
 

@@ -29,8 +29,8 @@ errc meaning_of(cudaError_t result) noexcept {
   switch (static_cast<int>(result)) {
     case cudaSuccess: return errc::none;
     case cudaErrorInvalidValue:
-    case cudaErrorIllegalState: // of what was passed: a stream that is in capture already
-    // What cannot be captured, or not so: the call was wrong, the device is well.
+    case cudaErrorIllegalState: // of an argument: a stream that is already being captured
+    // Errors of captures: the call was wrong, the device is intact.
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureMerge:
@@ -52,7 +52,7 @@ errc meaning_of(cudaError_t result) noexcept {
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice: return errc::too_old;
 
-    // Each of these is documented to leave the process in an inconsistent state until it ends.
+    // Each of these errors is documented to leave the process in an inconsistent state until it ends.
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
@@ -65,11 +65,11 @@ errc meaning_of(cudaError_t result) noexcept {
     case cudaErrorAssert:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorMpsClientTerminated:
-    // By number, as toolkits we support do not name them all: contained, tensor memory leak, external device.
+    // By number, because not all supported toolkits name them: contained, tensor memory leak, external device.
     case 226:
     case 721:
     case 911:
-    // Outside of opening a device it is what a poisoned process gets after a cudaDeviceReset().
+    // Except while opening a device, a poisoned process gets this error after a cudaDeviceReset().
     case cudaErrorDevicesUnavailable: return errc::process_poisoned;
 
     default: return errc::device_failed;

@@ -1,4 +1,4 @@
-/// What CUDA's results mean to troupe: the one place where a foreign code becomes an errc.
+/// Translates CUDA's error codes into errc. No other file does this.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -10,18 +10,19 @@
 
 namespace troupe {
 
-/// What the caller of a failed CUDA call should do. Sticky errors are process_poisoned.
+/// Returns the errc for \p result, which says what the caller of the failed CUDA call should do. Sticky errors are
+/// process_poisoned.
 [[nodiscard]] errc meaning_of(cudaError_t result) noexcept;
 
-/// Takes \p result out of the calling thread's last-error slot, and nothing else: a user's own
-/// `cudaGetLastError()` must see neither our polling nor an error that has been thrown already.
+/// Clears \p result, and no other error, from the calling thread's last-error slot. A user's own `cudaGetLastError()`
+/// must see neither the results of troupe's polling nor an error that has already been thrown.
 void forget_cuda_error(cudaError_t result) noexcept;
 
-/// Throws the error of \p call. An empty \p text becomes what its errc advises.
+/// Throws the error of \p call. If \p text is empty, the text is the advice for the errc.
 [[noreturn]] void throw_cuda_error(cudaError_t result, const char* call, std::string text = {});
 [[noreturn]] void throw_cuda_error(errc code, cudaError_t result, const char* call, std::string text);
 
-/// A result of libcuda as the runtime's: their numbers have been the same since CUDA 10.1.
+/// Converts a result of libcuda to the runtime's error type. Their numbers have been the same since CUDA 10.1.
 [[nodiscard]] constexpr cudaError_t as_runtime_error(CUresult result) noexcept {
   return static_cast<cudaError_t>(result);
 }
@@ -42,8 +43,8 @@ inline void cuda_call(CUresult result, const char* call) {
     throw_cuda_error(as_runtime_error(result), call);
 }
 
-/// For calls that give something back: a CUDA that is being unloaded, as while the process exits, has
-/// taken it back already.
+/// Throws unless \p result is success or says that CUDA is being unloaded. For calls that release something: CUDA has
+/// released it already if it is being unloaded, as during process exit.
 inline void cuda_return(cudaError_t result, const char* call) {
   if (result != cudaErrorCudartUnloading) cuda_call(result, call);
 }

@@ -15,7 +15,7 @@ std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10);
 }
 
-/// The oldest driver that runs this program's own CUDA runtime (CUDA's release notes, "minor version compatibility").
+/// The oldest driver that supports this program's CUDA runtime (CUDA's release notes, "minor version compatibility").
 constexpr const char* needed_driver = CUDART_VERSION >= 13000 ? "580" : "525";
 
 std::string driver_remedy() {
@@ -24,7 +24,7 @@ std::string driver_remedy() {
 
 int count_devices() {
   int driver_version = 0;
-  // Without libcuda this succeeds and says 0, whereas counting would speak of an insufficient driver.
+  // Without libcuda this call succeeds and reports 0, whereas cudaGetDeviceCount would report an insufficient driver.
   cuda_call(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
   if (driver_version == 0) throw exception{errc::missing, "no CUDA driver: " + driver_remedy()};
 
@@ -68,7 +68,7 @@ progress as_progress(cudaError_t result, const char* call) {
   return progress::reached;
 }
 
-/// Not known where the driver is older than the attribute.
+/// Returns an empty value if the driver is older than the attribute.
 std::optional<bool> has_attribute(const cuda_entry_points& entry, CUdevice device, CUdevice_attribute which) {
   int value = 0;
   if (entry.device_get_attribute(&value, which, device) != CUDA_SUCCESS) return std::nullopt;
@@ -96,7 +96,7 @@ cuda_api::cuda_api(int device_count)
 std::string cuda_api::version() const {
   int supported = 0;
   cuda_call(cudaDriverGetVersion(&supported), "cudaDriverGetVersion");
-  // The driver's own version is not CUDA's to tell; the kernel module says it, where /sys is mounted.
+  // CUDA does not report the version of the driver itself. The kernel module does, if /sys is mounted.
   std::string module;
   std::ifstream{"/sys/module/nvidia/version"} >> module;
   return "driver " + (module.empty() ? "for" : module + " for") + " CUDA " + cuda_version_text(supported) +
@@ -126,7 +126,8 @@ void cuda_api::expect_cuda() {
   if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA with it"};
 }
 
-/// Whether it is one of the streams that every device has under the same handle: the current device says whose it is.
+/// Returns whether \p stream is a default stream, whose handle is the same for every device and refers to the current
+/// one.
 [[nodiscard]] static bool is_default(native_stream stream) noexcept {
   return stream == nullptr || as_cuda(stream) == cudaStreamLegacy || as_cuda(stream) == cudaStreamPerThread;
 }
@@ -164,7 +165,7 @@ void cuda_api::open(device_id id) {
   std::atomic<CUcontext>& slot = contexts_[static_cast<std::size_t>(id.value())];
   if (slot.load(std::memory_order_acquire) != nullptr) return;
 
-  // Initialises without making the device current in this thread.
+  // Initialises the device without making it current in this thread.
   const cudaError_t result = cudaInitDevice(id.value(), 0, 0);
   if (result == cudaErrorDevicesUnavailable)
     throw_cuda_error(errc::device_occupied, result, "cudaInitDevice",

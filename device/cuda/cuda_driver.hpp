@@ -1,4 +1,4 @@
-/// The door to the CUDA part: how a program gets a driver for real GPUs without seeing a CUDA header.
+/// Creates the driver for real GPUs. Users of this header need no CUDA header.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -7,9 +7,10 @@
 
 namespace troupe {
 
-/// The driver of this machine's GPUs. Creates no context: device::open() does.
+/// Returns a driver for this machine's GPUs. Creates no context: device::open() does.
 /// Errors: missing (no driver, no GPU, or built without CUDA), too_old (the driver); the text names the remedy.
-/// Threads: safe from any. libcuda is looked up, never linked: a machine without it can start the program.
+/// Threads: may be called from any thread. libcuda is opened at run time and never linked, so the program also starts
+/// on a machine without it.
 [[nodiscard]] std::shared_ptr<driver> make_cuda_driver();
 
 } // namespace troupe

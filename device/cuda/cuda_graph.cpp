@@ -5,7 +5,7 @@ namespace troupe {
 
 void cuda_api::begin_capture(device_id id, native_stream stream) {
   const cuda_scope here = on(id);
-  // Of the other modes, global would refuse other threads' calls, and relaxed lets another thread end it.
+  // The global mode would refuse calls of other threads, and the relaxed mode would let another thread end the capture.
   cuda_call(cudaStreamBeginCapture(as_cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 }
 

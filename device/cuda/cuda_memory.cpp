@@ -10,10 +10,10 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t widest_word_bytes = 16; ///< Of a load or store of one GPU thread.
+constexpr std::size_t widest_word_bytes = 16; ///< The widest load or store of one GPU thread.
 
-/// Reading and writing from every device that can reach \p home's memory, so that a pool's memory may be the
-/// source and target of copies and of NCCL's direct transports between any two of them.
+/// Read and write access for every device that can access \p home's memory. A pool's memory can then be the source and
+/// the target of copies, and of NCCL's direct transports, between any two of them.
 std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
   std::vector<cudaMemAccessDesc> access;
   for (int peer = 0; peer < device_count; ++peer) {
@@ -30,7 +30,7 @@ std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
 }
 
 CUdeviceptr as_device_address(std::uint32_t* word) noexcept {
-  // Pinned memory of ours is mapped, and with unified addressing its device address is the same.
+  // troupe's pinned memory is mapped, and with unified addressing its device address is the same.
   return reinterpret_cast<CUdeviceptr>(word);
 }
 
@@ -47,12 +47,12 @@ native_pool cuda_api::create_pool(device_id id) {
   cudaMemPool_t pool = nullptr;
   cuda_call(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
   try {
-    // Never give memory back to the device at a synchronisation: getting it again could wait for peers (BUF-1).
+    // Never return memory to the device at a synchronisation: allocating it again could wait for peers (BUF-1).
     std::uint64_t keep_bytes = std::numeric_limits<std::uint64_t>::max();
     cuda_call(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "cudaMemPoolSetAttribute");
     if (!access.empty()) cuda_call(cudaMemPoolSetAccess(pool, access.data(), access.size()), "cudaMemPoolSetAccess");
   } catch (...) {
-    static_cast<void>(cudaMemPoolDestroy(pool)); // the first failure is the one to tell
+    static_cast<void>(cudaMemPoolDestroy(pool)); // the first failure is the one to report
     throw;
   }
   return reinterpret_cast<native_pool>(pool);
@@ -66,7 +66,8 @@ void cuda_api::destroy_pool(device_id id, native_pool pool) {
 void* cuda_api::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
   const cuda_scope here = on(id);
   void* address = nullptr;
-  // NCCL's kernels read whole words, beyond the end of a buffer that is shorter: allocations are whole words.
+  // NCCL's kernels read whole words, also beyond the end of a shorter buffer, so allocations are rounded up to whole
+  // words.
   const std::size_t whole_words = (size_bytes + widest_word_bytes - 1) / widest_word_bytes * widest_word_bytes;
   const cudaError_t result = cudaMallocFromPoolAsync(&address, whole_words, as_cuda(pool), as_cuda(stream));
   if (result == cudaErrorMemoryAllocation)
@@ -114,8 +115,8 @@ pointer_description cuda_api::describe(const void* address) {
 }
 
 void cuda_api::copy(device_id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
-  // With pageable memory CUDA may hold the caller too, until the stream has come to the copy, and between two host
-  // addresses it does: which is why requests do both by host functions (collectives/pipeline/staging/).
+  // With pageable memory CUDA may block the caller until the stream has reached the copy; between two host addresses it
+  // does. Requests therefore do both in host functions (collectives/pipeline/staging/).
   const cuda_scope here = anywhere();
   cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
 }

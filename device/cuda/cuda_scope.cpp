@@ -14,7 +14,7 @@ template <class Function>
 void find_entry(Function& function, const char* symbol) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-  // The version names the signatures in cuda_entry_points: the newest up to CUDA 12.0.
+  // The version selects the signatures declared in cuda_entry_points: the newest ones up to CUDA 12.0.
 #if CUDART_VERSION >= 12050
   const cudaError_t result = cudaGetDriverEntryPointByVersion(symbol, &found, 12000, cudaEnableDefault, &status);
 #else
@@ -45,14 +45,14 @@ cuda_scope::cuda_scope(const cuda_entry_points& entry, CUcontext context, need w
   if (context != nullptr && (what == need::this_context || !thread_has_device)) {
     const CUresult result = entry_.context_push(context);
     pushed_ = result == CUDA_SUCCESS;
-    // While the process exits, the call behind this scope is refused too and says so better.
+    // While the process exits, the call inside this scope fails too and reports the problem better.
     if (!pushed_ && result != CUDA_ERROR_DEINITIALIZED) cuda_call(result, "cuCtxPushCurrent");
   }
   if (!thread_is_relaxed) exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
 }
 
 cuda_scope::~cuda_scope() {
-  // Both put back what the constructor has just replaced; they fail only while the process exits.
+  // Both restore what the constructor has replaced. They fail only while the process exits.
   if (exchanged_) static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
   CUcontext popped = nullptr;
   if (pushed_) static_cast<void>(entry_.context_pop(&popped));
@@ -60,7 +60,7 @@ cuda_scope::~cuda_scope() {
 
 void enter_cuda_thread(int device) {
   if (!thread_is_relaxed) {
-    // Relaxed concerns this thread alone: its own calls neither fail nor invalidate another thread's capture.
+    // The relaxed mode affects only this thread: its own calls neither fail nor invalidate another thread's capture.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cuda_call(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     thread_is_relaxed = true;

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// One GPU's active links by what is at their other end.
+/// Active links of one GPU, by the kind of the other end.
 struct link_counts {
   int to_peer = 0;
   int to_switches = 0;

@@ -1,4 +1,4 @@
-/// Counts the NVLinks between two GPUs, which NVML tells link by link and not by pair. For device/cuda only.
+/// Counts the NVLinks between two GPUs. NVML reports single links, not pairs of GPUs. For device/cuda only.
 #pragma once
 
 #include <troupe/device/cuda/nvml.hpp>
@@ -10,14 +10,14 @@
 namespace troupe {
 
 struct nvlink_finding {
-  std::optional<bool> joined{}; ///< None: NVML does not tell.
-  std::optional<int> count{};   ///< Active links between the two; none: not joined, or NVML does not tell.
-  std::string failure{};        ///< The call that did not tell and what it said; for people.
+  std::optional<bool> joined{}; ///< Empty if NVML does not tell.
+  std::optional<int> count{};   ///< Active links between the two; empty if not joined, or if NVML does not tell.
+  std::string failure{};        ///< The NVML call that failed and its error, for people.
 };
 
-/// Links to the peer itself count; where there are none, each GPU's links to switches do, the smaller number of the
-/// two, as switches join all that is plugged into them. Where NVML hides what is behind the links (a virtual machine
-/// may not see the switches), all active links count.
+/// Counts the direct links to the peer. If there are none, counts each GPU's links to switches and returns the smaller
+/// of the two numbers, because switches connect all GPUs attached to them. If NVML hides the other end of the links (a
+/// virtual machine may not see the switches), all links with an unknown end count.
 [[nodiscard]] nvlink_finding find_nvlink(const nvml_functions& nvml, const pci_address& from, const pci_address& to);
 
 } // namespace troupe

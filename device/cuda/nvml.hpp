@@ -1,5 +1,5 @@
-/// NVIDIA's management library: the only one that counts NVLinks. Opened at run time, and typed here because CUDA's
-/// toolkits come without nvml.h as often as with it. For device/cuda only.
+/// Access to NVIDIA's management library (NVML), the only library that counts NVLinks. It is opened at run time. Its
+/// types are declared here because many CUDA toolkits come without nvml.h. For device/cuda only.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@ namespace troupe {
 
 using nvml_device = struct opaque_nvml_device*;
 
-/// The library's nvmlPciInfo_t, as it has been since its version 10.
+/// NVML's nvmlPciInfo_t, unchanged since version 10 of the library.
 struct nvml_pci_info {
   char bus_id_legacy[16];
   unsigned int domain;
@@ -22,14 +22,14 @@ struct nvml_pci_info {
 static_assert(sizeof(nvml_pci_info) == 68);
 
 constexpr int nvml_success = 0;
-constexpr int nvml_p2p_nvlink = 2; ///< Which of two devices' abilities p2p_status is asked for.
+constexpr int nvml_p2p_nvlink = 2; ///< The capability that p2p_status is queried for.
 constexpr int nvml_p2p_ok = 0;
 constexpr int nvml_remote_gpu = 0;
 constexpr int nvml_remote_switch = 2;
-/// More than any GPU has: 18 in Hopper and Blackwell.
+/// More links than any GPU has: Hopper and Blackwell have 18.
 constexpr unsigned nvml_most_links = 64;
 
-/// Results are the library's codes. No member is null.
+/// Functions of NVML. The results are NVML's codes. No member is null.
 struct nvml_functions {
   int (*init)() = nullptr;
   const char* (*error_string)(int result) = nullptr;
@@ -40,14 +40,15 @@ struct nvml_functions {
   int (*nvlink_remote_pci)(nvml_device, unsigned link, nvml_pci_info*) = nullptr;
 };
 
-/// Functions, or why there are none.
+/// The functions, or the reason why they are not available.
 struct nvml_access {
   std::unique_ptr<const nvml_functions> functions;
-  std::string failure; ///< For people; empty if there are functions.
+  std::string failure; ///< For people; empty if the functions are available.
 };
 
-/// The driver's NVML, initialised at the first call and kept while the process lives: nothing is called while it ends.
-/// Threads: safe from any.
+/// Returns the driver's NVML. It is initialised at the first call and kept until the process ends, so nothing is called
+/// while the process exits.
+/// Threads: may be called from any thread.
 [[nodiscard]] const nvml_access& open_nvml();
 
 } // namespace troupe

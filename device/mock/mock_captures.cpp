@@ -85,7 +85,7 @@ bool mock_captures::wait(native_stream stream, native_event event, bool recorded
   if (!mine) streams_.emplace(stream, at.where);
   auto& from = at.where->members[at.stream];
   from.joined = std::max(from.joined, at.given);
-  ++at.where->members[stream].given; // so that whoever waited for others is waited for in turn
+  ++at.where->members[stream].given; // the waiting stream has work now too, so it must be joined in turn
   return true;
 }
 

@@ -1,4 +1,4 @@
-/// Streams of the mock in capture: what is kept of their work, and what cannot be.
+/// Stream captures of the mock: records the work of captured streams and rejects work that cannot be captured.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -15,39 +15,42 @@
 
 namespace troupe {
 
-/// Makes a task afresh, since one that has run is used up.
+/// Creates a new task at each call, because a task that has run cannot run again.
 using mock_task_factory = std::function<std::unique_ptr<mock_task>()>;
 
-/// Where streams join a capture by events, their work is kept in the order of the calls: one of those that the events
-/// allow. Threads: safe from any.
+/// Captures work of streams. If several streams join a capture through events, their work is kept in the order of the
+/// calls, which is one of the orders that the events allow.
+/// Threads: all functions may be called from any thread.
 class mock_captures {
 public:
-  /// Whether there is any capture: without one nothing else need be asked.
+  /// Returns whether any capture is active. If not, no other function of this class needs to be called.
   [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
 
   void begin(native_stream stream);
-  /// Errors: invalid_argument (no capture began here, it is broken, a stream was not joined); it has ended all the
-  /// same.
+  /// Ends the capture, even if it throws, and returns the captured tasks.
+  /// Errors: invalid_argument (no capture was begun in \p stream, the capture is broken, or a stream was not joined).
   [[nodiscard]] std::vector<mock_task_factory> end(native_stream stream);
   [[nodiscard]] capture_status status(native_stream stream) const;
 
-  /// False where \p stream is not in capture. Errors: invalid_argument (its capture is broken).
+  /// Captures a task. Returns false if \p stream is not being captured. Errors: invalid_argument (the capture is
+  /// broken).
   [[nodiscard]] bool keep(native_stream stream, const mock_task_factory& make);
-  /// Throws and breaks the capture where \p stream is in one: \p what cannot be captured.
+  /// If \p stream is being captured, breaks the capture and throws, because \p what cannot be captured.
   void refuse(native_stream stream, const char* what);
 
-  /// A record in a stream that is in capture; false in any other.
+  /// Captures a record of \p event. Returns false if \p stream is not being captured.
   [[nodiscard]] bool record(native_event event, native_stream stream);
-  /// A record elsewhere, or the event's end.
+  /// Forgets a captured record of \p event, because it was recorded elsewhere or destroyed.
   void forget(native_event event);
-  /// A wait that concerns a capture; false where none is. \p recorded: the event has been recorded outside of captures.
+  /// Captures a wait. Returns false if neither the stream nor the event belongs to a capture. \p recorded: the event
+  /// has been recorded outside of captures.
   [[nodiscard]] bool wait(native_stream stream, native_event event, bool recorded);
-  /// Throws where the event's last record was captured.
+  /// Breaks the capture and throws if the last record of \p event was captured.
   void refuse_query(native_event event) const;
 
 private:
   struct recording {
-    /// A stream that takes part: how much it was given, and how much of that the others have waited for.
+    /// A stream of the capture: the number of its tasks, and how many of them other streams have waited for.
     struct member {
       std::size_t given = 0;
       std::size_t joined = 0;
@@ -55,7 +58,7 @@ private:
     native_stream origin = nullptr;
     std::vector<mock_task_factory> tasks{};
     std::map<native_stream, member> members{};
-    std::string broken{}; ///< By what; empty: not broken.
+    std::string broken{}; ///< The reason why the capture is broken; empty if it is not.
   };
   struct mark {
     std::shared_ptr<recording> where;

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Work that never has to wait.
+/// A task that never has to wait.
 template <class Work>
 class work_task final : public mock_task {
 public:
@@ -66,7 +66,7 @@ private:
   std::uint32_t value_;
 };
 
-/// Gives memory back when it is run; also when it is dropped, since the device then touches nothing any more.
+/// Frees memory when it runs. Also frees it when it is dropped, because the device then no longer uses the memory.
 class free_task final : public mock_task {
 public:
   explicit free_task(std::shared_ptr<void> memory) : memory_{std::move(memory)} {}
@@ -190,7 +190,7 @@ void mock_driver::wait(device_id id, native_stream stream, native_event event) {
   record_mark last;
   {
     const std::lock_guard lock{events_guard_};
-    last = find_event(event).last; // a later record does not move this wait
+    last = find_event(event).last; // a later record of the event does not affect this wait
   }
   if (captures_.wait(stream, event, last != nullptr)) return;
   if (last)
@@ -221,7 +221,7 @@ void mock_driver::destroy_pool(device_id id, native_pool pool) {
 
 void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
   captures_.refuse(stream, "an allocation");
-  static_cast<void>(engine_.query(id, stream)); // whether there is such a stream, and no error
+  static_cast<void>(engine_.query(id, stream)); // checks that the stream exists and has no error
   return memory_.allocate(id, pool, size_bytes, stream);
 }
 
@@ -298,7 +298,7 @@ void mock_driver::put(device_id id, native_stream stream, const Make& make) {
 }
 
 void mock_driver::begin_capture(device_id id, native_stream stream) {
-  static_cast<void>(engine_.query(id, stream)); // whether there is such a stream, and no error
+  static_cast<void>(engine_.query(id, stream)); // checks that the stream exists and has no error
   captures_.begin(stream);
 }
 
@@ -329,7 +329,7 @@ void mock_driver::launch_graph(device_id id, native_graph graph, native_stream s
 }
 
 void mock_driver::destroy_graph(device_id, native_graph graph) {
-  std::shared_ptr<const graph_entry> gone; // ends behind the lock
+  std::shared_ptr<const graph_entry> gone; // destroyed after the lock is released
   const std::lock_guard lock{graphs_guard_};
   const auto at = graphs_.find(graph);
   if (at == graphs_.end())

@@ -1,5 +1,5 @@
-/// Pretend GPUs in host memory that keep CUDA's semantics: streams are queues, work is asynchronous, errors come late,
-/// memory runs out. A test against it fails for the reason for which it would fail on a GPU.
+/// Mock of GPUs in host memory with CUDA's semantics: streams are queues, work is asynchronous, errors are reported
+/// late, memory is limited. A test that fails on the mock fails for the same reason as on a GPU.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -21,31 +21,32 @@
 
 namespace troupe {
 
-/// Where a pretend device pretends to be.
+/// Simulated position of a device in the machine.
 struct mock_place {
-  std::string pci_bus_id{};        ///< Empty: "mock:N", which no machine has.
-  std::optional<locality> local{}; ///< None: unknown, unless the machine has the address.
+  std::string pci_bus_id{};        ///< If empty: "mock:N", which exists on no machine.
+  std::optional<locality> local{}; ///< If empty: unknown, unless the machine has the PCI address.
 };
 
-/// What a mock pretends to be.
+/// Properties of the simulated devices.
 struct mock_options {
   int device_count = 4;
-  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
+  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Per device.
   engine_mode mode = engine_mode::threaded;
-  bool word_operations = true;      ///< As of a GPU that lacks them, where false.
-  device_traits traits{};           ///< Of each device; by default nothing is known.
-  std::vector<mock_place> places{}; ///< By device; those beyond its end pretend nothing.
-  /// Between two different devices; none: access, and nothing known of NVLink.
+  bool word_operations = true;      ///< False: the devices lack word operations, as some GPUs do.
+  device_traits traits{};           ///< The same for each device; by default all are unknown.
+  std::vector<mock_place> places{}; ///< Indexed by device. Devices beyond its end have no simulated position.
+  /// Describes the connection of two different devices. If empty: peer access, and NVLink unknown.
   std::function<peer_description(device_id from, device_id to)> peers{};
 };
 
-/// The mock. See troupe::driver for what each function does.
+/// The mock driver. See troupe::driver for what each function does.
 ///
-/// Errors: a task that fails puts its device into an error state: whatever is queued on that device is dropped (so
-/// that words, events and host functions behind it never fire), and later calls on that device throw the error.
-/// process_poisoned is sticky, as CUDA's sticky errors are: it does so to all devices, for ever. Any other is thrown
-/// by one call and then forgotten (cudaGetLastError), but a stream that lost work throws it at every later use. Calls
-/// that give something back never throw a device's error. Lifetime: not to be destroyed by a host function.
+/// Errors: a failing task puts its device into an error state. All work queued on that device is dropped (so that
+/// words, events and host functions behind it never fire), and later calls on that device throw the error.
+/// process_poisoned is sticky, like CUDA's sticky errors: it affects all devices and is never cleared. Any other error
+/// is thrown by one call and then cleared (as with cudaGetLastError), but a stream that lost work throws it at every
+/// later use. Calls that release something never throw a device's error.
+/// Lifetime: a host function must not destroy the driver.
 class mock_driver final : public driver {
 public:
   explicit mock_driver(mock_options options = {});
@@ -82,7 +83,7 @@ public:
   [[nodiscard]] bool has_word_operations(device_id) override { return options_.word_operations; }
   void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
-  /// \p function runs on the one thread of all streams, so it must not block.
+  /// Calls \p function on the single thread that runs all streams, so \p function must not block.
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
 
   void begin_capture(device_id id, native_stream stream) override;
@@ -90,44 +91,44 @@ public:
   [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
   void launch_graph(device_id id, native_graph graph, native_stream stream) override;
   void destroy_graph(device_id id, native_graph graph) override;
-  /// Streams of \p id that have not been destroyed.
+  /// Returns the number of streams of \p id that have not been destroyed.
   [[nodiscard]] std::size_t stream_count(device_id id) { return engine_.streams(id); }
-  /// Graphs that have not been destroyed.
+  /// Returns the number of graphs that have not been destroyed.
   [[nodiscard]] std::size_t graph_count() const;
 
-  /// Manual mode: runs tasks until none can proceed.
+  /// Runs tasks until none can proceed. For manual mode.
   void run_until_blocked() { engine_.run_until_blocked(); }
 
-  /// Injects: the next work of \p id that is executed (copy, fill, word, host function, collective; not a wait, a
-  /// record or a free) fails with \p why instead.
+  /// Fault injection: the next work of \p id that is executed (copy, fill, word, host function, collective; not a wait,
+  /// a record or a free) fails with \p why instead.
   void fail_next(device_id id, error why) { engine_.fail_next(id, std::move(why)); }
-  /// Injects: \p id is held exclusively by another process, as far as open() is concerned.
+  /// Fault injection: open() behaves as if another process held \p id exclusively.
   void occupy(device_id id) { occupied_ = id.value(); }
-  /// Injects: \p id runs out of memory once \p size_bytes more than now have been allocated.
+  /// Fault injection: \p id runs out of memory once \p size_bytes more than now have been allocated.
   void exhaust_after(device_id id, std::size_t size_bytes);
 
-  /// For communicators: \p task runs in stream order. Refused in a stream that is in capture.
+  /// For communicators: runs \p task in stream order. Throws if the stream is being captured.
   void enqueue(device_id id, native_stream stream, std::unique_ptr<mock_task> task);
-  /// For communicators: the same for work that can be captured. \p make is called at once, or, where the stream is in
-  /// capture, at each launch of the graph, by the thread that launches it.
+  /// For communicators: enqueues work that can be captured. \p make is called at once or, if the stream is being
+  /// captured, at each launch of the graph, by the thread that launches it.
   void enqueue(device_id id, native_stream stream, const mock_task_factory& make);
-  /// For communicators: something that a task waits for may have changed.
+  /// For communicators: signals that a condition that a task waits for may have changed.
   void wake() noexcept { engine_.waker()->wake(); }
-  /// wake() for those who may outlive the driver.
+  /// Returns an object with the same wake(), for users that may outlive the driver.
   [[nodiscard]] const std::shared_ptr<mock_waker>& waker() const noexcept { return engine_.waker(); }
 
 private:
   void expect_word_operations() const;
   template <class Make>
   void put(device_id id, native_stream stream, const Make& make);
-  /// Whether one record has been reached; shared with the tasks, since an event may be destroyed before that.
+  /// Whether one record has been reached. Shared with the tasks, because an event may be destroyed before that.
   using record_mark = std::shared_ptr<std::atomic<bool>>;
   struct event_entry {
     device_id device;
-    record_mark last; ///< None: never recorded.
+    record_mark last; ///< Null if never recorded, or if the last record was captured.
   };
 
-  /// What end_capture() made.
+  /// A graph made by end_capture().
   struct graph_entry {
     device_id device;
     std::vector<mock_task_factory> tasks;
@@ -137,13 +138,13 @@ private:
 
   mock_options options_;
   std::atomic<int> occupied_{-1};
-  mock_memory memory_;      // before the engine, whose tasks hold memory
-  std::mutex events_guard_; ///< Taken before the engine's.
+  mock_memory memory_;      // declared before the engine, whose tasks hold memory
+  std::mutex events_guard_; ///< Locked before the engine's mutex.
   std::unordered_map<native_event, event_entry> events_;
   mock_captures captures_;
   mutable std::mutex graphs_guard_;
   std::unordered_map<native_graph, std::shared_ptr<const graph_entry>> graphs_;
-  mock_engine engine_; // last: its thread ends first
+  mock_engine engine_; // declared last, so that its thread ends first
 };
 
 [[nodiscard]] std::shared_ptr<mock_driver> make_mock_driver(mock_options options = {});

@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A gate's word is written by a plain store that nobody announces, so gates are looked at again: soon at first, since
-// tests open them at once, then rarely, so that a forgotten gate costs no processor.
+// The host opens a gate with a plain store and no notification, so gates are polled: quickly at first, because most
+// tests open them soon, then rarely, so that a forgotten gate uses little CPU time.
 constexpr auto first_poll = 50us;
 constexpr auto slowest_poll = 1000us;
 
@@ -41,7 +41,7 @@ void mock_waker::park(std::optional<std::chrono::microseconds> at_most) {
     rung_changed_.wait(lock, rung);
 }
 
-/// The right to run tasks. A task that would wait for it waits for itself, and is refused instead.
+/// The right to run tasks. A task that waits for this role would wait for itself, so it gets an error instead.
 class mock_engine::running_role {
 public:
   explicit running_role(mock_engine& engine) : engine_{engine} {
@@ -122,7 +122,7 @@ std::size_t mock_engine::streams(device_id id) {
 
 void mock_engine::destroy_stream(device_id id, native_stream handle) {
   const std::lock_guard lock{guard_};
-  streams_.erase(find(id, handle)->number); // busy_ keeps one that has tasks
+  streams_.erase(find(id, handle)->number); // busy_ keeps a queue that has tasks
 }
 
 void mock_engine::push(queue& line, std::unique_ptr<mock_task> task) {
@@ -181,7 +181,7 @@ void mock_engine::throw_if_failed(const queue& line) {
 }
 
 void mock_engine::drain_manually(lock_type& lock, queue& line, std::uint64_t target) {
-  lock.unlock(); // the role comes before the guard
+  lock.unlock(); // the role is acquired before the mutex
   {
     const running_role role{*this};
     lock.lock();
@@ -209,7 +209,7 @@ void mock_engine::run_until_blocked() {
 void mock_engine::run() {
   auto patience = first_poll;
   while (true) {
-    waker_->expect(); // before looking, so that what changes from here on is not slept through
+    waker_->expect(); // reset before looking, so that a later change is not missed
     const round_outcome seen = run_rounds();
     {
       const std::lock_guard lock{guard_};
@@ -220,7 +220,8 @@ void mock_engine::run() {
   }
 }
 
-/// Rounds until none moves anything. Returns whether any did, and what the last one left.
+/// Runs rounds until one moves nothing. Returns whether any round moved something, and whether the last one has tasks
+/// that poll.
 mock_engine::round_outcome mock_engine::run_rounds() {
   const running_role role{*this};
   lock_type lock{guard_};
@@ -240,7 +241,7 @@ mock_engine::round_outcome mock_engine::run_rounds() {
   return all;
 }
 
-/// Runs the first task of \p line, outside the lock: it may take long, and so may the end of what it holds.
+/// Runs the first task of \p line without holding the lock, because the task and its destructor may take long.
 mock_engine::round_outcome mock_engine::step_head(lock_type& lock, queue& line) {
   std::unique_ptr<mock_task> task = std::move(line.tasks.front());
   std::optional<error> failure;

@@ -1,5 +1,5 @@
-/// What runs the mock's streams: one thread for all of them, so that thousands cost nothing, or none at all, so that
-/// a test or the simulator decides when (DET-1).
+/// Executes the mock's streams. Either one thread runs all of them, so that thousands of streams are cheap, or no
+/// thread does, so that a test or the simulator decides when they run (DET-1).
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -20,10 +20,10 @@
 
 namespace troupe {
 
-/// Who progresses the streams of a mock.
+/// Selects the thread that runs the streams of a mock.
 enum class engine_mode : std::uint8_t {
-  threaded, ///< A thread of the engine's own, in real time.
-  manual,   ///< Whoever calls run_until_blocked(), in an order that depends on the calls alone.
+  threaded, ///< A thread of the engine, in real time.
+  manual,   ///< The callers of run_until_blocked(), in an order that depends only on the calls.
 };
 
 /// One piece of work in a stream.
@@ -32,19 +32,19 @@ public:
   mock_task() = default;
   mock_task(const mock_task&) = delete;
   mock_task& operator=(const mock_task&) = delete;
-  /// Also the end of a task that is dropped; it must not call the driver.
+  /// Also runs for a task that is dropped. Must not call the driver.
   virtual ~mock_task() = default;
 
-  /// Does the work, or returns pending when it cannot yet; it is then tried again. Never blocks.
-  /// Errors: what it throws becomes the asynchronous error of its device.
+  /// Does the work, or returns pending if it cannot proceed yet; it is then called again later. Never blocks.
+  /// Errors: an exception becomes the asynchronous error of the device.
   virtual progress step() = 0;
-  /// Whether an injected fault may hit it: a wait, a record or a free is order, not work.
+  /// Returns whether an injected fault may hit the task. A wait, a record or a free is ordering, not work.
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
-  /// Whether what it waits for comes without a notification (a word that the host writes).
+  /// Returns whether the task waits for something that is not announced (a word that the host writes).
   [[nodiscard]] virtual bool polls() const noexcept { return false; }
 };
 
-/// Tells an engine that something outside has changed. May outlive the engine. Threads: any.
+/// Notifies an engine that something outside of it has changed. May outlive the engine. Threads: any.
 class mock_waker {
 public:
   void wake() noexcept;
@@ -59,14 +59,15 @@ private:
   bool rung_ = false;
 };
 
-/// Streams, what is queued in them, and the errors of their devices.
+/// Streams, their queued tasks, and the errors of their devices.
 ///
-/// Order: within a stream, first in, first out; across streams, round robin in order of creation, one task each.
-/// Errors: a task that fails takes everything queued on its device with it, so that what is behind it never fires;
-/// the next call on that device throws its error. A stream that lost work so throws it at every later use: what comes
-/// after a gap must not look as if nothing were missing. process_poisoned is sticky: it takes all devices, for ever.
-/// Lifetime: tasks that are still queued when the engine is destroyed are dropped. Not to be destroyed by a task.
-/// Threads: safe from any.
+/// Order: first in, first out within a stream; across streams, round robin in order of creation, one task each.
+/// Errors: a failing task drops everything that is queued on its device, so that work behind it never completes. The
+/// next call on that device throws its error. A stream that lost work throws the error at every later use, because work
+/// after a gap must not look as if nothing were missing. process_poisoned is sticky: it affects all devices and is
+/// never cleared.
+/// Lifetime: tasks that are still queued when the engine is destroyed are dropped. A task must not destroy the engine.
+/// Threads: all functions may be called from any thread.
 class mock_engine {
 public:
   mock_engine(int device_count, engine_mode mode);
@@ -76,25 +77,26 @@ public:
 
   [[nodiscard]] native_stream create_stream(device_id id);
   [[nodiscard]] std::size_t streams(device_id id);
-  /// Order: what is queued still runs.
+  /// Destroys a stream. Order: queued tasks still run.
   void destroy_stream(device_id id, native_stream handle);
   void enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task);
-  /// The same for a task that gives something back: it never reports a device's error, and where nothing runs any
-  /// more the task is dropped at once.
+  /// Enqueues a task that releases something. Never throws a device's error. If nothing runs any more, the task is
+  /// dropped at once.
   void enqueue_give_back(device_id id, native_stream handle, std::unique_ptr<mock_task> task);
   [[nodiscard]] progress query(device_id id, native_stream handle);
-  /// Manual mode: runs this stream, and the others only if it waits for them.
-  /// Errors: invalid_argument where it would wait for ever (manual mode, or called by a task).
+  /// Waits until the tasks queued so far have finished. In manual mode it runs this stream, and the others only if this
+  /// stream waits for them.
+  /// Errors: invalid_argument if it would wait indefinitely (in manual mode, or when called by a task).
   void synchronize(device_id id, native_stream handle);
 
-  /// Manual mode: runs tasks until none can proceed.
+  /// Runs tasks until none can proceed. For manual mode.
   void run_until_blocked();
 
-  /// Throws the error that the device has come to, if any; one that is not sticky is then forgotten.
+  /// Throws the error of the device, if any. An error that is not sticky is then cleared.
   void throw_if_failed(device_id id);
-  /// Throws only what is sticky: for calls that are about no device.
+  /// Throws the sticky error, if any. For calls that refer to no device.
   void throw_if_poisoned();
-  /// The next task of the device that is work fails with \p why instead of running.
+  /// Makes the next task of the device that is work fail with \p why instead of running.
   void fail_next(device_id id, error why);
 
   [[nodiscard]] const std::shared_ptr<mock_waker>& waker() const noexcept { return waker_; }
@@ -105,10 +107,10 @@ private:
   struct queue {
     std::uint64_t number;
     device_id device;
-    std::deque<std::unique_ptr<mock_task>> tasks; ///< The first is empty while it is being run.
+    std::deque<std::unique_ptr<mock_task>> tasks; ///< The first entry is null while that task runs.
     std::uint64_t enqueued = 0;
     std::uint64_t finished = 0;     ///< Run or dropped.
-    std::optional<error> failure{}; ///< Why work of this stream was dropped.
+    std::optional<error> failure{}; ///< The error because of which work of this stream was dropped.
   };
   struct device_state {
     std::optional<error> failure;
@@ -135,15 +137,15 @@ private:
   const engine_mode mode_;
   const std::shared_ptr<mock_waker> waker_ = std::make_shared<mock_waker>();
 
-  std::mutex runner_guard_; ///< One thread runs tasks at a time; taken before guard_.
+  std::mutex runner_guard_; ///< One thread runs tasks at a time; locked before guard_.
   std::atomic<std::thread::id> runner_{};
 
-  mutable std::mutex guard_; ///< Guards what follows; never held while a task runs or dies.
+  mutable std::mutex guard_; ///< Protects the following members; never held while a task runs or is destroyed.
   condition finished_changed_;
   std::vector<device_state> devices_;
   std::optional<error> poison_;
   std::unordered_map<std::uint64_t, std::shared_ptr<queue>> streams_;
-  std::map<std::uint64_t, std::shared_ptr<queue>> busy_; ///< Those with tasks, in order of creation.
+  std::map<std::uint64_t, std::shared_ptr<queue>> busy_; ///< Queues with tasks, in order of creation.
   bool stopping_ = false;
   worker thread_;
 };

@@ -1,5 +1,5 @@
-/// Handles of the mock are numbers that no driver of the process hands out twice, in the clothes of the seam's
-/// opaque pointers: a handle that was destroyed, or that belongs to another driver, is an error and never a crash.
+/// Handles of the mock. They are numbers, unique across all drivers of the process, stored in the driver interface's
+/// opaque pointer types. Using a destroyed handle, or one of another driver, is therefore an error and never a crash.
 #pragma once
 
 #include <atomic>
@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// A number not given before. Later ones are greater, so that order by number is order of creation.
-/// It starts beyond CUDA's special stream handles (0, 1 and 2), which the mock therefore refuses.
+/// Returns a number that was not returned before. Numbers increase, so the order of numbers is the order of creation.
+/// They start above CUDA's special stream handles (0, 1 and 2), which the mock therefore refuses.
 [[nodiscard]] inline std::uint64_t next_mock_handle() noexcept {
   static std::atomic<std::uint64_t> next{0x1000};
   return next.fetch_add(1, std::memory_order_relaxed);

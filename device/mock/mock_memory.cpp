@@ -17,10 +17,10 @@ std::uintptr_t key_of(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-/// Not by operator new: what a client asks for is not worth the reserve that answers are kept for.
+/// Does not use operator new, because a client's request must not consume the memory reserve that is kept for answers.
 std::byte* allocate_aligned(std::size_t size_bytes) {
   const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-  // The second limit is for sanitizers, whose allocators end the process where more is asked for.
+  // The second limit is for sanitizers, whose allocators end the process if more is requested.
   constexpr std::size_t most_bytes = std::size_t{1} << 39U;
   void* const found = rounded < size_bytes || rounded > most_bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (found == nullptr)
@@ -85,7 +85,7 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
     address = add(size_bytes, id);
     books.used_bytes += size_bytes;
   }
-  return std::memset(address, fresh_byte, size_bytes); // nobody else knows the address yet
+  return std::memset(address, fresh_byte, size_bytes); // the address is not published yet
 }
 
 std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, void* address, native_stream stream) {

@@ -1,4 +1,4 @@
-/// The memory of the pretend devices: host memory that can run out, with an account that says whose it is.
+/// Memory of the mock's devices: host memory with a limit and an account per device.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -14,10 +14,11 @@
 
 namespace troupe {
 
-/// Device and pinned memory, and the pools that device memory comes from.
-/// Fresh memory holds 0xA5 in every byte, so that reading what nobody wrote shows. Returned memory goes back to the
-/// host's heap at once (pinned memory too, where CUDA would wait), so that an address sanitizer sees uses after free.
-/// Threads: safe from any.
+/// Device and pinned memory, and the pools from which device memory is allocated.
+/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. Freed memory returns to
+/// the host's heap at once (also pinned memory, where CUDA would wait), so that an address sanitizer detects uses after
+/// free.
+/// Threads: all functions may be called from any thread.
 class mock_memory {
 public:
   mock_memory(int device_count, std::size_t limit_bytes);
@@ -26,13 +27,15 @@ public:
   ~mock_memory() = default;
 
   [[nodiscard]] native_pool create_pool(device_id id);
-  /// What was allocated from it stays until it is freed.
+  /// Destroys a pool. Its allocations stay valid until they are freed.
   void destroy_pool(device_id id, native_pool pool);
 
-  /// Memory that \p stream has been told to free counts as free for allocations of the same stream, which are
-  /// ordered behind it, and for others once the stream has come there.
+  /// Allocates device memory. Memory whose free is enqueued in \p stream already counts as free for allocations of the
+  /// same stream, because they are ordered behind it. For other streams it counts as free once the stream has executed
+  /// the free.
   [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream);
-  /// Begins a free in \p stream: the memory goes back when the result, which must not outlive this, is let go.
+  /// Begins a free in \p stream. The memory is returned when the result is released. The result must not outlive this
+  /// object.
   [[nodiscard]] std::shared_ptr<void> begin_free(device_id id, native_pool pool, void* address, native_stream stream);
 
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes);
@@ -42,7 +45,7 @@ public:
   [[nodiscard]] std::size_t limit_bytes(device_id id) const;
   [[nodiscard]] std::size_t free_bytes(device_id id) const;
 
-  /// Allows \p size_bytes more to be allocated than now is, whatever the limit was.
+  /// Limits further allocations to \p size_bytes more than are allocated now, whatever the limit was.
   void exhaust_after(device_id id, std::size_t size_bytes);
 
 private:
@@ -52,7 +55,7 @@ private:
   struct range {
     std::unique_ptr<std::byte, aligned_delete> storage;
     std::size_t size_bytes = 0;
-    std::optional<device_id> device; ///< None for pinned memory.
+    std::optional<device_id> device; ///< Empty for pinned memory.
     native_stream freed_in = nullptr;
   };
   struct account {
@@ -72,7 +75,7 @@ private:
   mutable std::mutex guard_;
   std::vector<account> accounts_;
   std::unordered_map<native_pool, device_id> pools_;
-  std::map<std::uintptr_t, range> ranges_; ///< By first byte.
+  std::map<std::uintptr_t, range> ranges_; ///< Keyed by address of the first byte.
 };
 
 } // namespace troupe

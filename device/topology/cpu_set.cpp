@@ -42,7 +42,7 @@ std::string to_string(const cpu_set& cpus) {
 }
 
 cpu_set parse_cpu_set(std::string_view list) {
-  constexpr int most = 1 << 16; // of CPUs in one machine, named once: a typing error must not fill the memory
+  constexpr int most = 1 << 16; // CPUs, repetitions included: a typing error must not exhaust the memory
   const auto refuse = [list] {
     return exception{errc::invalid_argument,
                      "'" + std::string{list} + "' is no list of CPUs: write numbers and ranges, as 0-15,32"};

@@ -1,4 +1,4 @@
-/// CPUs by number, as a plain value: what is local to a device, and where a thread may run.
+/// A set of CPUs as a value, used for the CPUs near a device and for the CPUs that a thread may use.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// CPUs as the operating system numbers them, sorted, each once.
+/// CPU numbers of the operating system, sorted and unique.
 class cpu_set {
 public:
   cpu_set() = default;
@@ -29,9 +29,9 @@ private:
 [[nodiscard]] cpu_set union_of(const cpu_set& left, const cpu_set& right);
 [[nodiscard]] cpu_set intersection_of(const cpu_set& left, const cpu_set& right);
 
-/// As the kernel's lists are written, e.g. "0-15,32"; empty for none.
+/// Returns the set in the format of the kernel's lists, e.g. "0-15,32"; an empty string for an empty set.
 [[nodiscard]] std::string to_string(const cpu_set& cpus);
-/// What to_string() writes. Errors: invalid_argument.
+/// Parses the format of to_string(). Errors: invalid_argument.
 [[nodiscard]] cpu_set parse_cpu_set(std::string_view list);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// What two devices talk through.
+/// The kind of the connection between two devices.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace troupe {
 
-/// The best way between two devices, best first.
+/// The best connection between two devices, from best to worst.
 enum class link_kind : std::uint8_t {
-  same,        ///< They are one device.
+  same,        ///< Both are the same device.
   nvlink,      ///< NVLink, directly or through NVSwitches.
-  pcie_switch, ///< One PCIe switch or several, without the CPU.
+  pcie_switch, ///< One or more PCIe switches, without the CPU.
   host_bridge, ///< PCIe host bridges of one NUMA node.
   numa,        ///< The interconnect between NUMA nodes.
-  unknown,     ///< Nobody told.
+  unknown,     ///< Not known.
 };
 
-/// Name of \p kind as written above.
+/// Returns the name of \p kind as written above.
 [[nodiscard]] std::string_view to_string(link_kind kind) noexcept;
 
 } // namespace troupe

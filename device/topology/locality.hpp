@@ -1,4 +1,4 @@
-/// Which part of a machine a device is attached to.
+/// The part of a machine to which a device is attached.
 #pragma once
 
 #include <troupe/device/topology/cpu_set.hpp>
@@ -9,8 +9,8 @@ namespace troupe {
 
 /// The NUMA node and the CPUs near a device.
 struct locality {
-  std::optional<int> numa_node{}; ///< None: unknown, or more than one.
-  cpu_set cpus{};                 ///< Those that reach the device without a detour; empty: unknown.
+  std::optional<int> numa_node{}; ///< Empty if unknown, or if there is more than one.
+  cpu_set cpus{};                 ///< CPUs with the shortest path to the device; empty if unknown.
 
   friend bool operator==(const locality&, const locality&) = default;
 };

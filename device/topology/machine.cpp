@@ -19,7 +19,7 @@ namespace {
 
 using topology_owner = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-/// Parts of hwloc that start GPU libraries only to name devices; troupe asks the driver itself.
+/// Components of hwloc that start GPU libraries only to name devices. troupe queries the driver instead.
 constexpr std::array unwanted{"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
 
 topology_owner examine(const std::string* description) {
@@ -30,10 +30,10 @@ topology_owner examine(const std::string* description) {
   for (const char* part : unwanted)
     static_cast<void>(hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, part));
   static_cast<void>(hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_ALL));
-  // The whole machine: a device next to CPUs that this process may not use must not look as if it were elsewhere.
+  // Load the whole machine: a device next to CPUs that this process may not use must not appear to be elsewhere.
   static_cast<void>(hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED));
   if (description != nullptr) {
-    // hwloc wants the terminating null counted.
+    // hwloc expects the size to include the terminating null.
     if (hwloc_topology_set_xmlbuffer(made, description->c_str(), static_cast<int>(description->size()) + 1) != 0)
       throw exception{errc::invalid_argument, "the description is no XML of hwloc's: make one with lstopo --of xml"};
   }
@@ -74,7 +74,7 @@ cpu_set as_cpu_set(hwloc_const_bitmap_t bits) {
 } // namespace
 
 const machine& machine::here() {
-  // Never destroyed: a launcher that was left behind may still ask while the process exits.
+  // Never destroyed, because a launcher that was left behind may still query it while the process exits.
   static const machine* const instance = new machine;
   return *instance;
 }
@@ -100,7 +100,7 @@ std::optional<locality> machine::locate(const pci_address& device) const {
   const hwloc_obj_t found = find(host, device);
   if (found == nullptr) return std::nullopt;
   const hwloc_obj_t attached = hwloc_get_non_io_ancestor_obj(host, found);
-  // A machine of several nodes that does not say which one a device belongs to attaches it to all of them.
+  // On a machine with several nodes that does not report a device's node, the device is attached to all of them.
   const bool one_node = hwloc_bitmap_weight(attached->nodeset) == 1;
   return locality{.numa_node = one_node ? std::optional{hwloc_bitmap_first(attached->nodeset)} : std::nullopt,
                   .cpus = as_cpu_set(attached->cpuset)};
@@ -120,7 +120,7 @@ link_kind machine::path(const pci_address& from, const pci_address& to) const {
   const hwloc_const_bitmap_t left = nodes_of(here);
   const hwloc_const_bitmap_t right = nodes_of(there);
   if (!hwloc_bitmap_intersects(left, right)) return link_kind::numa;
-  // Nodes in common prove nothing where one of the two may be at any of several.
+  // Common nodes prove nothing if one of the two devices may be at any of several nodes.
   return hwloc_bitmap_weight(left) == 1 && hwloc_bitmap_isequal(left, right) ? link_kind::host_bridge
                                                                              : link_kind::unknown;
 }
@@ -130,7 +130,7 @@ int machine::numa_node_count() const {
 }
 
 std::string machine::library_version() const {
-  // What the library in use has written down; the header of the build may be another.
+  // The version recorded by the loaded library, which may differ from the header used at build time.
   const char* version = hwloc_obj_get_info_by_name(hwloc_get_root_obj(native()), "hwlocVersion");
   return version != nullptr ? version : "of unknown version";
 }

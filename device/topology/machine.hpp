@@ -1,4 +1,4 @@
-/// The host as hwloc sees it: which CPUs and NUMA nodes there are, and where on its PCI buses a device hangs.
+/// The host as seen by hwloc: its CPUs and NUMA nodes, and the positions of devices on its PCI buses.
 #pragma once
 
 #include <troupe/device/topology/link_kind.hpp>
@@ -9,18 +9,18 @@
 #include <optional>
 #include <string>
 
-struct hwloc_topology; // hwloc's own, so that its header stays in device/
+struct hwloc_topology; // declared here so that hwloc's header stays inside device/
 
 namespace troupe {
 
-/// One host, examined at the first question about it: a program that asks nothing pays nothing.
-/// Errors: every question throws unsupported where hwloc cannot examine the host.
-/// Threads: safe from any.
+/// One host. It is examined at the first query, so a program without queries pays nothing.
+/// Errors: every query throws unsupported if hwloc cannot examine the host.
+/// Threads: all functions may be called from any thread.
 class machine {
 public:
-  /// The machine that this process runs on; examined once in the process's life.
+  /// Returns the machine on which this process runs. It is examined once per process.
   [[nodiscard]] static const machine& here();
-  /// A machine as hwloc's XML (`lstopo --of xml`) describes it: no thread can be bound on it.
+  /// Returns a machine described by hwloc's XML (`lstopo --of xml`). Threads cannot be bound on it.
   /// Errors: invalid_argument.
   [[nodiscard]] static machine from_xml(const std::string& description);
 
@@ -28,17 +28,17 @@ public:
   machine& operator=(const machine&) = delete;
   ~machine();
 
-  /// None if the machine has no such PCI device, or does not show it (as in some containers).
+  /// Returns the locality of a PCI device. Empty if the machine has no such device or hides it (as in some containers).
   [[nodiscard]] std::optional<locality> locate(const pci_address& device) const;
-  /// What lies between two PCI devices, NVLink aside, which PCI does not show.
+  /// Returns the connection between two PCI devices, except NVLink, which PCI does not show.
   [[nodiscard]] link_kind path(const pci_address& from, const pci_address& to) const;
 
   [[nodiscard]] int numa_node_count() const;
-  /// hwloc's, e.g. "2.9.0".
+  /// Returns the version of hwloc, e.g. "2.9.0".
   [[nodiscard]] std::string library_version() const;
-  /// Whether threads of this process can be bound on it.
+  /// Returns whether threads of this process can be bound on this machine.
   [[nodiscard]] bool is_here() const;
-  /// For thread_binding.
+  /// Returns hwloc's topology, for thread_binding.
   [[nodiscard]] hwloc_topology* native() const;
 
 private:
@@ -46,7 +46,7 @@ private:
   explicit machine(const std::string& description);
 
   mutable std::mutex guard_;
-  mutable hwloc_topology* loaded_ = nullptr; ///< Set once, and not changed after that.
+  mutable hwloc_topology* loaded_ = nullptr; ///< Set once and not changed afterwards.
 };
 
 } // namespace troupe

@@ -8,7 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// Takes the hexadecimal number in front of \p text, of 1 to \p most_digits digits and at most \p limit.
+/// Removes a hexadecimal number from the front of \p text and returns it. It has 1 to \p most_digits digits and is at
+/// most \p limit.
 std::optional<unsigned> take_number(std::string_view& text, std::size_t most_digits, unsigned limit) {
   unsigned value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, 16);

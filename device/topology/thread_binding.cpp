@@ -66,8 +66,8 @@ thread_placement parse_thread_placement(std::string_view name) {
 
 cpu_set usable_cpus(const machine& host) {
   const bitmap_owner bits = new_bitmap();
-  // Of all threads together: the calling one may have been bound by its owner. Threads that come and go can make the
-  // look at all of them fail.
+  // For the whole process first, because the calling thread may have been bound by its owner. The query of the process
+  // can fail while threads start and end.
   if (hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_PROCESS) != 0 &&
       hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
     throw_failed("hwloc_get_cpubind", "the CPUs that this process may use cannot be told");
@@ -86,7 +86,7 @@ thread_binding bind_this_thread(const cpu_set& wanted, const machine& host) noex
 }
 
 void name_this_thread(const std::string& name) noexcept {
-  // Fails only for a longer name than Linux keeps, which is cut here.
+  // Fails only for a name longer than Linux allows, so the name is truncated here.
   try {
     static_cast<void>(pthread_setname_np(pthread_self(), name.substr(0, 15).c_str()));
   } catch (...) { // no memory for a copy: the thread keeps its old name

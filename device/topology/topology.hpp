@@ -1,5 +1,5 @@
-/// What lies where: each device's place on the host, and what lies between each two. The driver is asked for what only
-/// it knows (peer access, NVLink), the machine for the rest.
+/// The position of each device on the host, and the connection between each two devices. Peer access and NVLink are
+/// queried from the driver, everything else from the machine.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -14,42 +14,43 @@
 
 namespace troupe {
 
-/// Where one device is.
+/// The position of one device.
 struct device_place {
   device_id id;
   std::string pci_bus_id;
-  locality local; ///< Nothing known: no node, no CPUs.
+  locality local; ///< Without node and CPUs if nothing is known.
 };
 
-/// What lies between two devices, in one direction.
+/// The connection between two devices, in one direction.
 struct device_pair {
   device_id from;
   device_id to;
   bool peer_access = false; ///< Work on `from` can read and write the memory of `to`.
   link_kind link = link_kind::unknown;
-  std::optional<int> nvlink_count{}; ///< Active links; none: no NVLink, or their number cannot be told.
-  std::string nvlink_source{};       ///< Who told about NVLink, for people, e.g. "NVML".
+  std::optional<int> nvlink_count{}; ///< Active links; empty if there is no NVLink or their number is unknown.
+  std::string nvlink_source{};       ///< Source of the NVLink data, for people, e.g. "NVML".
 };
 
-/// Errors: those of driver::describe() and of machine. A device whose address the machine does not know has a place
-/// where nothing is known; for one that is no PCI device the machine is not examined.
+/// Returns the position of a device. If the machine does not know the device's address, the locality is empty. If the
+/// device is not a PCI device, the machine is not examined.
+/// Errors: those of driver::describe() and of machine.
 [[nodiscard]] device_place place_of(driver& api, device_id id, const machine& host = machine::here());
 
-/// Errors: those of driver::describe_peer() and of machine.
+/// Returns the connection between two devices. Errors: those of driver::describe_peer() and of machine.
 [[nodiscard]] device_pair pair_of(driver& api, const device_place& from, const device_place& to,
                                   const machine& host = machine::here());
 
-/// The places of some devices and all that lies between them.
+/// The positions of a set of devices and all connections between them.
 class topology {
 public:
-  /// Of \p devices, in their order, each named once. Errors: those of place_of() and pair_of().
+  /// Examines \p devices, in their order, each listed once. Errors: those of place_of() and pair_of().
   [[nodiscard]] static topology examine(driver& api, std::span<const device_id> devices,
                                         const machine& host = machine::here());
 
   [[nodiscard]] const std::vector<device_place>& places() const noexcept { return places_; }
-  /// Ordered pairs, row by row, those of a device with itself included.
+  /// Returns the ordered pairs, row by row, including the pairs of a device with itself.
   [[nodiscard]] const std::vector<device_pair>& pairs() const noexcept { return pairs_; }
-  /// Errors: missing (a device that was not examined).
+  /// Returns the pair of two devices. Errors: missing (a device that was not examined).
   [[nodiscard]] const device_pair& between(device_id from, device_id to) const;
 
 private:
