@@ -28,7 +28,7 @@ bool admission_quota::reserve(pending_amount what) noexcept {
 bool admission_quota::take(pending_amount what) noexcept {
   if (waiting_.load(std::memory_order_seq_cst) > 0) return false;
   if (reserve(what)) return true;
-  // What was taken for a moment may be what somebody has just been refused for.
+  // The quota taken temporarily by this call may be what another caller has just been refused for.
   if (waiting_.load(std::memory_order_seq_cst) > 0) serve();
   return false;
 }
@@ -36,7 +36,7 @@ bool admission_quota::take(pending_amount what) noexcept {
 void admission_quota::give_back(pending_amount what) noexcept {
   operations_.give_back(what.operations);
   if (counts_bytes()) bytes_.give_back(what.bytes);
-  // Whoever begins to wait is noted first and looks at the counters then: one of the two sees the other.
+  // A waiter is registered before it reads the counters, so either this thread or the waiter sees the other.
   if (waiting_.load(std::memory_order_seq_cst) > 0) serve();
 }
 
@@ -93,7 +93,7 @@ void admission_quota::note_waiters() {
 
 void admission_quota::serve() noexcept {
   lock_type lock{guard_};
-  // Whoever gets credit may drop it at once, here and now: that must not be dealt with inside itself.
+  // A receiver of credit may release it at once, inside its callback. Such a nested call must not serve waiters itself.
   again_ = true;
   if (serving_) return;
   serving_ = true;
@@ -104,7 +104,7 @@ void admission_quota::serve() noexcept {
       waiters_.pop_front();
     }
     if (served.empty()) continue;
-    waiting_.store(waiters_.size(), std::memory_order_seq_cst); // the next look at deadlines finds the next
+    waiting_.store(waiters_.size(), std::memory_order_seq_cst); // the next deadline check must find the next waiter
     lock.unlock();
     for (const waiter& one : served) one.to(credit{std::make_shared<credit::pool>(shared_from_this(), one.wanted)});
     served.clear();
@@ -148,7 +148,7 @@ bool admission_quota::poll(time_point now) {
                          std::to_string(one.wanted.bytes) + " bytes in time: " + std::to_string(pending.operations) +
                          " requests and " + std::to_string(pending.bytes) +
                          " bytes are pending or set aside; ask for less, or give more time"});
-  serve(); // those behind may want less
+  serve(); // the following waiters may want less
   return !late.empty();
 }
 
@@ -160,14 +160,14 @@ error pending_line::charge(std::size_t bytes, reply_promise& reply) {
       reply.carry({*this, is_alone ? pending_amount{} : what});
       return {};
     }
-    // Whoever finds the line empty behind itself was in nobody's way, and has no reply to wait for.
+    // If no other request of this line is pending, there is no reply to wait for, so try again as the first one.
     if (pending_.fetch_sub(1, std::memory_order_relaxed) > owned + 1) return where_->objection(what);
   }
 }
 
 void pending_line::give_back(pending_amount what) noexcept {
   if (what.operations > 0) where_->give_back(what);
-  let_go(1); // last: it may end with that
+  let_go(1); // last: the line may be destroyed by this call
 }
 
 void pending_line::let_go(std::size_t share) noexcept {

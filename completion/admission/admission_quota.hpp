@@ -1,4 +1,4 @@
-/// How much a world's clients may leave pending: requests that have been accepted and not answered.
+/// Limits how much a world's clients may have pending, that is, accepted and not yet answered.
 #pragma once
 
 #include <troupe/completion/admission/bounded_count.hpp>
@@ -20,18 +20,18 @@
 
 namespace troupe {
 
-/// Of one world, in one process; 0 is no bound.
+/// Limits of one world in one process; 0 means unlimited.
 struct pending_limits {
   std::size_t operations = 65'536;
   std::size_t bytes = 0;
 };
 
-/// The account: what is pending beyond the first request of each line, and what has been set aside as credit.
+/// Counts what is pending beyond the first request of each line, and what has been reserved as credit.
 ///
-/// A request is charged when it is accepted and given back with its answer, by counters alone; a lock is taken only
-/// where somebody waits for credit. Credit is given first come, first served, and as long as anybody waits for it what
-/// becomes free is theirs. (docs/design/0021-back-pressure.md)
-/// Threads: safe from any. The poller calls it for deadlines.
+/// A request is charged when it is accepted, and the charge is returned with its answer. Both use only atomic counters.
+/// A lock is taken only while a client waits for credit. Credit is granted first come, first served. While any client
+/// waits, freed quota goes to the waiters. (docs/design/0021-back-pressure.md)
+/// Threads: all functions may be called from any thread. The poller calls poll() for deadlines.
 class admission_quota final : public polled, public std::enable_shared_from_this<admission_quota> {
 public:
   using credit_sink = std::function<void(std::variant<credit, error>)>;
@@ -39,28 +39,28 @@ public:
   admission_quota(pending_limits limits, std::weak_ptr<troupe::poller> poller);
   ~admission_quota() override;
 
-  /// Whether requests need be charged at all, and whether by their bytes too.
+  /// Returns whether requests need to be charged at all. counts_bytes() returns whether their bytes are charged too.
   [[nodiscard]] bool is_bounded() const noexcept { return limits_.operations > 0 || limits_.bytes > 0; }
   [[nodiscard]] bool counts_bytes() const noexcept { return limits_.bytes > 0; }
   [[nodiscard]] const pending_limits& limits() const noexcept { return limits_; }
   [[nodiscard]] pending_amount now() const noexcept;
 
-  /// Takes room for \p what at once, or returns false: there is none, or others wait for it.
+  /// Takes quota for \p what immediately, or returns false if there is not enough or if others wait for it.
   [[nodiscard]] bool take(pending_amount what) noexcept;
   void give_back(pending_amount what) noexcept;
-  /// Why take() did not: for who asks.
+  /// Returns the error for a client whose take() failed.
   [[nodiscard]] error objection(pending_amount what) const;
 
-  /// Calls \p to once: with a credit of \p wanted as soon as there is room for it and those who asked before have
-  /// theirs, else with the reason why not, at the latest at \p until. It must neither block nor throw.
+  /// Calls \p to exactly once. It gets a credit of \p wanted as soon as there is enough quota and all earlier waiters
+  /// have theirs. Otherwise it gets the error, at \p until at the latest. \p to must neither block nor throw.
   void ask(pending_amount wanted, time_point until, credit_sink to);
-  /// Answers all who wait, and whoever asks later, with \p why.
+  /// Answers all waiters, and all later calls of ask(), with \p why.
   void close(error why);
-  /// After close(): whoever asks from now on is served again.
+  /// Reverses close(): later calls of ask() are served again.
   void reopen();
 
   bool poll(time_point now) override;
-  /// Who waits for credit.
+  /// Returns the number of clients that wait for credit.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 
 private:
@@ -85,19 +85,20 @@ private:
   alignas(64) std::mutex guard_;
   std::deque<waiter> waiters_;
   error closed_;
-  bool serving_ = false; ///< Somebody hands out credit,
-  bool again_ = false;   ///< and is to look once more.
+  bool serving_ = false; ///< A thread is granting credit.
+  bool again_ = false;   ///< That thread must check the waiters once more.
 };
 
-/// Who asks in an order of its own: a lane at a rank, or the world. One request of it may always be pending and is not
-/// counted: were it refused, ranks could wait for each other's room for ever; so whoever is answered busy has a reply
-/// to come.
+/// A source of requests with its own order: a lane at a rank, or the world. One request of it may always be pending and
+/// is not counted. Refusing it could deadlock: two ranks could each wait for quota that the other holds. A client that
+/// gets busy therefore always has a pending reply.
 ///
-/// Lifetime: until its owner and all that is pending in it are gone, by the one count of both: a request costs its line
-/// nothing more. Threads: safe from any; its owner outlives calls of charge().
+/// Lifetime: the line lives until its owner and all its pending requests are gone. One counter counts both, so a
+/// request costs the line nothing more.
+/// Threads: all functions may be called from any thread. The owner must outlive calls of charge().
 class pending_line final : public payer {
 public:
-  /// Lets go of a line in the place of deleting it.
+  /// Releases the owner's share of a line instead of deleting the line.
   struct disown {
     void operator()(pending_line* one) const noexcept { one->let_go(owned); }
   };
@@ -105,7 +106,7 @@ public:
 
   explicit pending_line(std::shared_ptr<admission_quota> where) noexcept : where_{std::move(where)} {}
 
-  /// Charges \p reply with a request that names \p bytes. Errors: busy.
+  /// Charges the line for a request with \p bytes of buffers and stores the charge in \p reply. Errors: busy.
   [[nodiscard]] error charge(std::size_t bytes, reply_promise& reply);
   void give_back(pending_amount what) noexcept override;
 
@@ -116,13 +117,13 @@ private:
   void let_go(std::size_t share) noexcept;
 
   std::shared_ptr<admission_quota> where_;
-  std::atomic<std::size_t> pending_{owned}; ///< Requests, and its owner.
+  std::atomic<std::size_t> pending_{owned}; ///< Pending requests, and the owner's share.
 };
 using pending_line_owner = pending_line::owner;
 [[nodiscard]] pending_line_owner make_pending_line(std::shared_ptr<admission_quota> where);
 
-/// Charges \p reply with a request that names \p bytes, to \p by if that is a credit, else to \p asking. Errors: busy;
-/// invalid_argument (credit of another world, or too small a one).
+/// Charges a request with \p bytes of buffers to \p by if that is a credit, else to \p asking, and stores the charge in
+/// \p reply. Errors: busy; invalid_argument (credit of another world, or too small a credit).
 [[nodiscard]] error charge(const admission_quota& where, pending_line& asking, const credit& by, std::size_t bytes,
                            reply_promise& reply);
 

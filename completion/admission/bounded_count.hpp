@@ -1,4 +1,4 @@
-/// A counter that many threads raise and that never shows more than its limit.
+/// A counter that many threads increase and that never exceeds its limit.
 #pragma once
 
 #include <atomic>
@@ -6,11 +6,12 @@
 
 namespace troupe {
 
-/// Threads: safe from any. Sequentially consistent, so that who gives back and who waits see each other.
+/// Threads: all functions may be called from any thread. Operations that change the count are sequentially consistent,
+/// so that a thread that returns quota and a thread that waits for it see each other.
 class bounded_count {
 public:
-  /// Adds \p by unless that would exceed \p limit, of which 0 is none. Returns whether it did. Who is refused has
-  /// changed nothing, not even for a moment.
+  /// Adds \p by unless the sum would exceed \p limit; 0 means no limit. Returns whether it was added. A failed call
+  /// changes nothing, not even temporarily.
   [[nodiscard]] bool take(std::size_t by, std::size_t limit) noexcept {
     std::size_t now = count_.load(std::memory_order_seq_cst);
     do

@@ -1,4 +1,4 @@
-/// Room in a world that has been set aside for a client.
+/// Credit: quota of a world that is reserved for one client.
 #pragma once
 
 #include <troupe/completion/admission/quota_charge.hpp>
@@ -8,25 +8,27 @@
 
 namespace troupe {
 
-/// Requests that name it are taken out of it, not out of what others share, and come back into it with their outcomes:
-/// it bounds how many of them are pending at once, not how many there are. They are never answered busy for the
-/// world's bounds, only for this one, while as many as it is for are pending.
+/// Requests that name a credit are charged to it and not to the shared quota. The charge returns to the credit with the
+/// outcome of the request. A credit therefore limits how many requests are pending at once, not their total number.
+/// Such requests never get busy because of the world's limits, only because as many requests as the credit allows are
+/// pending.
 ///
-/// Lifetime: copies are one credit. What it set aside is given back when the last copy and the last request made under
-/// it are gone. It may outlive its world. Threads: safe from any.
+/// Lifetime: all copies are one credit. Its quota is returned when the last copy and the last request charged to it are
+/// gone. It may outlive its world.
+/// Threads: all functions may be called from any thread.
 class credit {
 public:
   class pool;
 
-  /// None: requests pay as those that name no credit do.
+  /// Creates an empty credit. Requests with it are charged like requests without credit.
   credit() noexcept = default;
-  /// Made by admission_quota.
+  /// Used by admission_quota.
   explicit credit(std::shared_ptr<pool> reserved) noexcept : pool_{std::move(reserved)} {}
 
   [[nodiscard]] explicit operator bool() const noexcept { return pool_ != nullptr; }
-  /// What it is for, at once; nothing where there is none.
+  /// Returns the reserved amount; zero for an empty credit.
   [[nodiscard]] pending_amount size() const noexcept;
-  /// Not for users.
+  /// Returns the shared state. Not for users.
   [[nodiscard]] const std::shared_ptr<pool>& reserved() const noexcept { return pool_; }
 
 private:

@@ -1,4 +1,4 @@
-/// What copies of a credit share. Not for users.
+/// The shared state of all copies of a credit. Not for users.
 #pragma once
 
 #include <troupe/completion/admission/admission_quota.hpp>
@@ -10,17 +10,17 @@
 
 namespace troupe {
 
-/// Pays for the requests under one credit; its end gives the room back.
+/// Pays for the requests charged to one credit. Its destructor returns the quota.
 class credit::pool final : public payer, public std::enable_shared_from_this<pool> {
 public:
-  /// \p size has been set aside in \p where.
+  /// \p size has already been reserved in \p where.
   pool(std::shared_ptr<admission_quota> where, pending_amount size) noexcept;
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;
   ~pool() override;
 
-  /// Charges \p reply with a request. Errors: busy (as many are pending), invalid_argument (one that it can never be
-  /// for).
+  /// Charges a request with \p bytes of buffers and stores the charge in \p reply. Errors: busy (as many requests as
+  /// the credit allows are pending), invalid_argument (the credit is too small for the request).
   [[nodiscard]] error charge(std::size_t bytes, reply_promise& reply);
   void give_back(pending_amount what) noexcept override;
 

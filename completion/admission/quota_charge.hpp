@@ -1,4 +1,4 @@
-/// What a request costs of a world's room, held until its outcome.
+/// The charge of a request to a world's quota, held until its outcome.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace troupe {
 
-/// Requests and the memory that they hold.
+/// A number of requests and the size of their buffers.
 struct pending_amount {
-  std::size_t operations = 0; ///< Requests: to one rank or to the world, a group too, each is one.
-  std::size_t bytes = 0;      ///< Of the buffers that they name.
+  std::size_t operations = 0; ///< Requests. A request to one rank or to the world, or a group, counts as one.
+  std::size_t bytes = 0;      ///< Total size of the buffers that the requests name.
 
   friend bool operator==(const pending_amount&, const pending_amount&) = default;
 };
 
-/// Whoever paid for a request, and lives until all that it paid is given back. Threads: any.
+/// The account that paid for a request. It lives until all that it paid is returned. Threads: any.
 class payer {
 public:
   payer() = default;
@@ -26,11 +26,11 @@ public:
   virtual void give_back(pending_amount what) noexcept = 0;
 };
 
-/// Gives back what was paid, once: by will or by destructor.
+/// Returns the charge once, explicitly or through the destructor.
 class quota_charge {
 public:
   quota_charge() noexcept = default;
-  /// \p held keeps \p from, where that does not see to it itself.
+  /// \p held keeps \p from alive if \p from does not do that itself.
   quota_charge(payer& from, pending_amount what, std::shared_ptr<void> held = {}) noexcept
     : from_{&from}, what_{what}, held_{std::move(held)} {}
   quota_charge(quota_charge&& other) noexcept

@@ -1,4 +1,4 @@
-/// Where deadlines read the time, so that tests and simulations can turn the hands themselves.
+/// The source of time for deadlines. Tests and simulations replace it to control the time.
 #pragma once
 
 #include <troupe/device/threads/fibers.hpp>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// A source of time. Threads: safe from any.
+/// A source of time. Threads: all functions may be called from any thread.
 class clock {
 public:
   clock() = default;
@@ -18,13 +18,13 @@ public:
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 };
 
-/// Real time, or that of the calling thread's fibers.
+/// Returns real time, or the virtual time of the calling thread's fibers.
 class monotonic_clock final : public clock {
 public:
   [[nodiscard]] time_point now() const noexcept override { return steady_now(); }
 };
 
-/// Time that moves only when told to.
+/// A clock that advances only when told to.
 class manual_clock final : public clock {
 public:
   [[nodiscard]] time_point now() const noexcept override { return time_point{nanoseconds{now_.load()}}; }

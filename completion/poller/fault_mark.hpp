@@ -1,4 +1,4 @@
-/// "Completion is not success": the sign on a communicator that everything behind it no longer counts.
+/// Marks a communicator as failed, because completion is not success: later completions on it do not count.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -8,14 +8,15 @@
 
 namespace troupe {
 
-/// Set once, before the communicator is aborted: an abort makes hung work leave the device, and the completion signals
-/// behind it then fire although nothing was computed. Threads: safe from any.
+/// The mark is set once, before the communicator is aborted. An abort makes hung work leave the device, and the
+/// completion signals behind that work then fire although nothing was computed.
+/// Threads: all functions may be called from any thread.
 class fault_mark {
 public:
-  /// Marks as failed; the first reason stays. Returns whether this call was the first.
+  /// Sets the mark with \p why, unless it is already set. Returns whether this call set it.
   bool set(error why);
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
-  /// The reason; errc::none while not failed.
+  /// Returns the reason; errc::none while not failed.
   [[nodiscard]] error why() const;
 
 private:

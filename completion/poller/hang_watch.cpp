@@ -23,7 +23,7 @@ bool hang_watch::is_behind(const place& who, time_point now) const {
     const bool is_given_up = other.failed_ != time_point{} && now - other.failed_ > abort_;
     return other.whose_ != one.whose_ && other.where_ == one.where_ && other.running_ < one.running_ && !is_given_up;
   };
-  std::vector<owner> ahead; // waited for, directly or behind others
+  std::vector<owner> ahead; // owners that are waited for, directly or indirectly
   const auto add_those_before = [&](owner whom) {
     for (const auto& one : all)
       for (const auto& other : all)
@@ -33,7 +33,8 @@ bool hang_watch::is_behind(const place& who, time_point now) const {
   add_those_before(who.whose_);
   if (ahead.empty()) return false;
   for (std::size_t i = 0; i < ahead.size(); ++i) add_those_before(ahead[i]);
-  // Clients that promise an order may break it, across devices: in a circle nobody's turn comes, and all of it hangs.
+  // Clients that promise an order may break it across devices. In such a cycle no operation can proceed, so all of them
+  // hang.
   return std::ranges::find(ahead, who.whose_) == ahead.end();
 }
 

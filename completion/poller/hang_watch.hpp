@@ -1,4 +1,4 @@
-/// Which of several worlds on the same devices is the one that hangs, and which ones only wait behind it.
+/// Finds out which of several worlds on the same devices hangs, and which ones only wait behind it.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -11,13 +11,14 @@
 
 namespace troupe {
 
-/// On a device, work begins in the order of its launches, also that of different worlds: what is launched behind an
-/// operation that hangs does not end either, and its peers on other devices wait with it, until the hanging one has
-/// been aborted. So only who waits behind nobody is judged. Of worlds over processes it knows this process's part.
-/// Threads: join() by any; the rest, places too, by the poller.
+/// On a device, work begins in the order of its launches, also across worlds. An operation launched behind a hanging
+/// one does not end either, and its peers on other devices wait with it, until the hanging one has been aborted.
+/// Therefore only an owner that waits behind no other is judged to hang. For worlds over processes, only this process's
+/// part is known.
+/// Threads: join() may be called from any thread; all other functions, including those of places, only by the poller.
 class hang_watch {
 public:
-  /// A world in one of its epochs: the next one may be formed before what hangs is aborted.
+  /// A world in one of its epochs. The next epoch may be formed before the hanging operations of this one are aborted.
   struct owner {
     std::uint64_t world = 0;
     epoch formed_in{};
@@ -25,15 +26,15 @@ public:
     friend bool operator==(const owner&, const owner&) = default;
   };
 
-  /// Where one works on one device.
+  /// The state of one owner on one device.
   class place {
   public:
     place(owner whose, device_id where) noexcept : whose_{whose}, where_{where} {}
 
-    /// What was launched at \p launch_began has the head of the stream, and does not end.
+    /// Records that the operation launched at \p launch_began is at the head of the stream and has not ended.
     void runs(time_point launch_began) noexcept { running_ = launch_began; }
     [[nodiscard]] bool is_running() const noexcept { return running_ != time_point{}; }
-    /// It has failed at \p now, and holds others up until it is aborted: until ends().
+    /// Records that the owner failed at \p now. It still blocks others until it is aborted, that is, until ends().
     void fails(time_point now) noexcept {
       if (failed_ == time_point{}) failed_ = now;
     }
@@ -47,12 +48,14 @@ public:
     time_point failed_{};
   };
 
-  /// \p abort: how long what has failed is waited for; then others are judged, whether it has been aborted or not.
+  /// \p abort is how long others wait for a failed owner to be aborted. After that they are judged even if it has not
+  /// been aborted.
   explicit hang_watch(nanoseconds abort) : abort_{abort} {}
 
-  /// A place on \p where, as long as that lives.
+  /// Returns a place of \p whose on \p where. The place counts as long as the result lives.
   [[nodiscard]] std::shared_ptr<place> join(owner whose, device_id where);
-  /// Whether the owner of \p who waits, on any of its devices, behind another one that does not end.
+  /// Returns whether the owner of \p who waits, on any of its devices, behind another owner's operation that does not
+  /// end.
   [[nodiscard]] bool is_behind(const place& who, time_point now) const;
 
 private:

@@ -6,7 +6,7 @@
 namespace troupe {
 
 bool in_flight::begin_launch(time_point now) noexcept {
-  // Written before the exchange publishes it; nobody reads it while queued.
+  // Written before the exchange publishes it; no thread reads it while the stage is queued.
   launch_began_ = now;
   stage expected = stage::queued;
   return stage_.compare_exchange_strong(expected, stage::launching, std::memory_order_acq_rel);
@@ -29,7 +29,7 @@ bool in_flight::withdraw() noexcept {
 }
 
 void in_flight::succeed(time_point now) noexcept {
-  times_.done = std::max(now, times_.launched); // the poller's look may have begun before the launch ended
+  times_.done = std::max(now, times_.launched); // the poller may have read the time before the launch ended
   const completion result{ticket_, epoch_, times_, place_.launch};
   succeeded(result);
   reply_.deliver(result);

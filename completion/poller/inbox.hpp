@@ -1,4 +1,4 @@
-/// What many threads hand to one, without a lock.
+/// A lock-free queue from many threads to one.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace troupe {
 template <class Node>
 class inbox;
 
-/// A base of whatever goes into an inbox. It is in one at a time.
+/// Base class of objects that can be put into an inbox. An object is in at most one inbox at a time.
 template <class Node>
 class inbox_node {
 protected:
@@ -20,11 +20,11 @@ protected:
 private:
   friend class inbox<Node>;
   Node* next_ = nullptr;
-  std::shared_ptr<Node> kept_; ///< By itself, while it is in an inbox.
+  std::shared_ptr<Node> kept_; ///< Refers to the object itself while it is in an inbox.
 };
 
-/// Allocates nothing. Order: that of the calls to push(). What is left at the end is let go of.
-/// Threads: push() and empty() from any, take_all() from one at a time.
+/// Allocates no memory. Order: that of the calls of push(). The destructor releases the remaining objects.
+/// Threads: push() and empty() may be called from any thread, take_all() from one thread at a time.
 template <class Node>
 class inbox {
 public:
@@ -35,7 +35,7 @@ public:
     take_all([](const std::shared_ptr<Node>&) {});
   }
 
-  /// Sequentially consistent, for wake_signal.
+  /// Adds \p one. The operation is sequentially consistent, as wake_signal requires.
   void push(std::shared_ptr<Node> one) noexcept {
     Node* const brought = one.get();
     link_of(*brought).kept_ = std::move(one);
@@ -46,10 +46,10 @@ public:
 
   [[nodiscard]] bool empty() const noexcept { return newest_.load() == nullptr; }
 
-  /// Calls \p take with each, oldest first. Returns whether there was any.
+  /// Calls \p take with each object, oldest first. Returns whether there was any.
   template <class Take>
   bool take_all(Take take) {
-    if (empty()) return false; // only looking leaves the cache line where it is
+    if (empty()) return false; // a read does not move the cache line
     Node* newest = newest_.exchange(nullptr, std::memory_order_acquire);
     Node* oldest = nullptr;
     while (newest != nullptr) {
@@ -69,7 +69,7 @@ public:
 private:
   static inbox_node<Node>& link_of(Node& one) noexcept { return one; }
 
-  alignas(64) std::atomic<Node*> newest_{nullptr}; ///< On a line of its own: its taker looks at it all the time.
+  alignas(64) std::atomic<Node*> newest_{nullptr}; ///< On its own cache line, because the consumer polls it.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Something that happens once, and that others wait for.
+/// A one-time event that other threads wait for.
 #pragma once
 
 #include <troupe/device/threads/condition.hpp>
@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// Threads: safe from any. Whoever waits holds it until then, and so does whoever opens it.
+/// Threads: all functions may be called from any thread. Each thread that waits or opens must keep the latch alive
+/// during its call.
 class latch {
 public:
   void open() {

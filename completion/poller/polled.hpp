@@ -1,4 +1,4 @@
-/// What the poller looks at.
+/// Interface of objects that the poller polls.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// One thing that it looks at in each round.
+/// An object that the poller polls in each round.
 class polled {
 public:
   polled() = default;
@@ -15,11 +15,11 @@ public:
   polled& operator=(const polled&) = delete;
   virtual ~polled() = default;
 
-  /// From the poller's thread alone. Answers whatever can be answered; returns whether there was anything.
+  /// Answers everything that can be answered. Returns whether there was anything. Called only on the poller's thread.
   virtual bool poll(time_point now) = 0;
-  /// After a look in which something was answered: lets go of what is over, which nobody waits for.
+  /// Called after a round in which something was answered. Releases finished objects, for which no thread waits.
   virtual void tidy() noexcept {}
-  /// Something to look after: while this is 0 the poller may sleep until it is notified.
+  /// Returns the number of things to watch. While it is 0 the poller may sleep until it is notified.
   [[nodiscard]] virtual std::size_t load() const noexcept = 0;
 };
 

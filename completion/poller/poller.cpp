@@ -12,7 +12,7 @@ namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
 
-/// By the only thread that writes it.
+/// Adds without a locked instruction; only the one thread that writes \p to may call it.
 void add(std::atomic<nanoseconds::rep>& to, nanoseconds span) noexcept {
   to.store(to.load(std::memory_order_relaxed) + span.count(), std::memory_order_relaxed);
 }
@@ -57,7 +57,7 @@ void poller::detach(const polled& watched) {
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
   polled_ = std::move(shorter);
   replaced_.fetch_add(1);
-  wake_.notify(); // a parked thread holds the list that it looked at last
+  wake_.notify(); // a parked thread still holds the list of its last round
 }
 
 void poller::let_go(const polled& watched) {
@@ -109,11 +109,11 @@ void poller::run() {
   std::uint64_t known = replaced_.load();
   auto all = snapshot();
   time_point last_work = time_->now();
-  time_point look_began = last_work; // or a moment before
+  time_point look_began = last_work; // or slightly earlier
   std::size_t load = 0;
   while (!stopping_.load()) {
     if (const std::uint64_t now = replaced_.load(); now != known) {
-      all = nullptr; // before the next is taken: nobody is held longer than need be
+      all = nullptr; // released before the next list is taken, so that no object is held longer than necessary
       known = now;
       all = snapshot();
     }
@@ -130,7 +130,7 @@ void poller::run() {
     }
     const std::size_t before = std::exchange(load, load_of(*all));
     const auto has_news = [&] { return stopping_.load() || replaced_.load() != known || load_of(*all) != load; };
-    // Devices cannot wake a thread: while something is in flight the poller only naps.
+    // Devices cannot wake a thread, so the poller only naps while something is in flight.
     if (load > before) {
       last_work = look_began;
       continue;

@@ -1,4 +1,4 @@
-/// The one thread of a process that sees completions, deadlines and errors, and answers.
+/// The poller: the one thread of a process that observes completions, deadlines and errors, and delivers answers.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -15,42 +15,42 @@
 
 namespace troupe {
 
-/// What the poller's thread has spent its time on; the rest it has looked and found nothing.
+/// How the poller's thread has spent its time. In the remaining time it polled without finding anything.
 struct poller_load {
-  nanoseconds busy{0};   ///< In looks that answered something.
+  nanoseconds busy{0};   ///< In rounds that answered something.
   nanoseconds parked{0}; ///< Asleep.
 };
 
-/// Threads: every function from any thread, but step() from one at a time.
+/// Threads: all functions may be called from any thread; step() only from one thread at a time.
 class poller {
 public:
-  /// \p enter runs first on the poller's thread (the driver prepares it there).
+  /// \p enter is called first on the poller's thread (the driver prepares the thread there).
   poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter = {});
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
-  /// Stops the thread. What is still pending keeps its answer, which its holder then delivers.
+  /// Stops the thread. Requests that are still pending keep their promises, which their holders then answer.
   ~poller();
 
-  /// Begins the thread. Without it, step() is called by hand.
+  /// Starts the thread. Without it, call step() directly.
   void start();
   void stop();
 
   void attach(std::shared_ptr<polled> watched);
-  /// No look at \p watched begins after this has returned; one that is under way ends by itself.
+  /// Detaches \p watched. No poll of \p watched begins after this has returned; one in progress still ends.
   void detach(const polled& watched);
-  /// Detaches \p watched when its load is 0, at once or after a look: what it has still to answer is answered. Nothing
-  /// is added to its load any more.
+  /// Detaches \p watched when its load is 0, immediately or after a later round, so that its pending requests are still
+  /// answered. Its load must not increase any more.
   void let_go(const polled& watched);
 
-  /// Says that the load of something polled has changed.
+  /// Notifies the poller that the load of a polled object has changed.
   void notify() noexcept { wake_.notify(); }
 
-  /// Since start(). Steps that are made by hand are not counted.
+  /// Returns the load since start(). Direct calls of step() are not counted.
   [[nodiscard]] poller_load load() const noexcept {
     return {nanoseconds{busy_.load(std::memory_order_relaxed)}, nanoseconds{parked_.load(std::memory_order_relaxed)}};
   }
 
-  /// Looks once at everything. Returns whether anything was answered.
+  /// Polls every object once. Returns whether anything was answered.
   bool step();
 
 private:
@@ -67,12 +67,13 @@ private:
   wake_signal wake_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex guard_;
-  /// Replaced, never changed: a look goes on over the list it began with, and answers may attach and detach.
+  /// The list is replaced and never modified: a round continues with the list that it began with, and answers may
+  /// attach and detach objects.
   std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();
-  std::atomic<std::uint64_t> replaced_{0}; ///< How often.
-  std::vector<const polled*> leaving_;     ///< Of polled_, each until its load is 0.
+  std::atomic<std::uint64_t> replaced_{0}; ///< The number of replacements.
+  std::vector<const polled*> leaving_;     ///< Objects of polled_ that wait to be detached, each until its load is 0.
   std::atomic<bool> some_leave_{false};
-  // Of its thread alone, which writes them without a locked instruction.
+  // Written only by the poller's thread, without a locked instruction.
   alignas(64) std::atomic<nanoseconds::rep> busy_{0};
   std::atomic<nanoseconds::rep> parked_{0};
   worker thread_;

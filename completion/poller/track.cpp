@@ -9,7 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// Whether others are waited for: seldom enough to cost nothing, and soon enough to leave an operation its time.
+/// Number of checks per hang limit for whether the stream waits behind others: rare enough to cost nothing, frequent
+/// enough to leave an operation its time.
 constexpr int looks_in_a_limit = 16;
 
 std::string in_milliseconds(nanoseconds span) {
@@ -67,8 +68,8 @@ bool track::settle_head(time_point now) {
   switch (head.at()) {
     case in_flight::stage::refused:
       head.lost(head.refusal());
-      if (head.refusal().effect == effect::rejected) break; // nothing has touched them
-      // The call may have failed behind the work: the device may still touch the buffers (BUF-1).
+      if (head.refusal().effect == effect::rejected) break; // the work has not touched the buffers
+      // The call may have failed after enqueueing the work, so the device may still access the buffers (BUF-1).
       quarantine_.push_back(std::move(pending_.front()));
       settled(now);
       return true;
@@ -79,7 +80,7 @@ bool track::settle_head(time_point now) {
       } catch (...) {
         raise(current_error());
       }
-      // The mark is looked at after the sign: an abort sets the mark first, then makes signs fire.
+      // The mark is read after the completion signal: an abort sets the mark first and then makes signals fire.
       if (!reached || mark_->failed()) return false;
       head.succeed(now);
       break;
@@ -92,14 +93,14 @@ bool track::settle_head(time_point now) {
 
 void track::tidy() noexcept {
   const std::size_t count = over_.size();
-  over_.clear(); // first: whoever waits for the load to end may rely on the buffers being gone
+  over_.clear(); // first: a thread that waits for the load to become 0 may rely on the buffers being released
   forget(count);
 }
 
 void track::settled(time_point now) noexcept {
   if (pending_.front()) over_.push_back(std::move(pending_.front()));
   pending_.pop_front();
-  if (head_started_) { // of few: most are over before they are looked at
+  if (head_started_) { // rare: most operations end before they are seen running
     head_started_.reset();
     running_since_.store(0, std::memory_order_release);
   }
@@ -143,7 +144,7 @@ void track::fail_pending(time_point now) {
   pending_.clear();
   if (release_.load()) {
     const std::size_t held = quarantine_.size();
-    quarantine_.clear(); // first, as in tidy()
+    quarantine_.clear(); // before forget(), as in tidy()
     forget(held);
   }
   if (place_ && quarantine_.empty()) place_->ends();
@@ -152,7 +153,7 @@ void track::fail_pending(time_point now) {
 void track::check_deadlines(time_point now) {
   for (const auto& one : pending_) {
     if (one->answered() || now < one->deadline()) continue;
-    // Not withdrawn even if still queued: peers may have launched theirs, and leaving it out would break ORD-1.
+    // Not withdrawn even if still queued: peers may have launched their parts, and skipping it would break ORD-1.
     const error why{.code = errc::deadline_exceeded,
                     .effect = effect::unknown_outcome,
                     .text = "no outcome before the request's deadline; it stays in its place in the stream",
@@ -169,7 +170,7 @@ void track::check_health(time_point now) {
     if (!hooks_.probe || now < next_probe_) return;
     next_probe_ = now + limits_.quiet;
     if (error found = hooks_.probe()) raise(std::move(found));
-  } catch (...) { // asking a failed device whether inputs are ready
+  } catch (...) { // inputs_ready() throws on a failed device
     raise(current_error());
   }
 }
@@ -183,9 +184,9 @@ std::optional<error> track::verdict_on_head(time_point now) {
                  .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
                  .rank = self_};
   if (at != in_flight::stage::launched) return std::nullopt;
-  // Those launched behind it wait from here on, also where it waits for its client's work itself.
+  // Operations launched behind this one wait from now on, also while this one waits for its client's work.
   if (place_ && !place_->is_running()) place_->runs(head.launch_began());
-  // The clock of the hang verdict starts when the operation can run: at the head of its stream, inputs ready.
+  // The time limit for hangs starts when the operation can run: at the head of its stream, with its inputs ready.
   if (!head_started_) {
     if (head.inputs_ready()) begin_judging(head, now);
     return std::nullopt;

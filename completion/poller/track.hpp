@@ -1,4 +1,5 @@
-/// One stream's operations in flight, first in first out, and the judgement over each: done, late, hung, failed.
+/// The operations in flight of one stream, first in, first out. A track decides for each whether it is done, late, hung
+/// or failed.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -20,57 +21,58 @@
 
 namespace troupe {
 
-/// When a track loses patience (TIM-1).
+/// Time limits of a track (TIM-1).
 struct track_limits {
   nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer is stuck.
-  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation running longer on the device is hung.
-  nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Between looks at deadlines.
-  /// A probe is made when nothing has finished for this long, and then again after the same time: asking a stream how
-  /// it is costs the work in it some microseconds.
+  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation that runs longer on the device hangs.
+  nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Interval between checks of deadlines.
+  /// The probe is called when nothing has finished for this long, and then repeatedly at this interval. Querying a
+  /// stream delays the work in it by some microseconds.
   nanoseconds quiet{std::chrono::milliseconds{20}};
 };
 
-/// What a track asks of the layers above.
+/// Callbacks of a track into the layers above.
 struct track_hooks {
-  /// An error that no completion will ever report: of the stream, of the communicator. errc::none when all is well.
+  /// Returns an error of the stream or communicator that no completion will ever report; errc::none if there is none.
   std::function<error()> probe;
-  /// Called once, with the first fault. It decides what happens; the track goes on until its mark is set.
+  /// Called once, with the first fault. It decides what happens. The track continues until its mark is set.
   std::function<void(error)> on_fault;
-  /// Called with the answer of a request whose deadline has passed; not again before something has finished.
+  /// Called with the error of a request whose deadline has passed. Not called again until something has finished.
   std::function<void(error)> on_late{};
-  /// What operations refer to until they are over: lives as long as the track.
+  /// Objects that operations refer to until they end. They live as long as the track.
   std::shared_ptr<const void> holds{};
 };
 
-/// Threads: push() from one thread at a time, whose order counts; everything under "Poller" from the poller;
-/// the rest from any.
+/// Threads: push() may be called from one thread at a time, and the order of calls is the order of operations.
+/// Functions under "Poller" are called only by the poller. All others may be called from any thread.
 class track final : public polled {
 public:
   track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,
         track_hooks hooks);
 
-  /// Before it is polled: beside \p others on its device, it is judged to hang only where it waits behind none of them.
+  /// Call before the track is polled. A track that shares its device with \p others is judged to hang only if it waits
+  /// behind none of them.
   void shares_device(std::shared_ptr<const hang_watch> others, std::shared_ptr<hang_watch::place> place) noexcept {
     others_ = std::move(others);
     place_ = std::move(place);
   }
-  /// Says that push() follows, so that the load does not end before it has begun.
+  /// Announces \p count calls of push(), so that the load does not become 0 before they are made.
   void expect(std::size_t count = 1) noexcept { load_.fetch_add(count); }
-  /// After expect(); the launcher may have it already.
+  /// Adds an operation after expect(). The launcher may already have it.
   void push(std::shared_ptr<in_flight> accepted) noexcept { inbox_.push(std::move(accepted)); }
-  /// Operations without outcome, and failed ones whose buffers are still held.
+  /// Returns the number of operations without outcome, plus failed ones whose buffers are still held.
   [[nodiscard]] std::size_t load() const noexcept override { return load_.load(); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }
-  /// Since when the head of the stream has been seen to run, at a look at its health; after a fault: at the fault. None
-  /// where nothing runs, or what runs has not been looked at yet.
+  /// Returns the time since which the operation at the head of the stream has been seen running by a health check.
+  /// Empty if nothing runs, or if the running operation has not been checked yet. Health checks end at the first fault.
   [[nodiscard]] std::optional<time_point> running_since() const noexcept;
-  /// Waits until the load is 0. False when \p at_most has passed first. One thread at a time.
+  /// Waits until the load is 0. Returns false if \p at_most passed first. Threads: one at a time.
   [[nodiscard]] bool wait_idle(nanoseconds at_most);
-  /// After an abort has returned: the buffers of failed operations may go.
+  /// Allows the buffers of failed operations to be released. Call after an abort has returned.
   void release_quarantine() noexcept { release_.store(true); }
 
   // Poller -----------------------------------------------------------------------------------------------------------
-  /// Answers whatever can be answered. Returns whether there was anything.
+  /// Answers everything that can be answered. Returns whether there was anything.
   bool poll(time_point now) override;
   void tidy() noexcept override;
 
@@ -90,25 +92,24 @@ private:
   std::shared_ptr<fault_mark> mark_;
   track_limits limits_;
   track_hooks hooks_;
-  std::shared_ptr<const hang_watch> others_; ///< None: it is alone on its device. With place_.
+  std::shared_ptr<const hang_watch> others_; ///< Null if the track is alone on its device. Set together with place_.
   std::shared_ptr<hang_watch::place> place_;
 
   inbox<in_flight> inbox_;
-  alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so looked at only where it matters.
+  alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so it is read only where needed.
   std::atomic<bool> release_{false};
   wake_signal idle_;
-  std::atomic<nanoseconds::rep> running_since_{0}; ///< head_started_ for other threads; 0 is none.
+  std::atomic<nanoseconds::rep> running_since_{0}; ///< head_started_ for other threads; 0 if empty.
 
-  // Touched by the poller alone.
+  // Used only by the poller.
   std::deque<std::shared_ptr<in_flight>, recycling_allocator<std::shared_ptr<in_flight>>> pending_;
-  std::vector<std::shared_ptr<in_flight>>
-      over_; ///< Answered in this look: let go of when all tracks have been looked at.
+  std::vector<std::shared_ptr<in_flight>> over_; ///< Answered in this round; released when all tracks have been polled.
   std::vector<std::shared_ptr<in_flight>> quarantine_;
   time_point next_check_{};
   time_point next_probe_{};
   std::optional<time_point> head_started_;
   time_point next_look_behind_{};
-  time_point judged_from_{}; ///< What limits.hang counts from: the head's start, or when it last waited behind others.
+  time_point judged_from_{}; ///< Start of the hang limit: the head's start, or the last time it waited behind others.
   bool fault_raised_ = false;
   bool late_told_ = false;
 };

@@ -1,4 +1,4 @@
-/// How troupe's threads wait: they spin first, because waking a parked thread costs tens of microseconds, then park.
+/// Waiting of troupe's threads: they spin first, because waking a parked thread costs tens of microseconds, then park.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -9,23 +9,25 @@
 
 namespace troupe {
 
-/// How long a thread of troupe's stays awake.
+/// How long a thread of troupe stays awake.
 struct wait_profile {
-  nanoseconds spin{0};                  ///< Spins this long after the last work before it gives the core away.
-  nanoseconds nap{nanoseconds{20'000}}; ///< While waiting for a device past that, sleeps this long between looks.
+  nanoseconds spin{0};                  ///< Time to spin after the last work before giving up the core.
+  nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when waiting longer than that for a device.
 };
 
-/// Lets one thread park and any thread wake it. While nobody is parked, notifying only looks.
+/// Lets one thread park and any other thread wake it. Notifying while no thread is parked costs only a load.
 class wake_signal {
 public:
-  /// What the other thread is to find has been written before, sequentially consistently.
+  /// Wakes the thread if it is parked. Before the call, write the data that the thread is to find, with sequential
+  /// consistency.
   void notify() noexcept {
     if (parked_.load()) wake();
   }
 
-  /// Parks until somebody notifies or \p at_most has passed, unless \p has_news() says that there is something to find:
-  /// it reads sequentially consistently. It says that it parks and then looks, while others write and then look whether
-  /// it parks, so one side sees the other and no wake-up is lost. Returns false when it was only time that passed.
+  /// Parks until notified or until \p at_most has passed, unless \p has_news() returns true. \p has_news() must read
+  /// with sequential consistency. The parking thread first announces that it parks and then reads the data. The
+  /// notifying thread first writes the data and then reads whether the other is parked. At least one of them sees the
+  /// other, so no wake-up is lost. Returns false if only time has passed.
   template <class HasNews>
   bool park(HasNews has_news, nanoseconds at_most) {
     parked_.store(true);
@@ -39,7 +41,7 @@ private:
   void wake() noexcept;
   void sleep(nanoseconds at_most);
 
-  alignas(64) std::atomic<bool> parked_{false}; ///< Shared by all who notify, and written only around a sleep.
+  alignas(64) std::atomic<bool> parked_{false}; ///< Read by all notifying threads, written only around a sleep.
   std::mutex guard_;
   condition wake_;
 };

@@ -1,4 +1,4 @@
-/// How a request ends: with a completion or with an error, and never both (ONE-1).
+/// The outcome of a request: either a completion or an error, never both (ONE-1).
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -10,27 +10,27 @@
 
 namespace troupe {
 
-/// When a request passed its stations, on the process's steady clock. For a request to a whole world, the first
-/// rank's `queued` and the last rank's `launched` and `done`.
+/// The times at which a request passed its stages, on the process's steady clock. For a request to a whole world:
+/// `queued` of the first rank, `launched` and `done` of the last rank.
 struct times {
   time_point queued;   ///< Accepted by its actor.
   time_point launched; ///< Enqueued on the GPU.
-  time_point done;     ///< Seen done by the poller.
+  time_point done;     ///< Observed by the poller as done.
 };
 
-/// The reply to a request that succeeded: the GPU is done and the results may be used.
+/// The reply to a successful request: the GPU is done and the results may be used.
 struct completion {
   troupe::ticket ticket;
   troupe::epoch epoch;
   troupe::times times;
-  /// Where in the order of its rank's launches it was, from 1; what was launched together shares a place. 0 in the
-  /// reply to a request to a whole world.
+  /// The position in the order of its rank's launches, from 1. Requests launched together have the same position. 0 in
+  /// the reply to a request to a whole world.
   std::uint64_t launch = 0;
 };
 
 using outcome = std::variant<completion, error>;
 
-/// The error of \p result, or nullptr if it succeeded.
+/// Returns the error of \p result, or nullptr if it succeeded.
 [[nodiscard]] inline const error* failure_of(const outcome& result) noexcept {
   return std::get_if<error>(&result);
 }

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Where both steps of one request meet their askers. The launchers' threads tell of the first, the poller or an actor
-/// of the second, and the client asks for it whenever it likes.
+/// The shared state of both steps of one request. The launchers' threads report the first step, the poller or an actor
+/// the second. The client asks for the outcome at any time.
 class outcome_claim::record final : public launch_listener, public std::enable_shared_from_this<record> {
 public:
   record(std::shared_ptr<value_promise<troupe::enqueued>> first, std::size_t part_count)
@@ -19,7 +19,7 @@ public:
     std::shared_ptr<value_promise<troupe::enqueued>> first;
     {
       const std::lock_guard lock{guard_};
-      if (!first_) return; // it has failed meanwhile
+      if (!first_) return; // the request has failed meanwhile
       told_.ticket = mark.ticket;
       told_.epoch = mark.epoch;
       told_.ranks.push_back(mark);
@@ -67,10 +67,10 @@ public:
 
 private:
   std::mutex guard_;
-  std::shared_ptr<value_promise<troupe::enqueued>> first_; ///< Until it has been told.
+  std::shared_ptr<value_promise<troupe::enqueued>> first_; ///< Until delivered.
   troupe::enqueued told_;
   std::size_t missing_;
-  std::optional<outcome> result_; ///< Until it is asked for.
+  std::optional<outcome> result_; ///< Until the client asks for it.
   reply_promise asker_;
   bool is_asked_ = false;
 };

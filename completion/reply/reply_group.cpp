@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// What all the parts' answers lead to.
+/// The sink of all parts' answers.
 class gathered final : public outcome_sink {
 public:
   gathered(reply_promise whole, ticket name, std::size_t part_count)
@@ -34,7 +34,7 @@ public:
   void let_go() noexcept override {
     if (held_by_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  /// The whole's, which counts the parts.
+  /// Returns the listener of the whole request, which counts the parts.
   [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept override { return whole_.listener(); }
 
 private:
@@ -63,12 +63,12 @@ private:
       return *latest_;
     }
     failure_->ticket = ticket_;
-    // Empty where what may have run is done, and the others certainly did not run.
+    // The list is empty if the parts that may have run are done and the others certainly did not run.
     if (may_have_run_ && (!undefined_.empty() || !is_unlisted_)) failure_->undefined = all_undefined();
     return may_have_run_ ? with_unknown_outcome(std::move(*failure_)) : std::move(*failure_);
   }
 
-  /// Of all parts, in the order of ranks. Null where there is no memory for it.
+  /// Returns the lists of all parts, in the order of ranks; null if there is no memory for it.
   [[nodiscard]] std::shared_ptr<const undefined_buffers> all_undefined() const noexcept {
     try {
       auto all = std::make_shared<undefined_buffers>();
@@ -86,8 +86,8 @@ private:
   std::size_t missing_;
   bool may_have_run_ = false;
   std::optional<error> failure_;
-  std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Of parts whose outcome is unknown.
-  bool is_unlisted_ = false;                                        ///< Some such part has no list.
+  std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Lists of the parts whose outcome is unknown.
+  bool is_unlisted_ = false;                                        ///< Such a part has no list.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };
@@ -96,7 +96,7 @@ private:
 
 divided_answer divide_promise(reply_promise whole, ticket name, std::size_t part_count) {
   divided_answer parts;
-  parts.reserve(part_count); // first: nothing may fail once the parts hold what they lead to
+  parts.reserve(part_count); // first: nothing may fail once the parts refer to the group
   auto* const group = std::make_unique<gathered>(std::move(whole), name, part_count).release();
   for (std::size_t i = 0; i < part_count; ++i) parts.emplace_back(*group);
   return parts;

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Without words where there is no memory for them.
+/// Omits the text if there is no memory for it.
 std::exception_ptr exception_of(const error& failure) noexcept {
   try {
     return std::make_exception_ptr(exception{failure});
@@ -57,7 +57,7 @@ void reply_promise::deliver(outcome result) noexcept {
 
 void reply_promise::abandon() noexcept {
   if (sink_ == nullptr) return;
-  // Whether the work ran is not known here, so the careful answer is given (ONE-2).
+  // It is not known here whether the work ran, so the outcome is unknown (ONE-2).
   deliver(error{.code = errc::abandoned,
                 .effect = effect::unknown_outcome,
                 .text = "the request was dropped before it had an outcome: its actor has ended"});

@@ -1,4 +1,4 @@
-/// The obligation to reply, as an object: whoever holds it last replies, by will or by destructor (ONE-1).
+/// The obligation to reply as an object: the last holder replies, explicitly or through the destructor (ONE-1).
 #pragma once
 
 #include <troupe/completion/admission/quota_charge.hpp>
@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Where an outcome goes: an actor's mailbox, a future, a group. Threads: deliver() is called once by each answer that
-/// leads here, from any thread.
+/// The destination of an outcome: an actor's mailbox, a future, a group. Threads: each promise that refers to the sink
+/// calls deliver() once, from any thread.
 class outcome_sink : public recycled {
 public:
   outcome_sink() = default;
@@ -21,33 +21,33 @@ public:
   virtual ~outcome_sink() = default;
 
   virtual void deliver(outcome result) noexcept = 0;
-  /// An answer needs it no more. Where several lead to one sink, it goes with the last.
+  /// Called when a promise no longer needs the sink. A sink of several promises is destroyed with the last one.
   virtual void let_go() noexcept { delete this; }
-  /// Who wants to hear that the request has been enqueued; most do not.
+  /// Returns the listener to be notified that the request has been enqueued; null for most sinks.
   [[nodiscard]] virtual std::shared_ptr<launch_listener> listener() const noexcept { return nullptr; }
 };
 
-/// Delivers exactly one outcome. Move-only: there is one holder at any time. Dropped undelivered, it delivers
-/// errc::abandoned, with unknown outcome if the work may have been launched.
+/// Delivers exactly one outcome. Move-only, so it has one holder at any time. If destroyed without an outcome, it
+/// delivers errc::abandoned with unknown outcome.
 class reply_promise {
 public:
   reply_promise() noexcept = default;
   explicit reply_promise(std::unique_ptr<outcome_sink> sink) noexcept : sink_{sink.release()} {}
-  /// To a sink that outcome_sink::let_go() ends.
+  /// Refers to a sink that outcome_sink::let_go() ends.
   explicit reply_promise(outcome_sink& shared) noexcept : sink_{&shared} {}
   reply_promise(reply_promise&& other) noexcept = default;
   reply_promise& operator=(reply_promise&& other) noexcept;
   ~reply_promise() { abandon(); }
 
   [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
-  /// Delivers; does nothing when an outcome has been delivered already.
+  /// Delivers \p result. Does nothing if an outcome has already been delivered.
   void deliver(outcome result) noexcept;
-  /// Its sink's. Before it is delivered.
+  /// Returns the sink's listener. Call before deliver().
   [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept {
     return sink_ ? sink_->listener() : nullptr;
   }
-  /// From now on it holds what the request was charged, and gives it back just before it delivers: whoever has the
-  /// reply may ask again.
+  /// Makes the promise hold the request's charge. The charge is returned just before the outcome is delivered, so a
+  /// client that has the reply may ask again.
   void carry(quota_charge paid) noexcept { paid_ = std::move(paid); }
 
 private:
@@ -60,7 +60,7 @@ private:
   quota_charge paid_;
 };
 
-/// An answer that arrives in a future. The future throws troupe::exception on an error.
+/// Returns a promise and the future that receives its outcome. The future throws troupe::exception on an error.
 [[nodiscard]] std::pair<reply_promise, std::future<completion>> make_future_promise();
 
 } // namespace troupe

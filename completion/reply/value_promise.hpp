@@ -1,4 +1,4 @@
-/// The obligation to reply with a value.
+/// The obligation to reply with a value of any type.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Replies once, by will or by destructor (ONE-1). Threads: one at a time.
+/// Replies once, explicitly or through the destructor (ONE-1). Threads: one at a time.
 template <class Value>
 class value_promise {
 public:
@@ -20,7 +20,7 @@ public:
   value_promise& operator=(const value_promise&) = delete;
   ~value_promise() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
 
-  /// Does nothing when it has been called before.
+  /// Delivers \p result. Does nothing if it has been called before.
   void deliver(std::variant<Value, error> result) {
     if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
   }

@@ -1,4 +1,4 @@
-/// Completion by an untimed event behind each operation.
+/// Completion through an event without timing behind each operation.
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>
@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Marks are untimed events, which the poller asks the driver about.
+/// Marks are events without timing, which the poller queries through the driver.
 class event_source final : public completion_source {
 public:
   explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}

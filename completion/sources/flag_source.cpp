@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-// A stream that did not drain may still write: its slot is given up for good rather than shared.
+// A stream that did not drain may still write, so its slot is never reused.
 flag_source::~flag_source() {
   if (drained_ || !armed_) slots_->release(slot_);
 }
@@ -13,8 +13,8 @@ void flag_source::prepare(const std::shared_ptr<device>& where) {
 
 void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
   armed_ = true;
-  // The word must never go back: a write in the stream overtakes one that still waits on the side, so it is made only
-  // when all earlier ones have been seen.
+  // The word must never decrease. A write in the stream would overtake one that still waits in the side stream, so the
+  // stream itself is used only after all earlier writes have been seen.
   if (!sideline_ || slot_.reached(sequence - 1)) return write(stream, sequence);
   sideline_->mark.record(stream);
   sideline_->writer.ref().wait(sideline_->mark);
@@ -23,10 +23,10 @@ void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
 
 void flag_source::drained() noexcept {
   try {
-    // The stream is empty, but its last word may still wait on the side.
+    // The stream is empty, but its last write may still wait in the side stream.
     if (sideline_) sideline_->writer.ref().synchronize();
     drained_ = true;
-  } catch (...) { // a failed device: the slot is given up
+  } catch (...) { // a failed device: the slot is not reused
   }
 }
 

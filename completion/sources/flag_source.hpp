@@ -1,4 +1,4 @@
-/// Completion by a word of pinned memory that the GPU writes in stream order.
+/// Completion through a word of pinned memory that the GPU writes in stream order.
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>
@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// A write in the stream itself is seen soonest, but holds up whatever follows: 4 to 5 µs on an H200, where an event
-/// costs nothing. So only an operation that follows none in flight gets one; behind others, a stream of the source's
-/// own waits for an event and writes. (docs/design/0005-completion-marks.md)
+/// A write in the stream itself is seen first, but delays all later work: 4 to 5 µs on an H200, where an event costs
+/// nothing. Therefore the stream itself writes only if no earlier operation is in flight. Otherwise a separate stream
+/// of the source waits for an event and then writes. (docs/design/0005-completion-marks.md)
 class flag_source final : public completion_source {
 public:
   explicit flag_source(std::shared_ptr<slot_table> slots) : slots_{std::move(slots)}, slot_{slots_->acquire()} {}
@@ -27,7 +27,7 @@ private:
   struct sideline {
     explicit sideline(const std::shared_ptr<device>& where) : writer{where}, mark{where} {}
     stream writer;
-    event mark; ///< One is enough: a wait is for the record that was last when it was called.
+    event mark; ///< One event is enough: a wait refers to the last record before the wait was enqueued.
   };
 
   std::shared_ptr<slot_table> slots_;

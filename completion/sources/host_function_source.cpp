@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Keeps what a stream that did not drain may still touch, for good.
+/// Keeps the counter for the rest of the process, because a stream that did not drain may still write to it.
 void leave_behind(std::unique_ptr<std::atomic<std::uint64_t>> count) {
   static std::mutex guard;
   static auto* const left = new std::vector<std::unique_ptr<std::atomic<std::uint64_t>>>;
@@ -25,7 +25,7 @@ host_function_source::~host_function_source() {
 void host_function_source::arm(stream_ref stream, std::uint64_t) {
   armed_ = true;
   device& where = stream.where();
-  // Calls come in stream order and without gaps, so a count is the sequence.
+  // The calls happen in stream order and without gaps, so their count is the sequence.
   where.api().call(
       where.id(), stream.native(),
       [](void* done) { static_cast<count*>(done)->fetch_add(1, std::memory_order_release); }, done_.get());

@@ -1,5 +1,5 @@
-/// Completion by a host function that the driver calls in stream order. It only counts: it runs no user's code and
-/// calls no driver.
+/// Completion through a host function that the driver calls in stream order. The function only increments a counter: it
+/// runs no user code and does not call the driver.
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>

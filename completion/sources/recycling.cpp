@@ -20,7 +20,7 @@ struct free_block {
   free_block* next;
 };
 
-/// The smallest size that \p size_bytes fit; size_count: none.
+/// Returns the index of the smallest size class that fits \p size_bytes; size_count if there is none.
 std::size_t size_index(std::size_t size_bytes) noexcept {
   const std::size_t lines = (std::max<std::size_t>(size_bytes, 1) + line - 1) / line;
   return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(lines - 1)), size_count);
@@ -38,8 +38,8 @@ void to_heap(free_block* chain) noexcept {
   while (chain != nullptr) to_heap(static_cast<void*>(std::exchange(chain, chain->next)));
 }
 
-/// Chains of one size that any thread may take. What does not fit goes to the heap: memory that a burst took comes
-/// back.
+/// Chains of blocks of one size that any thread may take. Chains that do not fit go to the heap, so memory used by a
+/// burst is returned.
 class depot {
 public:
   void put(free_block* chain) noexcept {
@@ -63,7 +63,7 @@ private:
   std::array<std::atomic<free_block*>, 32> places_{};
 };
 
-/// Without destructor: blocks may come back while the process ends.
+/// Without destructor, because blocks may be freed while the process ends.
 constinit std::array<depot, size_count> depots{};
 
 struct shelf {
@@ -72,11 +72,11 @@ struct shelf {
 };
 
 enum class stage : std::uint8_t { unused, open, closed };
-// Both without constructor and destructor, so that they can be used until a thread's very end.
+// Both without constructor and destructor, so that they can be used until the very end of a thread.
 constinit thread_local std::array<shelf, size_count> shelves{};
 constinit thread_local stage at = stage::unused;
 
-/// Gives back what a thread has when it ends.
+/// Returns the cached blocks of a thread to the heap when the thread ends.
 struct closing {
   closing() noexcept { at = stage::open; }
   closing(const closing&) = delete;

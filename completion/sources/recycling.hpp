@@ -1,11 +1,11 @@
-/// Memory of what one thread makes and another one ends, for every request anew: kept, and given out again.
+/// A cache of memory blocks for objects that one thread creates and another destroys, once per request.
 #pragma once
 
 #include <cstddef>
 
 namespace troupe {
 
-// Not under a sanitizer, which sees what is used after its end only where memory goes back to the heap.
+// Not under a sanitizer, which detects uses after free only if memory returns to the heap.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool recycles_blocks = false;
 #elif defined(__has_feature)
@@ -14,22 +14,23 @@ inline constexpr bool recycles_blocks = !__has_feature(address_sanitizer) && !__
 inline constexpr bool recycles_blocks = true;
 #endif
 
-/// A block of \p size_bytes, aligned to a cache line. Throws std::bad_alloc.
+/// Returns a block of \p size_bytes, aligned to a cache line. Throws std::bad_alloc.
 ///
-/// Each thread keeps some blocks of a few sizes. Those that it has too many of go, a chain at a time, to where threads
-/// that have none find them: so the poller's, which ends requests, come back to clients, without a lock and once in
-/// dozens of requests. A heap would take a lock of the maker's for each. Large blocks are the heap's.
+/// Each thread caches free blocks of a few sizes. If it has too many, it moves a chain of them to a shared place, where
+/// threads without blocks find them. Blocks freed by the poller, which ends requests, therefore return to the clients,
+/// without a lock and only once in dozens of requests. A heap would lock the arena of the allocating thread for each
+/// block. Large blocks come from the heap.
 [[nodiscard]] void* take_block(std::size_t size_bytes);
-/// Of as many bytes as it was taken with; on any thread.
+/// Frees a block. \p size_bytes must be the size passed to take_block(). May be called on any thread.
 void give_block(void* block, std::size_t size_bytes) noexcept;
 
-/// Base of classes whose objects live in such blocks. Those deleted through a base have a virtual destructor.
+/// Base class of objects that use these blocks. A class deleted through a base needs a virtual destructor.
 struct recycled {
   static void* operator new(std::size_t size_bytes) { return take_block(size_bytes); }
   static void operator delete(void* block, std::size_t size_bytes) noexcept { give_block(block, size_bytes); }
 };
 
-/// For containers and std::allocate_shared.
+/// Allocator for containers and std::allocate_shared.
 template <class T>
 struct recycling_allocator {
   using value_type = T;

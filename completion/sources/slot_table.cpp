@@ -20,7 +20,7 @@ std::uint32_t slot::value_for(std::uint64_t sequence) const noexcept {
 bool slot::reached(std::uint64_t sequence) const noexcept {
   const std::uint32_t seen = std::atomic_ref{*word_}.load(std::memory_order_acquire);
   if (seen >> sequence_bits != generation_) return false;
-  // Cyclic comparison: the word may be ahead of the sequence asked for.
+  // Cyclic comparison: the word may be ahead of \p sequence.
   return ((seen - static_cast<std::uint32_t>(sequence)) & sequence_mask) <= sequence_mask / 2;
 }
 
