@@ -16,7 +16,7 @@ namespace troupe {
 /// The right to receive a request's outcome. For ONE-1 the outcome counts: it is delivered once, to the first that
 /// asks.
 ///
-/// Lifetime: all copies are one claim. An outcome that was not asked for is destroyed with the last copy.
+/// Lifetime: all copies represent the same claim. An outcome that was not asked for is destroyed with the last copy.
 /// Threads: all functions may be called from any thread.
 class outcome_claim {
 public:

@@ -37,7 +37,7 @@ public:
   // cuda_peers.cpp
   [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
 
-  // cuda_memory.cpp: memory and what moves it
+  // cuda_memory.cpp: memory, copies, words, host functions
   [[nodiscard]] native_pool create_pool(device_id id) override;
   void destroy_pool(device_id id, native_pool pool) override;
   [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override;

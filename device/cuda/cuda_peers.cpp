@@ -37,8 +37,8 @@ peer_description cuda_api::describe_peer(device_id from, device_id to) {
     peers.nvlink_source = "NVML";
     return peers;
   }
-  // Native atomics work over NVLink but not over PCIe, which supports fewer. The attribute does not tell the number of
-  // links.
+  // Native atomics are supported over NVLink. PCIe supports only some of them, so the attribute shows whether there is
+  // NVLink, but not the number of links.
   int atomics = 0;
   cuda_call(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value(), to.value()),
             "cudaDeviceGetP2PAttribute");
