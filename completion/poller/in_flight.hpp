@@ -54,8 +54,8 @@ public:
   /// Returns the buffers that the request may have written; null if unknown. Called only if the request fails with
   /// unknown outcome.
   [[nodiscard]] virtual std::shared_ptr<const undefined_buffers> undefined() const noexcept { return nullptr; }
-  /// Called if the launch was refused, or if the stream or communicator failed before the outcome of the request. \p
-  /// why says whether the request may have run. Answers with \p why, unless a derived class does something else.
+  /// Called if the launch was refused, or if the stream or communicator failed before the outcome of the request.
+  /// \p why says whether the request may have run. Answers with \p why, unless a derived class does something else.
   virtual void lost(error why) noexcept { fail(std::move(why)); }
 
   // Launcher ---------------------------------------------------------------------------------------------------------

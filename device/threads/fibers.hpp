@@ -42,8 +42,8 @@ public:
   /// called from outside the fibers. Returns false if nothing could run by then: all fibers wait for each other or for
   /// a later time.
   bool step(time_point until = time_point::max());
-  /// Runs turns until \p enough returns true, or until nothing can run before \p until. Returns the last result of \p
-  /// enough.
+  /// Runs turns until \p enough returns true, or until nothing can run before \p until. Returns the last result of
+  /// \p enough.
   bool run(const std::function<bool()>& enough, time_point until = time_point::max());
 
   /// Lets time pass for the caller. A fiber gives up its turn for \p span. Outside the fibers, turns are run meanwhile.
