@@ -30,7 +30,8 @@ struct request_kind {
   std::optional<reduction> op{};
 };
 
-/// A barrier counts as the sum of one i32 that it is. Nothing for what has no dtype.
+/// Returns the dtype and reduction of \p what. A barrier counts as a sum of one i32. Empty for operations without a
+/// dtype.
 std::optional<request_kind> kind_asked(const operation& what) {
   if (std::holds_alternative<barrier>(what)) return request_kind{dtype::i32, reduction::sum};
   return std::visit(
@@ -148,7 +149,7 @@ std::span<const std::size_t> reducing_kinds() noexcept {
 
 std::vector<exclusion> consequences_of(feature lacking, const std::string& why) {
   if (lacking != feature::fp8_reductions) return {};
-  // In a world of one rank nothing is combined, so nothing has to be computed.
+  // A world of one rank combines nothing, so the reduction needs no support.
   return {{.kinds = {reducing.begin(), reducing.end()},
            .types = {dtype::f8e4m3, dtype::f8e5m2},
            .size = exclusion::world_size::several,

@@ -1,4 +1,5 @@
-/// What a backend can do with the devices at hand, known before anything is asked of it.
+/// Describes which operations a backend supports on given devices, so that a request can be refused before any work
+/// starts.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -14,20 +15,21 @@
 
 namespace troupe {
 
-/// Something that a library or a device has or lacks.
+/// A capability of a library or a device.
 enum class feature : std::uint8_t {
-  fp8_reductions,       ///< Sums and the like of f8e4m3 and f8e5m2.
-  multicast,            ///< NVLS: reductions inside NVSwitch.
-  buffer_registration,  ///< The user's own buffers are registered, and not copied through the library's.
-  symmetric_windows,    ///< Buffers at one offset on every rank, for the fastest kernels.
-  copy_engine,          ///< Collectives on copy engines, which leave the multiprocessors to others.
-  device_communicators, ///< Kernels of the user's own that communicate.
-  gpu_direct_rdma,      ///< Network adapters read and write device memory.
+  fp8_reductions, ///< Reductions of f8e4m3 and f8e5m2.
+  multicast,      ///< NVLS: reductions inside NVSwitch.
+  /// User buffers can be registered, so that the library does not copy them through its own buffers.
+  buffer_registration,
+  symmetric_windows,    ///< Buffers at the same offset on every rank, which the fastest kernels require.
+  copy_engine,          ///< Collectives on copy engines, which leave the multiprocessors free.
+  device_communicators, ///< User kernels that communicate.
+  gpu_direct_rdma,      ///< Network adapters read and write device memory directly.
   collnet,              ///< Reductions inside the network's switches (SHARP).
-  split,                ///< A communicator made from a part of another's ranks.
-  shrink,               ///< A communicator made without some of another's ranks.
-  revoke,               ///< A communicator stopped without losing what it has built.
-  suspend,              ///< An idle communicator's device memory given back, until it is needed again.
+  split,                ///< A new communicator from a subset of another communicator's ranks.
+  shrink,               ///< A new communicator that excludes some of another communicator's ranks.
+  revoke,               ///< Stopping a communicator while keeping the resources it has built.
+  suspend,              ///< Releasing an idle communicator's device memory until it is needed again.
 };
 
 inline constexpr feature all_features[] = {feature::fp8_reductions,
@@ -43,77 +45,79 @@ inline constexpr feature all_features[] = {feature::fp8_reductions,
                                            feature::revoke,
                                            feature::suspend};
 
-/// Name of \p what as written above; empty for a value that names no feature.
+/// Returns the name of \p what as written above, or an empty string for an unknown value.
 [[nodiscard]] std::string_view to_string(feature what) noexcept;
-/// Errors: invalid_argument, naming those that exist.
+/// Returns the feature with this name. Errors: invalid_argument, which lists the known names.
 [[nodiscard]] feature parse_feature(std::string_view name);
 
-/// Whether something is there.
+/// Whether a feature is available.
 enum class availability : std::uint8_t {
   no,
   yes,
-  unknown, ///< It shows only when it is used.
+  unknown, ///< Only use of the feature can tell.
 };
 
-/// Name of \p what as written above.
+/// Returns the name of \p what as written above.
 [[nodiscard]] std::string_view to_string(availability what) noexcept;
 
-/// One feature, and what is known of it.
+/// A feature and its availability.
 struct feature_finding {
   feature what{};
   availability available = availability::unknown;
-  std::string why; ///< For people: who says so and, where it is not available, what would make it so.
+  /// For people: the source of the finding and, if the feature is not available, what would make it available.
+  std::string why;
 
   friend bool operator==(const feature_finding&, const feature_finding&) = default;
 };
 
-/// Requests that cannot be done: those of one of \p kinds, of one of \p types and with one of \p ops, in worlds as \p
-/// size says. A list that is empty stands for all.
+/// A set of unsupported requests: the operation is in \p kinds, its dtype in \p types, its reduction in \p ops, and the
+/// world matches \p size. An empty list matches everything.
 struct exclusion {
-  /// Which worlds are meant, by their number of ranks.
+  /// Selects worlds by their number of ranks.
   enum class world_size : std::uint8_t { any, one, several };
 
   std::vector<std::size_t> kinds{}; ///< Indices in troupe::operation.
   std::vector<dtype> types{};
-  std::vector<reduction> ops{}; ///< Not empty: reductions alone are meant.
+  std::vector<reduction> ops{}; ///< If not empty, only reductions match.
   world_size size = world_size::any;
   std::string why{}; ///< For people, with the remedy.
 
   friend bool operator==(const exclusion&, const exclusion&) = default;
 };
 
-/// One line for people: "all_reduce, reduce of f8e4m3, f8e5m2; any reduction; several ranks: why".
+/// Returns one line for people: "all_reduce, reduce of f8e4m3, f8e5m2; any reduction; several ranks: why".
 [[nodiscard]] std::string describe(const exclusion& what);
-/// Name of \p size as written in exclusion.
+/// Returns the name of \p size as written in exclusion.
 [[nodiscard]] std::string_view to_string(exclusion::world_size size) noexcept;
 
-/// What can be asked of a backend on some devices. A value: it does not change when the environment does.
+/// The capabilities of a backend on given devices. A value: it does not follow later changes of the environment.
 /// Threads: any.
 struct capabilities {
   std::string backend; ///< "mock", "nccl" or "gloo".
-  std::string version; ///< Of the backend, for people.
+  std::string version; ///< Version of the backend, for people.
   std::vector<feature_finding> features;
   std::vector<exclusion> exclusions;
 
-  /// What is known of \p what; unknown where nobody looked.
+  /// Returns the finding for \p what. The availability is unknown if nothing was recorded.
   [[nodiscard]] feature_finding find(feature what) const;
 
-  /// Whether the operation of this kind (its index in troupe::operation) can be done with this dtype and, if it
-  /// reduces, this reduction, in a world of \p world_size ranks. Groups, copies and replays always can: a
-  /// group's parts are asked for one by one, a replay's when it is captured.
-  /// Returns errc::none or errc::unsupported; the text names operation, dtype, reduction, reason and remedy.
+  /// Checks whether this kind of operation (its index in troupe::operation) is supported with this dtype and, if it
+  /// reduces, this reduction, in a world of \p world_size ranks. Groups, copies and replays are always supported as
+  /// such: the parts of a group are checked one by one, those of a replay when it is captured.
+  /// Returns errc::none or errc::unsupported. The text names operation, dtype, reduction, reason and remedy.
   [[nodiscard]] error supports(std::size_t kind, dtype type, std::optional<reduction> op, int world_size) const;
 
-  /// The same for a request, or the first part of a group that cannot be done.
+  /// Checks a request in the same way. For a group, returns the error of the first unsupported part.
   [[nodiscard]] error objection_to(const operation& what, int world_size) const;
 
   friend bool operator==(const capabilities&, const capabilities&) = default;
 };
 
-/// Kinds of operations that combine elements: all_reduce, reduce, reduce_scatter and its v-form.
+/// Returns the kinds of operations that combine elements: all_reduce, reduce, reduce_scatter and reduce_scatter_v.
 [[nodiscard]] std::span<const std::size_t> reducing_kinds() noexcept;
 
-/// What follows for requests where \p lacking is not available, for the reason \p why; nothing for most features.
+/// Returns the requests that are unsupported if \p lacking is not available, for the reason \p why. For most features
+/// the result is empty.
 [[nodiscard]] std::vector<exclusion> consequences_of(feature lacking, const std::string& why);
 
 } // namespace troupe

@@ -13,7 +13,7 @@ enum class dtype : std::uint8_t { u8, i8, i32, u32, i64, u64, f16, f32, f64, bf1
 inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype::u32,  dtype::i64,    dtype::u64,
                                        dtype::f16, dtype::f32, dtype::f64, dtype::bf16, dtype::f8e4m3, dtype::f8e5m2};
 
-/// Size of one element; 0 for a value that names no dtype.
+/// Returns the size of one element in bytes, or 0 for an unknown value.
 [[nodiscard]] constexpr std::size_t size_bytes(dtype type) noexcept {
   switch (type) {
     case dtype::u8:
@@ -32,7 +32,7 @@ inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype
   return 0;
 }
 
-/// Whether elements are whole numbers, signed or not.
+/// Returns whether elements are integers, signed or unsigned.
 [[nodiscard]] constexpr bool is_integer(dtype type) noexcept {
   switch (type) {
     case dtype::u8:
@@ -45,10 +45,10 @@ inline constexpr dtype all_dtypes[] = {dtype::u8,  dtype::i8,  dtype::i32, dtype
   }
 }
 
-/// Name of \p type as written above; empty for a value that names none.
+/// Returns the name of \p type as written above, or an empty string for an unknown value.
 [[nodiscard]] std::string_view to_string(dtype type) noexcept;
 
-/// The dtype called \p name ("f32"). Errors: invalid_argument, naming those that exist.
+/// Returns the dtype called \p name ("f32"). Errors: invalid_argument, which lists the known names.
 [[nodiscard]] dtype parse_dtype(std::string_view name);
 
 } // namespace troupe

@@ -6,7 +6,7 @@ namespace {
 
 class surveyor {
 public:
-  /// What is known of being in place: see footprint.
+  /// The in-place offset: see footprint.
   using placement = std::optional<std::ptrdiff_t>;
 
   surveyor(rank self, int world_size, extent_visitor found)
@@ -83,7 +83,7 @@ public:
     return std::nullopt;
   }
   placement operator()(const group&) { return std::nullopt; }
-  placement operator()(const replay&) { return std::nullopt; } // its requests were checked when it was captured
+  placement operator()(const replay&) { return std::nullopt; } // Capture has checked its requests.
 
 private:
   static std::size_t index(rank one) { return static_cast<std::size_t>(one.value()); }

@@ -1,4 +1,4 @@
-/// Which memory an operation reads and writes, derived in one place for all operations: what validation checks.
+/// Derives in one place which memory each operation reads and writes. Validation checks these ranges.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// One range of elements that one rank reads or writes.
+/// A range of elements that one rank reads or writes.
 struct extent {
   const buffer* memory = nullptr;
   std::string_view role; ///< The argument's name: "send".
@@ -23,20 +23,20 @@ struct extent {
   bool written = false;
 };
 
-/// The memory of one operation of one rank.
+/// The memory that one rank accesses in one operation.
 struct footprint {
   std::pmr::vector<extent> extents;
-  /// Where the send range begins after the recv range, in elements, when the operation is in place; nothing where it
-  /// cannot be.
+  /// The offset of the send range from the start of the recv range, in elements, if the operation is in place. Empty
+  /// for operations that have no in-place form.
   std::optional<std::ptrdiff_t> in_place{};
 };
 
-/// Of rank \p self among \p world_size. Products and sums of sizes have been checked to fit (see validate()). A group
-/// has none of its own.
+/// Returns the footprint of \p what on rank \p self of \p world_size ranks. Precondition: validate() has checked that
+/// the products and sums of sizes do not overflow. The footprint of a group is empty.
 [[nodiscard]] footprint footprint_of(const operation& what, rank self, int world_size,
                                      std::pmr::memory_resource* from = std::pmr::get_default_resource());
 
-/// Whom the extents of a footprint are told to, one by one: a reference to any callable, which outlives the call.
+/// Receives the extents of a footprint one by one. Holds a reference to a callable, which must outlive the call.
 class extent_visitor {
 public:
   template <class Visit>
@@ -51,10 +51,12 @@ private:
   void (*call_)(void* callable, const extent& one);
 };
 
-/// The same extents in the same order, without the memory that a footprint takes. Of a group, those of its parts.
+/// Visits the extents of footprint_of() in the same order, without allocating a footprint. For a group, visits the
+/// extents of its parts.
 void visit_extents(const operation& what, rank self, int world_size, extent_visitor visit);
 
-/// Every buffer argument of one of troupe::operation's alternatives, as visit_operands() has it. Copies nothing.
+/// Visits every buffer argument of one alternative of troupe::operation: the implementation of visit_operands(). Copies
+/// nothing.
 template <class T, class Visit>
 void visit_operands_of(const T& one, Visit& visit) {
   if constexpr (requires { one.send; }) visit(one.send, std::string_view{"send"});
@@ -67,7 +69,8 @@ void visit_operands_of(const T& one, Visit& visit) {
     for (const operation& part : one.parts) std::visit([&](const auto& each) { visit_operands_of(each, visit); }, part);
 }
 
-/// Every buffer argument with its role, used by this rank or not: \p visit(const operand&, std::string_view role).
+/// Visits every buffer argument with its role, whether this rank uses it or not. Calls \p visit(const operand&,
+/// std::string_view role).
 template <class Visit>
 void visit_operands(const operation& what, Visit&& visit) {
   std::visit([&](const auto& one) { visit_operands_of(one, visit); }, what);

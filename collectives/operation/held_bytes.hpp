@@ -1,4 +1,4 @@
-/// How much memory a request holds until its outcome.
+/// Computes how much memory a request holds until its outcome.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Units: bytes, of the buffers as they are given, used or not. A buffer that is named twice in a row (in place) counts
-/// once.
+/// Returns the sum of the sizes of the request's buffers, in bytes. Whole buffers count, also their unused parts. A
+/// buffer that is named twice in a row (in place) counts once.
 [[nodiscard]] std::size_t held_bytes(const operation& what);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// A world's ranks as a grid with named axes: {dp: 2, tp: 4}.
+/// Arranges a world's ranks as a grid with named axes: {dp: 2, tp: 4}.
 #pragma once
 
 #include <troupe/collectives/operation/rank_group.hpp>
@@ -11,30 +11,30 @@
 
 namespace troupe {
 
-/// A named axis and how many ranks lie along it.
+/// A named axis and its number of ranks.
 struct mesh_axis {
   std::string name;
   int size = 1;
 };
 
-/// Ranks fill the grid in row-major order: along the last axis they are neighbours, as in other systems' meshes.
+/// Ranks fill the grid in row-major order, as in the meshes of other systems: ranks along the last axis are neighbours.
 class mesh_shape {
 public:
-  /// Errors: invalid_argument (no axes, a size below 1, a name that is empty or given twice, too many ranks).
+  /// Errors: invalid_argument (no axes, a size below 1, an empty or repeated name, too many ranks).
   explicit mesh_shape(std::vector<mesh_axis> axes);
 
   [[nodiscard]] const std::vector<mesh_axis>& axes() const noexcept { return axes_; }
-  /// Ranks in the grid.
+  /// Returns the number of ranks in the grid.
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// One per axis. Errors: invalid_argument (outside the grid), here and below.
+  /// Converts between a rank and its coordinates, one per axis. Errors: invalid_argument (outside the grid).
   [[nodiscard]] std::vector<int> coordinates_of(rank one) const;
   [[nodiscard]] rank rank_at(std::span<const int> coordinates) const;
 
-  /// The groups of ranks that differ only along \p names, for every place on the other axes: with {dp: 2, tp: 2},
-  /// along tp these are "tp[dp=0]" and "tp[dp=1]". Each rank is in exactly one. Members are in the order of ranks.
-  /// Errors: invalid_argument (an axis that the mesh does not have, or one named twice).
+  /// Returns the groups of ranks that differ only along the axes \p names, one group for each position on the other
+  /// axes. With {dp: 2, tp: 2}, the groups along tp are "tp[dp=0]" and "tp[dp=1]". Each rank is in exactly one group.
+  /// Members are in rank order. Errors: invalid_argument (an axis that the mesh does not have, or an axis named twice).
   [[nodiscard]] std::vector<rank_group> groups_along(std::span<const std::string> names) const;
-  /// The name of that group in which \p one is.
+  /// Returns the name of the group that contains \p one.
   [[nodiscard]] std::string group_name(std::span<const std::string> names, rank one) const;
 
 private:
@@ -44,7 +44,7 @@ private:
   int size_ = 1;
 };
 
-/// "{dp: 2, tp: 4}".
+/// Returns text of the form "{dp: 2, tp: 4}".
 [[nodiscard]] std::string to_string(const mesh_shape& shape);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// What a check has to say against a request.
+/// The result of a check of a request: empty, or an error.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// None: nothing is wrong. Every request passes through many checks, and an error is large.
+/// Empty if nothing is wrong. A pointer, because every request passes many checks and an error object is large.
 using objection = std::unique_ptr<error>;
 
 [[nodiscard]] inline objection refuse(errc code, std::string text) {

@@ -1,4 +1,4 @@
-/// Named subsets of a world's ranks: what a world is split into.
+/// Named subsets of a world's ranks, used to split a world into sub-worlds.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -11,18 +11,19 @@
 
 namespace troupe {
 
-/// Ranks of a world that form a world of their own: members[i] is rank i there.
+/// Ranks of a world that form a sub-world: members[i] is rank i of the sub-world.
 struct rank_group {
   std::string name;
   std::vector<rank> members;
 };
 
-/// errc::none, or invalid_argument naming the group: without a name or with another's, without members, with a rank
-/// twice or one that is not among \p world_size.
+/// Checks the groups of a split of a world of \p world_size ranks. Returns errc::none, or invalid_argument if there is
+/// no group, or if a group has no name, the name of another group, no members, a repeated rank or a rank outside the
+/// world. The error names the group if it has a name.
 [[nodiscard]] error check_groups(std::span<const rank_group> groups, int world_size);
 
-/// The groups in as few rounds as first fit gives, so that no rank is in two of one round. Each round is one split of
-/// the communicator. Returns indices into \p groups, each once.
+/// Distributes the groups over rounds by first fit, so that no rank is in two groups of one round. Each round is one
+/// split of the communicator. Returns indices into \p groups, each exactly once.
 [[nodiscard]] std::vector<std::vector<std::size_t>> disjoint_rounds(std::span<const rank_group> groups, int world_size);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// A call's part in an operation that is run again after a fault, if all its parts are lost. (docs/design/0030)
+/// Tracks one part of an operation that is run again after a fault if all its parts are lost (docs/design/0030).
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// One rank's part that a fault took, or that is done while others may be lost, with all that it takes to ask for it
-/// anew, or to answer it.
+/// One rank's part that was lost to a fault, or that finished while other parts may be lost. Holds all that is needed
+/// to run the part again or to answer it.
 struct kept_part {
   rank self{};
   ticket name{};
@@ -24,10 +24,10 @@ struct kept_part {
   time_point queued{};
   time_point deadline{};
   reply_promise reply{};
-  outcome result{}; ///< As it would have been answered.
+  outcome result{}; ///< The outcome that it would have been answered with.
 };
 
-/// Hears what comes of each part of one operation, each once. Threads: any.
+/// Receives the result of each part of one operation, exactly once per part. Threads: any.
 class retried_parts {
 public:
   retried_parts() = default;
@@ -35,15 +35,16 @@ public:
   retried_parts& operator=(const retried_parts&) = delete;
   virtual ~retried_parts() = default;
 
-  /// A fault has taken it, or it is done and is_kept_when_done(); it has not been answered.
+  /// Called when a fault has taken the part, or when the part is done and is_kept_when_done(). The part has not been
+  /// answered.
   virtual void keep(kept_part one) noexcept = 0;
-  /// Whether a part that is done is answered with the others alone.
+  /// Returns whether a part that is done must be answered together with the others.
   [[nodiscard]] virtual bool is_kept_when_done() const noexcept = 0;
-  /// It has been answered, or is about to be, or nobody will.
+  /// Called when the part has been answered, is about to be answered, or will never be answered.
   virtual void settled() noexcept = 0;
 };
 
-/// Says exactly one of the two, by will or by destructor.
+/// Calls exactly one of keep() and settled() for its part. The destructor calls settled() if neither was called.
 class retry_claim {
 public:
   retry_claim() noexcept = default;
@@ -66,7 +67,7 @@ public:
   }
 
 private:
-  std::shared_ptr<retried_parts> whole_; ///< None: of most.
+  std::shared_ptr<retried_parts> whole_; ///< Empty for most calls.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// What cannot be run again after a fault, and so is refused where a client marks it retry_safe.
+/// Finds requests that cannot be run again after a fault, and are therefore refused if a client marks them retry_safe.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -7,12 +7,11 @@
 
 namespace troupe {
 
-/// Of a validated \p what of rank \p self: errc::none, or why it cannot be run again: its result is written where an
-/// input lies, so that the input is gone (invalid_argument); or it is a replay, of whose memory nothing is known
-/// (unsupported).
+/// Checks whether \p what, a validated operation of rank \p self, can be run again. Returns errc::none;
+/// invalid_argument if a result overwrites an input; or unsupported for a replay, whose memory accesses are unknown.
 [[nodiscard]] error objection_to_retry(const operation& what, rank self, int world_size);
 
-/// Why a request in two steps cannot be: somebody works with what its first reply was about.
+/// Returns the error for a request in two steps: kernels behind its event may already have used the first result.
 [[nodiscard]] error two_step_retry();
 
 } // namespace troupe

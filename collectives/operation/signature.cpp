@@ -45,7 +45,7 @@ error refuse(std::string text) {
 bool same_collective(const signature& one, const signature& other) {
   const auto key = [](const signature& it) { return std::tie(it.kind, it.type, it.op, it.count, it.root); };
   if (key(one) != key(other)) return false;
-  // Here each rank has counts of its own, which are compared crosswise.
+  // Each rank has its own counts in an all_to_all_v; check_matrix() compares them.
   return one.is(index_of<all_to_all_v>) ||
          (one.send_counts == other.send_counts && one.recv_counts == other.recv_counts);
 }
@@ -61,7 +61,7 @@ std::vector<const signature*> collectives_of(const std::vector<signature>& all) 
   return found;
 }
 
-/// What rank i sends to j must be what j receives from i.
+/// Checks that rank i sends to rank j as many elements as j receives from i.
 error check_matrix(std::span<const std::vector<const signature*>> ranks, std::size_t at) {
   for (std::size_t i = 0; i < ranks.size(); ++i)
     for (std::size_t j = 0; j < ranks.size(); ++j) {
@@ -76,7 +76,7 @@ error check_matrix(std::span<const std::vector<const signature*>> ranks, std::si
   return {};
 }
 
-/// One end of a transfer, in the order in which ends meet.
+/// One end of a transfer. Ends match in the order of their routes.
 struct transfer {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -117,7 +117,7 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
   return {};
 }
 
-/// Whether \p parts certainly fit together: most of what is asked needs no closer look.
+/// Fast path: returns true if \p parts certainly match. Most requests need no further check.
 bool agree_at_a_glance(std::span<const operation> parts) {
   if (parts.empty()) return false;
   const compact_signature first = compact(parts.front());

@@ -1,4 +1,5 @@
-/// What ranks must agree on about an operation, without its memory: compared before launch (ORD-2), and by the mock.
+/// The facts about an operation that ranks must agree on, without its memory. They are compared before launch (ORD-2),
+/// and by the mock.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,18 +11,18 @@
 
 namespace troupe {
 
-/// One operation of one rank, or one part of its group. What does not apply is left at its default.
+/// One operation of one rank, or one part of its group. Fields that do not apply keep their defaults.
 struct signature {
   std::size_t kind = 0; ///< Index in troupe::operation.
   dtype type{};
   reduction op{};
   std::size_t count = 0;
-  rank root{}; ///< The peer, of a send or recv.
+  rank root{}; ///< For a send or recv, the peer.
   int tag = 0;
-  /// Of the v-forms. An all_to_all_v has one row and one column of the whole matrix.
+  /// Counts of the v-forms. An all_to_all_v has one row and one column of the whole matrix.
   std::vector<std::size_t> send_counts{};
   std::vector<std::size_t> recv_counts{};
-  bool staged = false; ///< Launched in chunks, because of host memory (staging_plan.hpp).
+  bool staged = false; ///< Launched in chunks because of host memory (staging_plan.hpp).
 
   [[nodiscard]] bool is(std::size_t operation_index) const noexcept { return kind == operation_index; }
   [[nodiscard]] bool is_send() const noexcept;
@@ -29,19 +30,19 @@ struct signature {
   [[nodiscard]] bool is_point_to_point() const noexcept { return is_send() || is_recv(); }
 };
 
-/// One for each part of a group, else one.
+/// Returns one signature, or for a group one for each part except copies, which are local to their rank.
 [[nodiscard]] std::vector<signature> signatures_of(const operation& what);
 
-/// The order in which the sends and receives of one launch meet those of their peers: by tag, and then as given.
-/// Returns the indices into \p all of its point-to-point parts.
+/// Returns the order in which the sends and receives of one launch match those of their peers: by tag, then as given.
+/// The result holds the indices into \p all of its point-to-point parts.
 [[nodiscard]] std::vector<std::size_t> point_to_point_order(std::span<const signature> all);
 
-/// Checks that the ranks' parts, in rank order, fit together: the same collectives in the same order, and a recv for
-/// each send. Returns errc::none, or errc::mismatch naming two ranks and what each asked for.
+/// Checks that the ranks' parts, in rank order, match: the same collectives in the same order, and a recv for each
+/// send. Returns errc::none, or errc::mismatch naming two ranks and their operations.
 [[nodiscard]] error check_agreement(std::span<const std::vector<signature>> ranks);
 [[nodiscard]] error check_agreement(std::span<const operation> parts);
 
-/// One line for people: "all_reduce of 1024 f32, sum".
+/// Returns one line for people: "all_reduce of 1024 f32, sum".
 [[nodiscard]] std::string describe(const signature& what);
 
 } // namespace troupe

@@ -34,7 +34,7 @@ std::shared_ptr<const undefined_buffers> undefined_ranges(const operation& what,
     };
     visit_extents(what, self, world_size, note);
     return all;
-  } catch (const std::bad_alloc&) { // the error itself matters more
+  } catch (const std::bad_alloc&) { // the original error matters more
     return nullptr;
   }
 }

@@ -1,4 +1,4 @@
-/// Which memory is undefined when nobody knows whether an operation has run (ONE-2).
+/// Lists the memory that is undefined if it is unknown whether an operation has run (ONE-2).
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// What rank \p self, which works on device \p where, writes in \p what: exactly what it writes of each buffer, host
-/// memory and results in place too; of a group, all its parts. Of a replay, whatever its requests write on \p where and
-/// whatever memory the plan was told to keep there, since the client's own kernels may write that. Null where there is
-/// no memory to build the list in.
+/// Returns the ranges that \p what writes on rank \p self, which works on device \p where: the exact range of each
+/// buffer, including host memory and results in place. For a group, the ranges of all parts. For a replay, the memory
+/// that its requests write on \p where and the memory that the plan was told to keep there, because the client's own
+/// kernels may write it. Returns null if the list cannot be allocated.
 [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined_ranges(const operation& what, rank self,
                                                                         int world_size, device_id where) noexcept;
 

@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// What holds for memory wherever it is.
+/// Checks that apply to memory on any device.
 objection check_life(const buffer& memory, std::string_view role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
@@ -79,7 +79,7 @@ objection check_extent(const extent& one, const device& where) {
   return {};
 }
 
-/// An extent as addresses, and whose it is.
+/// An extent as addresses, with the index of its part.
 struct range {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -97,7 +97,7 @@ void append_ranges(ranges& all, const footprint& touched, std::size_t part) {
   }
 }
 
-/// Calls \p conflict for pairs that overlap with a writer among them, until it returns an error.
+/// Calls \p conflict for each pair of overlapping ranges with a writer among them, until it returns an error.
 template <class Conflict>
 objection find_conflict(ranges all, Conflict conflict) {
   if (all.size() > 2)
@@ -153,7 +153,7 @@ objection check_events(const operation& what, const device& where) {
   return first;
 }
 
-/// A copy may come from another device, or go there, if the rank's own is the other end.
+/// Checks the two ends of a copy. One end may be on another device if the other end is on the rank's own device.
 objection check_ends(const buffer& from, const buffer& to, const device& where) {
   if (objection failure = check_life(from, "source", where)) return failure;
   if (objection failure = check_life(to, "destination", where)) return failure;
@@ -192,7 +192,7 @@ objection check_ability(const operation& what, const seat& at) {
   return {};
 }
 
-/// Whether \p one certainly holds \p needed elements of \p type where the rank lives.
+/// Returns true only if \p one certainly holds \p needed elements of \p type on the rank's device.
 bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device& where) {
   const buffer& memory = one.memory;
   const std::size_t width = size_bytes(type);
@@ -200,7 +200,8 @@ bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device
          needed * width <= memory.size_bytes() && reinterpret_cast<std::uintptr_t>(memory.data()) % width == 0;
 }
 
-/// Whether \p what certainly touches only what it may: most of what is asked for reads one range and writes one.
+/// Fast path: returns true only if the memory accesses of \p what are certainly valid. Most requests read one range and
+/// write one.
 class glance {
 public:
   explicit glance(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}

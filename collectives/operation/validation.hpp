@@ -1,4 +1,4 @@
-/// Finds what is wrong with a request before anything of it is launched (ORD-2, BUF-2).
+/// Validates a request before any part of it is launched (ORD-2, BUF-2).
 #pragma once
 
 #include <troupe/collectives/operation/capabilities.hpp>
@@ -8,18 +8,19 @@
 
 namespace troupe {
 
-/// Whose part is checked: a rank, the size of its world, and the device on which it works.
+/// The context of a check: the rank, the size of its world, and the device on which it works.
 struct seat {
   rank self;
   int world_size = 1;
   const device& where;
-  const capabilities* able = nullptr; ///< None: whatever is well formed is let through.
-  world_stamp stamp{};                ///< Whose plans can be replayed.
+  const capabilities* able = nullptr; ///< Null: every well-formed request is accepted.
+  world_stamp stamp{};                ///< The world and epoch whose plans can be replayed.
 };
 
-/// Checks one rank's part: values, that it is possible at all (errc::unsupported), sizes, alignment, overlap, and that
-/// every buffer lives, now, where the rank does or in host memory that its driver reaches. Of a group, every part and
-/// that they do not touch each other's memory. What ranks must agree on is checked by check_agreement().
+/// Checks one rank's operation: values, support by the backend (errc::unsupported), sizes, alignment and overlap.
+/// Checks that every buffer is still valid and is in memory of the rank's device or in host memory that its driver can
+/// access. For a group, checks every part, and that the parts do not touch each other's memory. check_agreement()
+/// checks what ranks must agree on.
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const seat& at);
 

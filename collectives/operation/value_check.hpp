@@ -1,4 +1,4 @@
-/// The values that an operation names: dtype, reduction, ranks, counts.
+/// Checks the values that an operation names: dtype, reduction, ranks, counts.
 #pragma once
 
 #include <troupe/collectives/operation/objection.hpp>
@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// What can be judged of an operation without looking at memory, and must be before it.
+/// Checks the values of an operation that do not depend on its memory. Must run before any check of the memory.
 class value_check {
 public:
   explicit value_check(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}

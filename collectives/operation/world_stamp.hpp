@@ -1,4 +1,4 @@
-/// Which world, and which life of it.
+/// Identifies a world and its epoch.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// A world keeps its number through all its epochs; no other of the process has it. 0: of no world.
+/// A world keeps its number through all its epochs. The number is unique in the process. 0: no world.
 struct world_stamp {
   std::uint64_t world = 0;
   troupe::epoch epoch{};
