@@ -1,4 +1,4 @@
-/// Places within one range of memory: first fit, neighbours merged.
+/// Allocates offsets within one range of memory: first fit, adjacent free ranges are merged.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace troupe {
 
-/// Gives out offsets into [0, size). The same calls in the same order give the same offsets.
-/// Threads: its owner's lock.
+/// Allocates offsets in [0, size). The same calls in the same order give the same offsets.
+/// Threads: not safe; the owner locks.
 class offset_allocator {
 public:
-  /// \p alignment is a power of two; every offset and every length taken is a multiple of it.
+  /// \p alignment is a power of two. Every offset and every allocated length is a multiple of it.
   offset_allocator(std::size_t size, std::size_t alignment);
 
-  /// The lowest offset with room for \p length > 0; nothing when there is none.
+  /// Returns the lowest offset with room for \p length > 0, or nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> take(std::size_t length);
-  /// Gives back what take() returned for the same \p length.
+  /// Frees the range that take() returned for the same \p length.
   void give_back(std::size_t offset, std::size_t length);
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -28,7 +28,7 @@ private:
   std::size_t size_;
   std::size_t alignment_;
   std::size_t free_;
-  std::map<std::size_t, std::size_t> gaps_; ///< Length by offset; no two touch.
+  std::map<std::size_t, std::size_t> gaps_; ///< Free ranges: length by offset; no two are adjacent.
 };
 
 } // namespace troupe

@@ -14,7 +14,7 @@ constexpr std::size_t alignment = 256;
 
 class registered_pool::block final : public memory_block {
 public:
-  /// The blocks of one allocate() share it.
+  /// Shared by the blocks of one allocate(); its end frees their range.
   struct share {
     share(std::shared_ptr<registered_pool> from, room what) : pool{std::move(from)}, taken{std::move(what)} {}
     share(const share&) = delete;
@@ -113,8 +113,8 @@ std::optional<std::size_t> registered_pool::offset_of(const buffer& memory) cons
 
 namespace {
 
-/// Where one operation's memory lies, as far as peers compute addresses from it: an all_gather's kernels write into the
-/// peers' recv, a reduce_scatter's read the peers' send, an all_reduce's do both.
+/// Where one operation's memory is, as far as peers compute addresses from it: the kernels of an all_gather write into
+/// the peers' recv, those of a reduce_scatter read the peers' send, those of an all_reduce do both.
 struct places {
   bool send_registered = false;
   bool recv_registered = false;

@@ -1,4 +1,4 @@
-/// Memory for requests that all ranks know of, given out at the same place on each.
+/// Allocates registered memory at the same offset on each rank.
 #pragma once
 
 #include <troupe/collectives/backend/offset_allocator.hpp>
@@ -17,37 +17,37 @@
 
 namespace troupe {
 
-/// One region on each local rank, and one account of what is used of them: a kernel that reaches into its peers' memory
-/// computes their addresses from its own offset, so that different offsets would be wrong data (see check_places()).
+/// One region on each local rank, with one allocator for all of them. A kernel that accesses its peers' memory computes
+/// their addresses from its own offset, so different offsets would give wrong data (see check_places()).
 ///
 /// Lifetime: blocks hold the pool. Threads: safe from any.
 class registered_pool final : public std::enable_shared_from_this<registered_pool> {
 public:
-  /// \p regions are of one size, in the order of the local ranks. Where some ranks live elsewhere (\p alone false),
-  /// what is given back is not given out again: their processes give back at other times. They must allocate the same
-  /// sizes in the same order.
+  /// \p regions have one size and are in the order of the local ranks. \p alone is false if some ranks are in other
+  /// processes. Freed memory is then not reused, because those processes free theirs at other times. All processes must
+  /// then allocate the same sizes in the same order.
   registered_pool(std::vector<std::shared_ptr<registered_region>> regions, bool alone);
 
-  /// One buffer of \p size_bytes on each local rank, 256-byte aligned, at the same offset; \p size_bytes may be 0.
-  /// The room is free again when the last of them is gone. Contents: undefined. Errors: out_of_memory.
+  /// Returns one buffer of \p size_bytes on each local rank, 256-byte aligned, at the same offset. \p size_bytes may be
+  /// 0. The range is free again when the last of these buffers is gone. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] std::vector<buffer> allocate(std::size_t size_bytes);
 
-  /// Of the local rank at place \p local, for the communicator of a new epoch.
+  /// Returns the region of the local rank at index \p local, for the communicator of a new epoch.
   [[nodiscard]] registered_region& region(std::size_t local) const;
-  /// The local ranks at \p places have left the world: nothing of theirs is given out any more. What has been given out
-  /// stays.
+  /// Marks the local ranks at indices \p places as gone from the world: allocate() returns no more memory of theirs.
+  /// Existing buffers stay valid.
   void leave_out(std::span<const std::size_t> places);
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
   [[nodiscard]] std::size_t free_bytes() const;
-  /// As registered_region's.
+  /// See registered_region::why_ordinary().
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return regions_.front()->why_ordinary(); }
 
-  /// How far into its region \p memory lies; nothing for memory of anybody else.
+  /// Returns the offset of \p memory in its region, in bytes, or nothing if it is in none of the regions.
   [[nodiscard]] std::optional<std::size_t> offset_of(const buffer& memory) const noexcept;
 
 private:
   class block;
-  /// What one allocate() took. Given back when the last block goes, and again used when noted work has finished.
+  /// The range that one allocate() took. It is freed with the last block, and reused when the noted work has finished.
   struct room {
     std::size_t offset = 0;
     std::size_t length = 0;
@@ -57,16 +57,17 @@ private:
   void give_back(room& left) noexcept;
   void reclaim();
 
-  const std::vector<std::shared_ptr<registered_region>> regions_; ///< Also of ranks that have left.
+  const std::vector<std::shared_ptr<registered_region>> regions_; ///< Includes the regions of ranks that have left.
   bool alone_;
   mutable std::mutex guard_;
-  std::vector<std::shared_ptr<registered_region>> present_; ///< Those of the ranks that are there.
+  std::vector<std::shared_ptr<registered_region>> present_; ///< The regions of the ranks that are present.
   offset_allocator offsets_;
   std::vector<room> retired_;
 };
 
-/// Checks that the ranks' parts of one request lie at the same places of \p pool, where they lie in it at all: what a
-/// peer's memory is computed from must agree, and whether it is (ORD-2). Returns errc::none or errc::mismatch.
+/// Checks that the memory of one request in \p pool is at the same offsets at all ranks (ORD-2). Only memory from which
+/// peers compute addresses must have equal offsets, but all ranks must agree on which buffers are registered. Returns
+/// errc::none or errc::mismatch.
 [[nodiscard]] error check_places(std::span<const operation* const> parts, const registered_pool& pool);
 [[nodiscard]] error check_places(std::span<const operation> parts, const registered_pool& pool);
 

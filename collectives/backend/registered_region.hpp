@@ -1,4 +1,4 @@
-/// Device memory that a communicator has made known to all its ranks, one range on each.
+/// Device memory that a communicator has registered with all its ranks, one range on each.
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// Owns the memory. The communicator that registered it must have been destroyed or aborted, or be the last to use it.
+/// Owns the memory. Lifetime: the communicator that registered it must have been destroyed or aborted before, or hold
+/// the last reference to the region.
 class registered_region {
 public:
   registered_region(std::shared_ptr<device> where, std::byte* address, std::size_t size_bytes)
@@ -21,7 +22,7 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
   [[nodiscard]] std::byte* address() const noexcept { return address_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  /// Why requests on this memory run as on any other, for people; empty where they have kernels of their own.
+  /// Returns why requests on this memory run as on ordinary memory, for people. Empty if they have special kernels.
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return why_ordinary_; }
 
 protected:

@@ -16,7 +16,7 @@ void move(const operand& to, std::size_t to_first, const operand& from, std::siz
   if (count > 0 && target != source) stream.copy(target, source, count * width);
 }
 
-/// Whatever a world of one rank is asked, it has sent to itself.
+/// Executes any operation of a world of one rank as a transfer of the rank to itself.
 struct solo_launch {
   stream_ref stream;
   solo_scale& scale;

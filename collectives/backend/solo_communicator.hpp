@@ -1,4 +1,4 @@
-/// The communicator of a world of one rank: it meets nobody and never touches NCCL.
+/// The communicator of a world of one rank: it has no peers and never touches NCCL.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// In place, a reduction of one is nothing; else it is one copy in stream order; pre_mul_sum is a product.
+/// A reduction over one rank is a no-op in place, and otherwise one copy in stream order. pre_mul_sum is a
+/// multiplication.
 class solo_communicator final : public communicator {
 public:
   explicit solo_communicator(const std::shared_ptr<device>& where) noexcept

@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t factor_bytes = 8;
 constexpr std::size_t piece_bytes = std::size_t{4} << 20U;
 
-/// What one host function needs; it frees it. Where the stream fails it never runs, and a few bytes are lost.
+/// The argument of one host function, which deletes it. If the stream fails, the function never runs and the object
+/// leaks.
 struct piece {
   buffer memory;
   std::size_t count = 0;

@@ -1,4 +1,4 @@
-/// A fault injector that is told which call goes wrong next.
+/// A fault injector that can be told which call of a rank fails next.
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -15,14 +15,15 @@
 
 namespace troupe {
 
-/// Which call of a rank's communicator goes wrong, and how.
+/// Which call of a rank's communicator fails, and how.
 enum class armed_call : std::uint8_t {
-  withheld_launch, ///< From this launch on the rank comes to its peers no more, until its communicator is aborted.
-  refused_launch,  ///< The launch throws communicator_failed.
-  failed_check,    ///< An error is found that has come asynchronously.
-  failed_init,     ///< The forming throws communicator_failed.
-  hung_init,       ///< The forming does not return before the rank's communicator is aborted.
-  slow_abort,      ///< The abort takes longer.
+  /// From this launch on the rank's launches never reach its peers, until its communicator is aborted.
+  withheld_launch,
+  refused_launch, ///< The launch throws communicator_failed.
+  failed_check,   ///< The check throws communicator_failed, like an asynchronous error.
+  failed_init,    ///< init() throws communicator_failed.
+  hung_init,      ///< init() does not return until the rank's communicator is aborted.
+  slow_abort,     ///< abort() takes longer.
 };
 
 /// An abort that has returned.
@@ -31,16 +32,16 @@ struct ended_abort {
   time_point at;
 };
 
-/// Costs a launch one atomic load while nothing is armed. Threads: safe from any.
+/// Costs a launch one atomic load if nothing is armed. Threads: safe from any.
 class armed_faults final : public fault_injector {
 public:
-  /// The next such call of \p whom goes wrong, once; the future tells when it did. \p span: how long an abort takes
-  /// before it begins.
+  /// Makes the next such call of \p whom fail, once. The future returns the time at which it failed. \p span is the
+  /// delay before an abort begins.
   [[nodiscard]] std::future<time_point> arm(armed_call what, rank whom, nanoseconds span = nanoseconds{0});
-  /// Nothing is armed any more, whose futures are broken promises, and what hangs ends. To be called before the
-  /// injector's owner goes.
+  /// Disarms all faults, which breaks the promises of their futures, and ends calls that hang. Must be called before
+  /// the injector's owner is destroyed.
   void release();
-  /// Those since the last call, in the order of their ends.
+  /// Returns the aborts that ended since the last call, in the order of their ends.
   [[nodiscard]] std::vector<ended_abort> take_ended_aborts();
 
   void before_init(const fault_place& who) override;
@@ -62,11 +63,11 @@ private:
   std::mutex guard_;
   std::condition_variable changed_;
   std::vector<armed_one> armed_;
-  std::vector<fault_place> gone_;    ///< Those who come no more.
-  std::vector<fault_place> hanging_; ///< In their init().
+  std::vector<fault_place> gone_;    ///< Ranks whose launches are withheld.
+  std::vector<fault_place> hanging_; ///< Ranks whose init() hangs.
   std::vector<ended_abort> ended_;
   std::uint64_t releases_ = 0;
-  std::atomic<std::size_t> busy_{0}; ///< Armed and gone.
+  std::atomic<std::size_t> busy_{0}; ///< Number of armed faults and of ranks in gone_.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Where tests, the simulator and demonstrations make a rank's communicator go wrong, on the mock and on GPUs alike.
+/// Lets tests, the simulator and demonstrations make a rank's communicator fail, on the mock and on GPUs alike.
 #pragma once
 
 #include <troupe/collectives/backend/registered_region.hpp>
@@ -13,17 +13,17 @@ namespace troupe {
 
 class launch_observer;
 
-/// Who is about to do something.
+/// Identifies the communicator that is about to make a call.
 struct fault_place {
-  troupe::rank rank; ///< In that formation: a world that has shrunk numbers its ranks anew.
+  troupe::rank rank; ///< In that formation: a world that has shrunk renumbers its ranks.
   std::uint64_t formation =
-      0;              ///< The how many-th of the backend, from 0; those that are split off count as their parent.
-  device_id device{}; ///< Where the rank lives, whatever its number.
+      0;              ///< Index of the formation in the backend, from 0. A split communicator has its parent's index.
+  device_id device{}; ///< The rank's device; it does not change when ranks are renumbered.
 };
 
-/// Asked before each call of a communicator, and told of an abort's end. What a function throws is what the call
-/// throws; one that blocks is a call that hangs, until the owner of the injector ends it. Threads: those of the
-/// communicator's functions; several at a time.
+/// Called before each call of a communicator, and after the end of an abort. If a function throws, the call throws the
+/// same. If it blocks, the call hangs until the injector's owner ends it. Threads: those of the communicator's
+/// functions; several concurrently.
 class fault_injector {
 public:
   fault_injector() = default;
@@ -32,15 +32,16 @@ public:
   virtual ~fault_injector() = default;
 
   virtual void before_init([[maybe_unused]] const fault_place& who) {}
-  /// False: nothing of \p all is launched, though the caller is told that it is: to its peers this rank never comes,
-  /// and its own completion means nothing.
+  /// If it returns false, nothing of \p all is launched, although the caller sees success. The rank never reaches its
+  /// peers, and the completion of its launch means nothing.
   [[nodiscard]] virtual bool before_launch([[maybe_unused]] const fault_place& who,
                                            [[maybe_unused]] std::span<const operation* const> all) {
     return true;
   }
-  /// Nothing of what before_launch() has withheld goes into \p into; something else may.
+  /// Called if before_launch() withheld a launch: the injector may enqueue other work into \p into.
   virtual void in_place_of_launch([[maybe_unused]] const fault_place& who, [[maybe_unused]] stream_ref into) {}
-  /// \p region is registered with the communicator, which waits for the others to do the same.
+  /// Called before \p region is registered with the communicator, which then waits for the other ranks to register
+  /// theirs.
   virtual void before_register([[maybe_unused]] const fault_place& who,
                                [[maybe_unused]] const registered_region& region) {}
   virtual void before_check([[maybe_unused]] const fault_place& who) {}
@@ -48,7 +49,8 @@ public:
   virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
 
-  /// Who wants to know whose requests launches are; it lives as long as the injector. Most do not.
+  /// Returns the observer that is told whose requests the launches are, or null, which is the default. It lives as long
+  /// as the injector.
   [[nodiscard]] virtual launch_observer* observer() noexcept { return nullptr; }
 };
 

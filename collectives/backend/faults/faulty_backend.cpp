@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// Numbers them in the order of their first end. Threads: safe from any.
+/// Numbers formations in the order in which the first rank of each is created. Threads: safe from any.
 class formation_numbers {
 public:
   [[nodiscard]] std::uint64_t of(const unique_id& id) {
@@ -20,7 +20,7 @@ public:
     if (is_new) ++next_;
     return found->second;
   }
-  /// Of the one that is made of \p failed; there is one at most.
+  /// Returns the number of the formation that replaces \p failed; there is at most one.
   [[nodiscard]] std::uint64_t after(std::uint64_t failed) {
     const std::lock_guard lock{guard_};
     const auto [found, is_new] = made_of_.try_emplace(failed, next_);
@@ -74,7 +74,7 @@ public:
   [[nodiscard]] bool can_be_captured() const noexcept override { return real_->can_be_captured(); }
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
     auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
-    made->place_ = place_; // as it is called in the parent
+    made->place_ = place_; // the place in the parent
     return made;
   }
   void split_none() override { real_->split_none(); }

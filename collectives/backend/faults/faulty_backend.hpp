@@ -1,4 +1,4 @@
-/// A backend that asks a fault_injector before everything that its communicators do.
+/// A backend that calls a fault_injector before every call of its communicators.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -8,11 +8,12 @@
 
 namespace troupe {
 
-/// Its communicators are \p real's. Worlds of one rank have none, so nothing goes wrong there.
+/// Wraps the communicators of \p real. Worlds of one rank have no communicator of a backend, so no faults occur there.
 [[nodiscard]] std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
                                                            std::shared_ptr<fault_injector> injector);
 
-/// Who wants to know whose requests launches are, with what it lives in; null: nobody, or there is no \p injector.
+/// Returns the injector's launch observer, sharing ownership of the injector. Null if there is no \p injector or it has
+/// no observer.
 [[nodiscard]] std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector);
 
 } // namespace troupe

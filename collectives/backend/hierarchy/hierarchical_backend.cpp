@@ -22,7 +22,7 @@ public:
   [[nodiscard]] std::string version() const override {
     return across_ ? flat_->version() + "; between nodes " + across_->version() : flat_->version();
   }
-  /// What either backend excludes is excluded, since any operation may be composed.
+  /// Excludes what either backend excludes, because any operation may be composed.
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
     capabilities found = flat_->examine(devices);
     if (!across_) return found;

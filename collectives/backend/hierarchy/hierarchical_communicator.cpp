@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Calls \p end for each, whatever the others threw, and throws what was thrown first.
+/// Calls \p end for every part, even if some calls throw, and rethrows the first exception.
 template <class Parts, class End>
 void end_each(const Parts& parts, End end) {
   std::exception_ptr first;
@@ -23,7 +23,7 @@ void end_each(const Parts& parts, End end) {
   if (first) std::rethrow_exception(first);
 }
 
-/// Has a stream let go of the memory that was made before this, also where something is thrown.
+/// Waits for a stream at scope exit, also after an exception, so that memory created earlier is no longer in use.
 class stream_end {
 public:
   explicit stream_end(stream_ref of) noexcept : of_{of} {}
@@ -32,7 +32,7 @@ public:
   ~stream_end() {
     try {
       of_.synchronize();
-    } catch (const exception&) { // a device in error touches nothing any more
+    } catch (const exception&) { // a device in error no longer accesses memory
     }
   }
 
@@ -42,7 +42,7 @@ private:
 
 } // namespace
 
-/// An operation and how it is composed.
+/// An operation and its plan.
 struct hierarchical_communicator::composed {
   const operation* what;
   hierarchy_plan plan;
@@ -85,7 +85,8 @@ void hierarchical_communicator::form_across() {
     form(across_, setup_.across->create(names[setup_.nodes.members(0)[index]], as.self, as.world_size, where()));
 }
 
-/// Each rank's name, of those that make one. They are capabilities: the device's copy is wiped (SEC-1).
+/// Exchanges the ids of the ranks that make one; returns one entry per rank. The ids are capabilities: the device's
+/// copy is wiped (SEC-1).
 std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one) {
   std::vector<unique_id> names(static_cast<std::size_t>(world_size()));
   constexpr std::size_t length = sizeof(unique_id);
@@ -102,7 +103,7 @@ std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one
   line.ref().synchronize();
   flat_->check();
   const std::lock_guard lock{guard_};
-  if (ended_) // that is what ended it, and then nothing is in the names
+  if (ended_) // the abort may have ended the exchange, and then the names are invalid
     throw exception{
         error{.code = errc::communicator_failed, .text = "the communicator was aborted during init()", .rank = self()}};
   return names;
@@ -122,12 +123,12 @@ void hierarchical_communicator::form(part& which, part made) {
     ended = ended_;
     if (!ended) which = made;
   }
-  if (ended) made->abort(); // it came before there was a part to abort: then init() says so
+  if (ended) made->abort(); // abort() ran before the part existed: aborting it here makes its init() throw
   try {
     made->init();
   } catch (const exception& failed) {
     error why = failed.why();
-    why.rank = self(); // the part numbers its ranks otherwise
+    why.rank = self(); // the part has its own rank numbers
     throw exception{std::move(why)};
   }
 }

@@ -1,4 +1,4 @@
-/// A communicator whose operations go through communicators of each node and of the nodes.
+/// A communicator that runs operations on sub-communicators: one inside each node, and others across nodes.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -13,32 +13,33 @@
 
 namespace troupe {
 
-/// What the communicators of a world and of its successors have in common.
+/// Settings shared by the communicators of a world and their successors.
 struct hierarchy_setup {
   node_map nodes;
   hierarchy_terms terms;
   std::shared_ptr<hierarchy_memories> memories;
-  std::shared_ptr<backend> across{}; ///< Of the communicators across; none: they are split off flat.
+  std::shared_ptr<backend> across{}; ///< Backend of the communicators across nodes. Null: they are split off flat.
 };
 
-/// Forms all ranks' own communicator, flat, and splits off it those of each node (inside) and those of ranks of
-/// different nodes (across); or forms the latter by a backend of their own, with names that go through flat. What can
-/// be composed is launched on these, all else on flat. What is split off this one, is split off flat; what it is shrunk
-/// to has its own parts again.
+/// Forms the communicator of all ranks, flat. Splits off it the communicators of each node (inside) and of ranks of
+/// different nodes (across). The latter may instead be formed by another backend, with ids exchanged through flat.
+/// Operations that can be composed are launched on these, all others on flat. A communicator split off this one is
+/// split off flat. After a shrink the new communicator has inside and across parts again.
 ///
-/// Invariants: ORD-1 (which communicators an operation takes follows from what all ranks know); BUF-1 (scratch memory
-/// is taken in init()). All launches are in one stream.
+/// Invariants: ORD-1 (the choice of communicators for an operation depends only on facts that all ranks know); BUF-1
+/// (scratch memory is taken in init()). All launches are in one stream.
 class hierarchical_communicator final : public communicator {
 public:
-  /// \p flat is not formed yet and its ranks are those of the setup's nodes.
+  /// \p flat is not yet formed, and its ranks are those of the setup's nodes.
   hierarchical_communicator(std::shared_ptr<communicator> flat, hierarchy_setup setup);
 
   void init() override;
   void launch(const operation& what, stream_ref stream) override;
-  /// Collectives that are composed come first, each phase of them together where none uses scratch; then the rest
-  /// together. Whether a rank takes part in sends and receives makes no difference to the collectives.
+  /// Launches composed collectives first: consecutive ones that use no scratch run phase by phase together. Then
+  /// launches the rest together. Sends and receives of a rank do not affect the collectives.
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
-  /// Whatever ranks of one index have across, the others cannot tell.
+  /// False if another backend forms the across communicators: a rank cannot know whether launches on those that it is
+  /// not part of may be captured, and the answer must be the same at all ranks.
   [[nodiscard]] bool can_be_captured() const noexcept override { return !setup_.across && flat_->can_be_captured(); }
   void check() override;
   void abort() override;
@@ -66,20 +67,21 @@ private:
   [[nodiscard]] std::vector<unique_id> exchanged_names(bool makes_one);
   [[nodiscard]] std::optional<hierarchy_plan> plan_of(const operation& what) const;
   struct composed;
-  /// Those of one launch whose plans can run together, phase by phase.
+  /// Launches operations whose plans can run together, phase by phase.
   void enqueue(std::span<const composed> all, stream_ref stream);
-  /// Those whose memory is the devices', in one order on all ranks, for each meets its own.
+  /// Returns the parts that work on device memory, in the same order on all ranks, because suspend() and resume()
+  /// synchronize the ranks of each part.
   [[nodiscard]] std::vector<part> parts_on_devices() const;
-  /// Those of the parts that there are, flat last.
+  /// Returns the parts that exist, flat last.
   [[nodiscard]] std::vector<part> all_parts() const;
 
   const part flat_;
   const hierarchy_setup setup_;
-  std::vector<part> before_; ///< The failed predecessor's parts but flat, which init() ends.
+  std::vector<part> before_; ///< The failed predecessor's parts except flat; init() aborts them.
   mutable std::mutex guard_;
   bool ended_ = false;
-  part inside_; ///< None on a node of one rank.
-  part across_; ///< None where this rank's node is stood for by another.
+  part inside_; ///< Null on a node of one rank.
+  part across_; ///< Null if another rank represents this rank's node.
   std::unique_ptr<hierarchy_scratch> scratch_;
 };
 

@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// 1/\p parts as an element.
+/// Returns 1/\p parts as an element.
 troupe::factor inverse_of(int parts, dtype type) {
   const float value = 1.0F / static_cast<float>(parts);
   switch (type) {
@@ -17,7 +17,7 @@ troupe::factor inverse_of(int parts, dtype type) {
     case dtype::bf16: return troupe::factor::of(bfloat16::encode(value));
     case dtype::f8e4m3: return troupe::factor::of(float8_e4m3::encode(value));
     case dtype::f8e5m2: return troupe::factor::of(float8_e5m2::encode(value));
-    // Of integers, only for one.
+    // For integers, valid only if parts is 1.
     case dtype::u8: return troupe::factor::of(static_cast<std::uint8_t>(parts));
     case dtype::i8: return troupe::factor::of(static_cast<std::int8_t>(parts));
     case dtype::i32: return troupe::factor::of(static_cast<std::int32_t>(parts));

@@ -1,4 +1,4 @@
-/// Gives the steps of a plan the memory that they work on.
+/// Binds the steps of a plan to memory.
 #pragma once
 
 #include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
@@ -9,12 +9,12 @@
 
 namespace troupe {
 
-/// The memory of one operation that is composed, in a world of \p world_size. It outlives this.
+/// The memory of one composed operation in a world of \p world_size ranks. Both arguments must outlive the binding.
 class hierarchy_binding {
 public:
   hierarchy_binding(const operation& asked, const buffer& scratch, int world_size);
 
-  /// What a part's communicator is to launch for \p step.
+  /// Returns the operation that a part's communicator launches for \p step.
   [[nodiscard]] operation bound(const hierarchy_step& step) const;
   void enqueue(const hierarchy_copy& what, stream_ref stream) const;
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto at_home = hierarchy_level::inside, abroad = hierarchy_level::across;
 
-/// Those parts of \p whole that are \p ranks'.
+/// Returns the parts of \p whole that belong to \p ranks.
 partition parts_of(const partition& whole, std::span<const std::size_t> ranks) {
   partition chosen;
   for (const std::size_t r : ranks) {
@@ -41,10 +41,10 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_gather_v& wha
                    : gather_by_leaders(what.recv_parts, what.type, false);
 }
 
-/// Each part crosses once, to the rank of its sender's index on each node, which hands it on there.
+/// Each part crosses once, to the rank with its sender's index on each node. That rank distributes it inside its node.
 hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype type, bool packed) const {
   hierarchy_plan plan = plan_of_levels({abroad, at_home}, false);
-  std::vector<std::size_t> alike; // the ranks of my index
+  std::vector<std::size_t> alike; // the ranks with my index
   for (std::size_t node = 0; node < node_count(); ++node) alike.push_back(nodes_.members(node)[index_]);
   const auto where = [&](std::size_t whose) {
     return only(parts.counts[whose] > 0, at_recv(parts.displacements[whose]));
@@ -67,7 +67,7 @@ hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype
   return plan;
 }
 
-/// Each node puts its parts together, the leaders exchange them, and hand on what is new to their nodes.
+/// Each node gathers its parts at its leader. The leaders exchange them and broadcast the new parts inside their nodes.
 hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtype type, bool packed) const {
   hierarchy_plan plan = plan_of_levels({at_home, abroad, at_home}, false);
   const auto where = [&](std::size_t whose) {
@@ -78,7 +78,8 @@ hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtyp
   if (partition of_node = parts_of(parts, mine); !is_lone() && has_elements(of_node))
     plan.phases[0].steps.push_back({.what = gathering(std::move(of_node), type), .from = sent, .to = at_recv(0)});
 
-  // A node's parts lie one behind the other, or else its k-th is in the k-th step.
+  // If the node's parts are adjacent, one step moves them all. Otherwise the k-th part of each node is in the k-th
+  // step.
   const bool in_one = packed && nodes_.is_in_rank_order();
   for (std::size_t k = 0; leads() && k < (in_one ? 1 : nodes_.largest()); ++k) {
     partition crossing;

@@ -10,8 +10,9 @@ constexpr auto in_node = hierarchy_level::inside, over_nodes = hierarchy_level::
 
 } // namespace
 
-/// Even: the root deals its elements out in its node, each share crosses by itself, and each node puts them together.
-/// Uneven: its node's leader hands the elements to the other leaders, and each to its node.
+/// Even nodes: the root scatters its elements inside its node, each share is broadcast across by itself, and each node
+/// gathers the shares. Uneven nodes: the leader of the root's node broadcasts the elements to the other leaders, and
+/// each leader to its node.
 hierarchy_planner::outcome hierarchy_planner::operator()(const broadcast& what) const {
   const auto root = static_cast<std::size_t>(what.root.value());
   const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
@@ -59,7 +60,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_to_all& what)
   for (std::size_t begin = 0; begin < what.count; begin += largest_piece) {
     const std::size_t count = std::min(largest_piece, what.count - begin);
     hierarchy_phase sorted{.level = in_node}, crossed{.level = over_nodes};
-    // Inside, each rank gets what the others send to ranks of its index: node by node, of each sender.
+    // Inside, each rank receives what the others send to ranks with its index, ordered by node and then by sender.
     for (std::size_t node = 0; node < node_count(); ++node) {
       all_to_all_v one;
       one.type = what.type;
@@ -94,8 +95,8 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_to_all& what)
   return plan;
 }
 
-/// One message from each node, which the rank with the root's index has put together. Whole, so that parts need not be
-/// sorted: where they do not fit, or would have to be, it is not composed.
+/// Each node sends one message, which the rank with the root's index has gathered. Nodes are not split into pieces, so
+/// that parts need no sorting. Not composed if a node's parts do not fit the scratch or would need sorting.
 hierarchy_planner::outcome hierarchy_planner::operator()(const gather& what) const {
   const auto root = static_cast<std::size_t>(what.root.value());
   const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
@@ -125,7 +126,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const gather& what) con
   return plan;
 }
 
-/// gather's way, backwards.
+/// The reverse of gather.
 hierarchy_planner::outcome hierarchy_planner::operator()(const scatter& what) const {
   const auto root = static_cast<std::size_t>(what.root.value());
   const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
@@ -155,7 +156,8 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const scatter& what) co
   return plan;
 }
 
-/// Even: once a rank's node is there, the ranks of its index need only hear it of each other.
+/// Even nodes: once all ranks of a node have arrived, the ranks with the same index only need to synchronize across
+/// nodes.
 hierarchy_planner::outcome hierarchy_planner::operator()(const barrier&) const {
   hierarchy_plan plan =
       is_even() ? plan_of_levels({in_node, over_nodes}, false) : plan_of_levels({in_node, over_nodes, in_node}, false);

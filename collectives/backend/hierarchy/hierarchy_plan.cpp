@@ -12,7 +12,7 @@ std::size_t total_of(const partition& parts) {
   return total;
 }
 
-/// Of the longest buffer of an operation that can be composed, in elements.
+/// Computes the length of the longest buffer of an operation that can be composed, in elements.
 struct hierarchy_length {
   std::size_t ranks;
 
@@ -30,8 +30,8 @@ struct hierarchy_length {
   }
 };
 
-/// Whether composing gains where the network between nodes is what an operation takes its time for. The others gain
-/// where it is the number of messages, and pay with another trip through each node.
+/// Returns whether composition reduces the time that is bound by the network's bandwidth between nodes. The other
+/// operations gain only if the number of messages limits them, and pay with an additional pass through each node.
 bool gains_by_size(const operation& what) {
   return std::holds_alternative<all_reduce>(what) || std::holds_alternative<reduce>(what) ||
          std::holds_alternative<broadcast>(what) || std::holds_alternative<all_gather>(what) ||

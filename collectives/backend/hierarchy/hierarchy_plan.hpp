@@ -1,4 +1,5 @@
-/// What a rank does for an operation that is composed of its node's and of the nodes' own: data, without a device.
+/// The steps that a rank executes for an operation composed of operations inside nodes and across nodes. Plain data,
+/// independent of a device.
 #pragma once
 
 #include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
@@ -12,13 +13,14 @@
 
 namespace troupe {
 
-/// Whom a step meets. Inside are the ranks of one node, by their indices. Across are, where all nodes have as many
-/// ranks, those with one index on every node, and else the first of each node; by the numbers of their nodes.
+/// The ranks that a step communicates with. Inside: the ranks of one node, numbered by their indices. Across, if all
+/// nodes have the same number of ranks: the ranks with the same index on every node; otherwise the first rank of each
+/// node. Across ranks are numbered by their nodes.
 enum class hierarchy_level : std::uint8_t { inside, across };
 
-/// Memory of the operation that is composed, from an element on; or of the rank's scratch.
+/// Memory from an element on: of the composed operation, or of the rank's scratch.
 struct hierarchy_range {
-  /// Which of the operation's buffers.
+  /// The buffer: one of the operation's, or the scratch.
   enum class memory : std::uint8_t { none, send, recv, scratch };
   memory in = memory::none;
   std::size_t first = 0; ///< In elements of the operation's dtype.
@@ -26,52 +28,52 @@ struct hierarchy_range {
   friend bool operator==(const hierarchy_range&, const hierarchy_range&) = default;
 };
 
-/// Where the factor of a step's pre_mul_sum comes from.
+/// Source of the factor of a step's pre_mul_sum.
 enum class hierarchy_factor : std::uint8_t {
   none,
-  given, ///< The operation's own.
+  given, ///< The operation's own factor.
   one,
-  mean, ///< 1/n, rounded to the dtype: what makes a sum the mean of n floats.
+  mean, ///< 1/n, rounded to the dtype: turns a sum of n floats into their mean.
 };
 
 /// One operation of a phase. Its root or peer is a rank of the phase's communicator.
 struct hierarchy_step {
   operation what;         ///< Without memory.
-  hierarchy_range from{}; ///< Its send, and a send's memory.
-  hierarchy_range to{};   ///< Its recv, and a recv's memory.
+  hierarchy_range from{}; ///< The memory of its send operand, or of a send.
+  hierarchy_range to{};   ///< The memory of its recv operand, or of a recv.
   hierarchy_factor factor = hierarchy_factor::none;
 };
 
-/// A copy on the rank's own device. Nothing where both are one place.
+/// A copy on the rank's own device. No-op if source and destination are the same.
 struct hierarchy_copy {
   hierarchy_range from;
   hierarchy_range to;
   std::size_t count = 0; ///< In elements.
 };
 
-/// What is launched together, the copies first. There may be nothing to do here for this rank.
+/// Work that is launched together, the copies first. May be empty on this rank.
 struct hierarchy_phase {
   hierarchy_level level = hierarchy_level::inside;
   std::vector<hierarchy_copy> copies{};
   std::vector<hierarchy_step> steps{};
 };
 
-/// One rank's part of a composed operation: phases in order. All ranks have the same levels in the same order.
-/// Within a phase nothing that is written overlaps with what is used beside it.
+/// One rank's part of a composed operation: phases in order. All ranks have the same levels in the same order. Within a
+/// phase, no written range overlaps a range that is used concurrently.
 struct hierarchy_plan {
   std::vector<hierarchy_phase> phases;
-  /// Whether any rank's phases may use scratch; the same on all ranks. Without it, plans can run beside each other.
+  /// Whether any rank's phases may use scratch; the same on all ranks. Plans without scratch can run concurrently.
   bool uses_scratch = false;
 };
 
-/// How rank \p self composes \p what, which is valid, in a world with these nodes. Nothing where it is left to all
-/// ranks' own communicator.
-/// Whether there is a plan, its levels and uses_scratch follow from what all ranks know: the operation's kind, dtype,
-/// reduction, counts and root, the nodes and the terms (ORD-1). The memory of \p what is not looked at.
+/// Plans how rank \p self executes \p what, a valid operation, in a world with these nodes. Returns nothing if the
+/// operation is left to the flat communicator.
+/// Whether there is a plan, its levels and uses_scratch depend only on what all ranks know: the operation's kind,
+/// dtype, reduction, counts and root, the nodes and the terms (ORD-1). The memory of \p what is not examined.
 [[nodiscard]] std::optional<hierarchy_plan> compose(const operation& what, const node_map& nodes, rank self,
                                                     const hierarchy_terms& terms);
 
-/// Whether the phases of both can be launched side by side: both have the same levels, and none uses scratch.
+/// Returns whether the phases of both can be launched together: both have the same levels, and neither uses scratch.
 [[nodiscard]] bool can_run_together(const hierarchy_plan& one, const hierarchy_plan& other);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// How each kind of operation is composed. Not for users: see compose().
+/// Composes each kind of operation. Internal: see compose().
 #pragma once
 
 #include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
@@ -9,15 +9,16 @@
 
 namespace troupe {
 
-/// How a reduction is done in two levels.
+/// How a reduction is done on the two levels.
 struct hierarchy_reduction {
   reduction inside{};
   hierarchy_factor inside_factor = hierarchy_factor::none;
   reduction across{};
-  hierarchy_factor across_factor = hierarchy_factor::none; ///< This rank's.
+  hierarchy_factor across_factor = hierarchy_factor::none; ///< This rank's factor.
 };
 
-/// Plans one rank's part. n ranks on several nodes; on this rank's node there are k, among which it has its index.
+/// Plans one rank's part. There are n ranks on several nodes. This rank's node has k ranks, among which it has its
+/// index.
 class hierarchy_planner {
 public:
   using outcome = std::optional<hierarchy_plan>;
@@ -50,7 +51,7 @@ public:
 
 private:
   using range = hierarchy_range;
-  struct parted; ///< A piece of the parts of a reduce_scatter, v-form or not.
+  struct parted; ///< A piece of the parts of a reduce_scatter or reduce_scatter_v.
 
   static range at_send(std::size_t first) { return {range::memory::send, first}; }
   static range at_recv(std::size_t first) { return {range::memory::recv, first}; }
@@ -61,7 +62,7 @@ private:
   [[nodiscard]] std::size_t node_size(std::size_t node) const { return nodes_.members(node).size(); }
   [[nodiscard]] std::size_t first_of(std::size_t node) const { return nodes_.members(node).front(); }
   [[nodiscard]] bool is_even() const { return nodes_.is_even(); }
-  /// The first rank of a node of several, or of one.
+  /// Whether this rank is the first of its node, and whether it is the only one.
   [[nodiscard]] bool leads() const { return index_ == 0; }
   [[nodiscard]] bool is_lone() const { return size_ == 1; }
   [[nodiscard]] std::size_t scratch_count(dtype type) const { return scratch_bytes_ / size_bytes(type); }
@@ -80,12 +81,12 @@ private:
   const node_map& nodes_;
   std::size_t self_;
   std::size_t node_;
-  std::size_t index_; ///< In the node.
-  std::size_t size_;  ///< Of the node.
+  std::size_t index_; ///< Index in the node.
+  std::size_t size_;  ///< Number of ranks of the node.
   std::size_t scratch_bytes_;
 };
 
-/// An operation of a step: those of its members that it has.
+/// The members of a step's operation; those that the operation lacks are ignored.
 struct hierarchy_shape {
   std::size_t count = 0;
   dtype type{};
@@ -103,13 +104,13 @@ template <class Operation>
   return made;
 }
 
-/// A plan without anything to do yet.
+/// Returns a plan with empty phases of these levels.
 [[nodiscard]] hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, bool uses_scratch);
 
-/// Elements of \p count that each of \p ranks takes a share of, in a round number where that is a small loss: NCCL
-/// moves memory fastest that begins at round addresses.
+/// Returns the number of elements of \p count in each rank's share. Large shares are rounded down: NCCL is fastest on
+/// memory that begins at round addresses, and the loss is small.
 [[nodiscard]] std::size_t share_of(std::size_t count, std::size_t ranks) noexcept;
-/// The same of a bound on memory.
+/// Rounds a maximum piece size down in the same way.
 [[nodiscard]] std::size_t rounded_piece(std::size_t most) noexcept;
 
 } // namespace troupe

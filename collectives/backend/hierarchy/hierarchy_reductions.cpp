@@ -10,8 +10,9 @@ constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::acros
 
 } // namespace
 
-/// An average of floats is a sum of elements that each rank has multiplied by 1/n, so the first level that a rank's
-/// elements meet multiplies. That of a lone rank is the one between nodes, where all ranks must ask for the same.
+/// An average of floats is a sum of elements that each rank has multiplied by 1/n. Therefore the first level that
+/// processes a rank's elements multiplies them. For a lone rank that is the level across nodes, where all ranks must
+/// request the same reduction.
 std::optional<hierarchy_reduction> hierarchy_planner::levels_of(reduction op, dtype type) const {
   if (op != reduction::avg && op != reduction::pre_mul_sum) return hierarchy_reduction{.inside = op, .across = op};
   if (op == reduction::avg && is_integer(type)) return {}; // a sum that is divided once, at the end
@@ -29,7 +30,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_reduce& what)
   return is_even() ? all_reduce_in_shares(what, *how) : all_reduce_by_leaders(what, *how);
 }
 
-/// What does not go into equal shares is the business of the node's last rank, whose share it lies behind.
+/// The remainder after equal shares is processed by the node's last rank; it lies directly behind that rank's share.
 hierarchy_plan hierarchy_planner::all_reduce_in_shares(const all_reduce& what, const hierarchy_reduction& how) const {
   const std::size_t share = share_of(what.count, size_), end = share * size_, rest = what.count - end;
   const std::size_t mine = share * index_, last = size_ - 1;
@@ -92,8 +93,8 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const reduce& what) con
   return is_even() ? reduce_in_shares(what, *how) : reduce_by_leaders(what, *how);
 }
 
-/// In pieces, so that a share of one, and what does not go into equal shares, fit the scratch. The rest of the last
-/// piece goes through those ranks that have the root's index.
+/// Works in pieces, so that one share plus the remainder after equal shares fits the scratch. The remainder of the last
+/// piece goes through the ranks with the root's index.
 hierarchy_planner::outcome hierarchy_planner::reduce_in_shares(const reduce& what,
                                                                const hierarchy_reduction& how) const {
   const std::size_t room = scratch_count(what.type);
@@ -147,7 +148,7 @@ hierarchy_planner::outcome hierarchy_planner::reduce_in_shares(const reduce& wha
   return plan;
 }
 
-/// Where the root does not lead its node, its leader hands the result on.
+/// If the root is not its node's leader, the leader sends it the result.
 hierarchy_planner::outcome hierarchy_planner::reduce_by_leaders(const reduce& what,
                                                                 const hierarchy_reduction& how) const {
   const std::size_t largest_piece = rounded_piece(scratch_count(what.type));

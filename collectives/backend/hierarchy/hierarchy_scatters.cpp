@@ -10,20 +10,19 @@ constexpr auto within = hierarchy_level::inside, between = hierarchy_level::acro
 
 } // namespace
 
-/// Of each rank's part, where it has as much, the elements from an offset on; and where they are in this rank's send
-/// and recv.
+/// A piece of every rank's part: up to \p most elements from an offset on, as far as the part has them.
 struct hierarchy_planner::parted {
   const partition& whole;
   dtype type;
-  bool uniform;           ///< Parts of one size, one behind the other.
+  bool uniform;           ///< Parts of one size, adjacent.
   std::size_t offset = 0; ///< In each part.
-  std::size_t most = 0;   ///< Of one part.
+  std::size_t most = 0;   ///< Elements of one part.
 
   [[nodiscard]] std::size_t count(std::size_t whose) const {
     return std::min(most, whole.counts[whose] - std::min(offset, whole.counts[whose]));
   }
   [[nodiscard]] std::size_t first(std::size_t whose) const { return whole.displacements[whose] + offset; }
-  /// Whether it is all of parts that lie one behind the other, in elements of \p nodes' order.
+  /// Returns whether the piece covers complete, adjacent parts of one size in the order of \p nodes.
   [[nodiscard]] bool is_all(const node_map& nodes) const {
     return uniform && nodes.is_in_rank_order() && most >= whole.counts.front();
   }
@@ -38,8 +37,8 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const reduce_scatter_v&
   return reduce_parts({.whole = what.send_parts, .type = what.type, .uniform = false}, what.op);
 }
 
-/// Even: each rank gets its node's sums of what those with its index get, one part for each node. Uneven: each leader
-/// gets its node's sums of all parts. In pieces of each part, so that these fit the scratch.
+/// Even nodes: each rank receives its node's sums for the ranks with its index, one part per node. Uneven nodes: each
+/// leader receives its node's sums of all parts. Parts are processed in pieces that fit the scratch.
 hierarchy_planner::outcome hierarchy_planner::reduce_parts(const parted& what, reduction op) const {
   const auto how = levels_of(op, what.type);
   const std::size_t largest_piece =
@@ -61,7 +60,7 @@ hierarchy_planner::outcome hierarchy_planner::reduce_parts(const parted& what, r
 void hierarchy_planner::scatter_in_shares(hierarchy_plan& plan, const parted& what,
                                           const hierarchy_reduction& how) const {
   hierarchy_phase summed{.level = within}, crossed{.level = between};
-  const auto length = what.count(0); // of each, where they are uniform
+  const auto length = what.count(0); // the same for all ranks if uniform
   const std::size_t slot = what.uniform ? length : what.most;
   for (std::size_t node = 0; node < node_count(); ++node) {
     if (what.is_all(nodes_)) {

@@ -23,7 +23,7 @@ std::shared_ptr<hierarchy_memory> hierarchy_memories::of(const std::shared_ptr<d
 hierarchy_scratch::~hierarchy_scratch() {
   try {
     home_->give_back(memory_, last_use_);
-  } catch (const exception&) { // a device in error touches nothing any more
+  } catch (const exception&) { // a device in error no longer accesses memory
   }
 }
 

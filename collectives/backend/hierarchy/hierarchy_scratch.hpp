@@ -1,4 +1,4 @@
-/// Memory for what one step of a composed operation leaves to the next.
+/// Memory for intermediate results between the steps of a composed operation.
 #pragma once
 
 #include <troupe/device/event.hpp>
@@ -13,8 +13,9 @@
 
 namespace troupe {
 
-/// One device's scratch memory, of all its communicators. A new world may form beside one that hangs, and then growing
-/// a pool may wait for the device (BUF-1): so it has room for two from the start. Threads: safe from any.
+/// One device's scratch memory, shared by its communicators. A new world may form beside one that hangs, and growing a
+/// pool may then wait for the device (BUF-1). Therefore it has room for two communicators from the start. Threads: safe
+/// from any.
 class hierarchy_memory {
 public:
   /// May wait for the device. Errors: out_of_memory.
@@ -23,22 +24,22 @@ public:
   /// Errors: out_of_memory.
   [[nodiscard]] buffer take() { return take(size_bytes_); }
   [[nodiscard]] buffer take(std::size_t size_bytes) { return pool_->allocate(size_bytes); }
-  /// \p scratch is used again when \p last_use is reached: no thread waits.
+  /// Returns \p scratch for reuse after \p last_use is reached. No thread waits.
   void give_back(buffer scratch, const event& last_use);
 
 private:
   std::size_t size_bytes_;
   std::shared_ptr<memory_pool> pool_;
   std::mutex guard_;
-  stream side_; ///< Carries nothing but waits for last uses.
+  stream side_; ///< Contains only waits for last uses.
 };
 
-/// That of each device, made when it is first asked for and kept. Threads: safe from any.
+/// The scratch memory of each device, created on first use and kept. Threads: safe from any.
 class hierarchy_memories {
 public:
   explicit hierarchy_memories(std::size_t size_bytes) noexcept : size_bytes_{size_bytes} {}
 
-  /// May wait for the device the first time. Errors: out_of_memory.
+  /// Returns the scratch memory of \p where. The first call may wait for the device. Errors: out_of_memory.
   [[nodiscard]] std::shared_ptr<hierarchy_memory> of(const std::shared_ptr<device>& where);
 
 private:
@@ -47,7 +48,7 @@ private:
   std::map<std::shared_ptr<device>, std::shared_ptr<hierarchy_memory>> all_;
 };
 
-/// One communicator's. It may be destroyed while operations, hung or not, still use it.
+/// One communicator's scratch. It may be destroyed while operations, hung or not, still use it.
 class hierarchy_scratch {
 public:
   hierarchy_scratch(std::shared_ptr<hierarchy_memory> home, const std::shared_ptr<device>& where)
@@ -57,8 +58,8 @@ public:
   ~hierarchy_scratch();
 
   [[nodiscard]] const buffer& memory() const noexcept { return memory_; }
-  /// Something that uses it has just been launched in \p stream, in which everything is that does. Of what is captured
-  /// nothing is noted: graphs are gone before their communicator is.
+  /// Notes that work which uses the scratch has just been launched in \p stream. All such work is in the same stream.
+  /// Captured work is not noted, because graphs are destroyed before their communicator.
   void used_in(stream_ref stream);
 
 private:

@@ -1,4 +1,4 @@
-/// When operations are composed of a node's and of the nodes' own.
+/// Settings that decide when operations are composed of operations inside nodes and across nodes.
 #pragma once
 
 #include <troupe/collectives/backend/hierarchy/node_map.hpp>
@@ -11,24 +11,24 @@ namespace troupe {
 
 /// Whether operations are composed.
 enum class hierarchy_mode : std::uint8_t {
-  automatic, ///< Where two nodes or more have several ranks, operations from min_bytes on that gain by it.
-  always,    ///< Whatever can be composed, where there are two nodes or more and one of them has several ranks.
+  automatic, ///< If at least two nodes have several ranks: operations that gain by it, from min_bytes on.
+  always,    ///< If there are at least two nodes and one has several ranks: every operation that can be composed.
   never,
 };
 [[nodiscard]] std::string_view to_string(hierarchy_mode mode) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Returns the mode with this name. Errors: invalid_argument, which lists the choices.
 [[nodiscard]] hierarchy_mode parse_hierarchy_mode(std::string_view name);
 
 /// The same in all processes of a world: all ranks must choose alike (ORD-1).
 struct hierarchy_terms {
   hierarchy_mode mode = hierarchy_mode::automatic;
-  /// Of an operation's longest buffer, in automatic mode.
+  /// Minimum size of an operation's longest buffer, in automatic mode.
   std::size_t min_bytes = std::size_t{1} << 20U;
-  /// Of each rank's device, for what one step leaves to the next. What is larger goes through it in pieces.
+  /// Memory of each rank's device for intermediate results. Larger data is processed in pieces.
   std::size_t scratch_bytes = std::size_t{8} << 20U;
 };
 
-/// Whether a world with these nodes has anything to compose.
+/// Returns whether a world with these nodes has anything to compose.
 [[nodiscard]] bool has_hierarchy(const node_map& nodes, const hierarchy_terms& terms) noexcept;
 
 } // namespace troupe

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t known_at_most = 8; ///< A process forms one world, and it again after faults.
+constexpr std::size_t known_at_most = 8; ///< A process forms one world, and again after faults.
 
 } // namespace
 

@@ -1,4 +1,4 @@
-/// On which nodes the ranks of a world are, as far as somebody has said so.
+/// Records on which nodes the ranks of a world are, as far as known.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -15,12 +15,12 @@ namespace troupe {
 class node_directory {
 public:
   node_directory() = default;
-  /// \p asked holds for every world of as many ranks.
+  /// \p asked applies to every world with the same number of ranks.
   explicit node_directory(node_map asked) : asked_{std::move(asked)} {}
 
-  /// The ranks of what \p id names are on \p nodes. Only the latest few are known.
+  /// Notes that the ranks of the formation \p id are on \p nodes. Only the latest few formations are kept.
   void note(const unique_id& id, node_map nodes);
-  /// Nothing where nobody has said.
+  /// Returns the nodes of a formation, or nothing if they are unknown.
   [[nodiscard]] std::optional<node_map> find(const unique_id& id, int world_size) const;
 
 private:

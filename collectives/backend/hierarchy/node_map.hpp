@@ -1,4 +1,4 @@
-/// Which ranks of a world share a node: what a hierarchy of communicators is made by.
+/// Defines which ranks of a world share a node. Hierarchies of communicators are built from it.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -10,42 +10,43 @@
 
 namespace troupe {
 
-/// The node of each rank of a world. Nodes are numbered by their first ranks; a rank's index is its place among the
-/// ranks of its node, in rank order. Nodes may have any sizes, and a node's ranks need not be neighbours.
+/// The node of each rank of a world. Nodes are numbered in the order of their first ranks. A rank's index is its
+/// position among the ranks of its node, in rank order. Nodes may have any sizes, and a node's ranks need not be
+/// consecutive.
 class node_map {
 public:
-  /// \p node_of_rank[r] is any name of rank r's node: ranks with one name share it.
-  /// Errors: invalid_argument where there is no rank.
+  /// \p node_of_rank[r] is any number for rank r's node: ranks with equal numbers share the node.
+  /// Errors: invalid_argument (no ranks).
   explicit node_map(std::span<const int> node_of_rank);
-  /// The first sizes[0] ranks are on one node, the next sizes[1] on another, and so on.
-  /// Errors: invalid_argument where a node has no rank, or there is none.
+  /// Places the first sizes[0] ranks on one node, the next sizes[1] on another, and so on.
+  /// Errors: invalid_argument (a node without ranks, or no node).
   [[nodiscard]] static node_map of_sizes(std::span<const std::size_t> sizes);
-  /// \p hosts[r] is the name of the host that rank r is on.
-  /// Errors: invalid_argument where there is no rank.
+  /// \p hosts[r] is the name of the host of rank r.
+  /// Errors: invalid_argument (no ranks).
   [[nodiscard]] static node_map of_hosts(std::span<const std::string> hosts);
 
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   [[nodiscard]] std::size_t node_count() const noexcept { return nodes_.size(); }
   [[nodiscard]] std::size_t node_of(std::size_t of_rank) const { return places_.at(of_rank).node; }
   [[nodiscard]] std::size_t index_of(std::size_t of_rank) const { return places_.at(of_rank).index; }
-  /// The ranks of a node, ascending.
+  /// Returns the ranks of a node, ascending.
   [[nodiscard]] const std::vector<std::size_t>& members(std::size_t node) const { return nodes_.at(node); }
 
-  /// Whether all nodes have as many ranks.
+  /// Returns whether all nodes have the same number of ranks.
   [[nodiscard]] bool is_even() const noexcept { return largest_ == smallest_; }
-  /// Whether each node's ranks are neighbours: then node after node is rank order.
+  /// Returns whether each node's ranks are consecutive: concatenating the nodes then gives rank order.
   [[nodiscard]] bool is_in_rank_order() const noexcept { return in_rank_order_; }
-  /// Of the node with the most ranks.
+  /// Returns the number of ranks of the largest or smallest node.
   [[nodiscard]] std::size_t largest() const noexcept { return largest_; }
   [[nodiscard]] std::size_t smallest() const noexcept { return smallest_; }
-  /// How many nodes have more than one rank.
+  /// Returns the number of nodes with more than one rank.
   [[nodiscard]] std::size_t shared_node_count() const noexcept;
 
-  /// Of those ranks that are not in \p left, which count from 0 in their old order.
-  /// Errors: invalid_argument where none stays.
+  /// Returns the map without the ranks \p left. The remaining ranks count from 0 in their old order.
+  /// Errors: invalid_argument (no rank remains).
   [[nodiscard]] node_map without(std::span<const rank> left) const;
 
-  /// The sizes, for people: "2, 3".
+  /// Returns the sizes of the nodes, for people: "2, 3".
   [[nodiscard]] std::string describe() const;
 
   friend bool operator==(const node_map&, const node_map&) = default;

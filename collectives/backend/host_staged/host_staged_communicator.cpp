@@ -40,7 +40,7 @@ void host_staged_communicator::launch_together(std::span<const operation* const>
     if (ended_) release_all();
     throw;
   }
-  if (ended_) release_all(); // abort() may have come before the turn was there
+  if (ended_) release_all(); // abort() may have run before the turn was enqueued
 }
 
 void host_staged_communicator::enqueue_turn(std::span<const operation* const> all, stream_ref stream) {
@@ -70,7 +70,7 @@ void host_staged_communicator::enqueue_turn(std::span<const operation* const> al
 
 host_staged_memory& host_staged_communicator::room_for(std::size_t size_bytes) {
   if (memory_ && memory_->data().size_bytes() >= size_bytes) return *memory_;
-  auto larger = stock_->take(size_bytes); // without the lock: an abort does not wait for memory
+  auto larger = stock_->take(size_bytes); // without the lock: abort() must not wait for an allocation
   const std::lock_guard lock{guard_};
   std::swap(memory_, larger);
   if (larger) former_.push_back(std::move(larger));
@@ -82,13 +82,14 @@ void host_staged_communicator::abort() {
   peers_->abort();
   release_all();
   try {
-    host_side_.ref().synchronize(); // it writes into memory that another communicator has next
+    host_side_.ref().synchronize(); // it writes into memory that another communicator uses next
     await_device();
-  } catch (const exception&) { // a device in error touches nothing any more
+  } catch (const exception&) { // a device in error no longer accesses memory
   }
 }
 
-/// BUF-1: what the device's stream still brings back, it does now; but what is before it there may take any time.
+/// BUF-1: waits until the device's stream has finished copying results back. The wait is bounded, because earlier work
+/// in that stream may take any time.
 void host_staged_communicator::await_device() {
   const auto until = std::chrono::steady_clock::now() + wait_for_device;
   const auto is_idle = [this] {

@@ -24,7 +24,7 @@ host_staged_layout::host_staged_layout(std::span<const operation* const> all, ra
     if (one.count == 0) return;
     std::byte* const begin = one.memory->data() + one.first * troupe::size_bytes(one.type);
     const std::size_t length = one.count * troupe::size_bytes(one.type);
-    // From the operand's front, which its parts are counted from.
+    // Starts at the operand's front, from which its parts are counted.
     used.push_back({.begin = one.memory->data(), .end = begin + length});
     (one.written ? after_ : before_).push_back({.device = begin, .size_bytes = length});
   };
@@ -48,14 +48,14 @@ void host_staged_layout::place(std::vector<block> used) {
   }
 }
 
-/// \p address is in a block.
+/// Precondition: \p address is in a block.
 std::size_t host_staged_layout::host_of(const std::byte* address) const {
   const auto behind = std::ranges::upper_bound(blocks_, address, std::less<>{}, &block::begin);
   const block& one = *std::prev(behind);
   return one.host + static_cast<std::size_t>(address - one.begin);
 }
 
-/// Nothing where the operation does not use it here.
+/// Returns an empty buffer if the operation does not use this memory on this rank.
 buffer host_staged_layout::moved(const buffer& memory, const buffer& host) const {
   const std::byte* const front = memory.data();
   const auto behind = std::ranges::upper_bound(blocks_, front, std::less<>{}, &block::begin);
@@ -74,7 +74,7 @@ operation host_staged_layout::moved(const operation& what, const buffer& host) c
         if constexpr (requires { one.recv; }) one.recv = moved(one.recv.memory, host);
         if constexpr (requires { one.memory; }) one.memory = moved(one.memory.memory, host);
         if constexpr (requires { one.staged; })
-          one.staged = true; // also on ranks whose part is empty: they have no memory
+          one.staged = true; // also on ranks with an empty part, which have no memory
         if constexpr (requires { one.factor; })
           if (one.factor.memory) one.factor.memory = moved(one.factor.memory, host);
         if constexpr (std::is_same_v<T, group>)

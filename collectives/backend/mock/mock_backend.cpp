@@ -40,7 +40,7 @@ class meeting_task final : public mock_task {
 public:
   meeting_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
     : place_{std::move(place)}, mine_{std::move(mine)} {}
-  // Dropped when its device failed: the peers must not touch this rank's memory any more.
+  // Runs if the device failed: from here on the peers must not access this rank's memory.
   ~meeting_task() override { place_->leave(mine_); }
 
   progress step() override { return place_->meet(mine_); }
@@ -50,7 +50,8 @@ private:
   mock_launch mine_;
 };
 
-/// What every rank of a communicator can tell of another that is made of it for \p purpose without asking.
+/// Derives the id of a communicator that is made of \p parent for \p purpose. Every rank computes the same id without
+/// communication.
 unique_id derived_id(const unique_id& parent, std::initializer_list<std::uint32_t> purpose,
                      std::span<const rank> without = {}) {
   unique_id id;
@@ -64,16 +65,16 @@ unique_id derived_id(const unique_id& parent, std::initializer_list<std::uint32_
   return id;
 }
 
-/// Of the number \p ordinal split.
+/// Returns the id for \p color of the split with number \p ordinal.
 unique_id split_id(const unique_id& parent, std::uint64_t ordinal, int color) {
   return derived_id(parent, {static_cast<std::uint32_t>(ordinal), static_cast<std::uint32_t>(color)});
 }
 
 constexpr int every_color = -1;
-constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< As an ordinal: what follows is another purpose.
+constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< Replaces the ordinal: another purpose follows.
 constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
 
-/// What the mock's communicators do.
+/// Which functions the mock's communicators support.
 struct mock_skills {
   mock_results results;
   bool shrinks;
@@ -91,7 +92,7 @@ public:
       driver_{driver},
       skills_{skills} {}
 
-  /// One that is split off \p parent: all its ranks meet, and then those of the new one.
+  /// Makes a communicator split off \p parent: first all ranks of the parent synchronize, then those of the new one.
   mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
                     const split_seat& as)
     : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.skills_} {
@@ -99,7 +100,7 @@ public:
     self_in_parent_ = parent.self();
   }
 
-  /// One that is made of \p failed, whose operations end when this one forms.
+  /// Makes a successor of \p failed, whose operations end when the successor forms.
   mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
     : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.skills_} {
     failed_ = failed.place_;
@@ -112,12 +113,12 @@ public:
   }
 
   void init() override {
-    driver_.open(where()->id()); // a failed device cannot take part
+    driver_.open(where()->id()); // throws for a failed device
     if (failed_) failed_->abort(self_in_parent_);
     if (first_) first_->join(self_in_parent_, driver_.waker());
     place_->join(self(), driver_.waker());
     auto expected = life::fresh;
-    if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted just now
+    if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted concurrently
   }
 
   void launch(const operation& what, stream_ref stream) override {
@@ -139,7 +140,7 @@ public:
       return;
     }
     driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[place = place_, order = order_, mine] {
-                      mock_launch next = mine; // each launch of the graph has numbers of its own
+                      mock_launch next = mine; // each launch of the graph has its own numbers
                       order->number(next);
                       return std::make_unique<meeting_task>(place, std::move(next));
                     }});
@@ -182,10 +183,10 @@ public:
     return make_pooled_region(where(), size_bytes);
   }
 
-  /// Registers nothing; but it meets the others, as a real one does.
+  /// Registers nothing, but synchronizes with the other ranks as a real communicator does.
   void register_region(registered_region&) override { meet_all(); }
 
-  /// Has no memory of its own to give back; but launches nothing meanwhile, as a real one cannot.
+  /// Has no memory to release, but refuses launches until resume(), as a real communicator must.
   std::size_t suspend() override {
     if (!skills_.suspends) return communicator::suspend();
     meet_all();
@@ -214,7 +215,7 @@ private:
     auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
-    if (life_ == life::ended) all->abort(self()); // just now, and it has not seen this one
+    if (life_ == life::ended) all->abort(self()); // abort() ran concurrently and has not seen this one
     return all;
   }
 
@@ -230,17 +231,17 @@ private:
 
   const unique_id id_;
   const std::shared_ptr<mock_rendezvous> place_;
-  std::shared_ptr<mock_rendezvous> first_;  ///< Of a split: where the parent's ranks meet.
-  std::shared_ptr<mock_rendezvous> failed_; ///< Of what is made of one that has failed: that one's.
+  std::shared_ptr<mock_rendezvous> first_;  ///< For a split: where the parent's ranks synchronize.
+  std::shared_ptr<mock_rendezvous> failed_; ///< For a successor of a failed communicator: the failed one's rendezvous.
   rank self_in_parent_{};
-  mock_driver& driver_; ///< Held by where().
+  mock_driver& driver_; ///< Kept alive by where().
   const mock_skills skills_;
   std::mutex splits_guard_;
   std::uint64_t split_count_ = 0;
-  std::weak_ptr<mock_rendezvous> splits_; ///< The last split's, to be left when this is aborted.
+  std::weak_ptr<mock_rendezvous> splits_; ///< That of the last split; aborted together with this communicator.
   std::atomic<life> life_{life::fresh};
   std::atomic<bool> is_suspended_ = false;
-  /// The launcher's own. Shared with the work that graphs hold.
+  /// Used by the launcher only. Shared with the work that graphs hold.
   std::shared_ptr<mock_order> order_ = std::make_shared<mock_order>();
 };
 

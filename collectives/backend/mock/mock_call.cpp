@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// What would be reached beyond the end on a GPU is named here.
+/// Throws for an access beyond the buffer's end, which a GPU would not report clearly.
 void require_room(const extent& one) {
   const std::size_t needed = (one.first + one.count) * size_bytes(one.type);
   if (one.count > 0 && one.memory->size_bytes() < needed)
@@ -52,7 +52,7 @@ mock_call call_of(const operation& what, rank self, int world_size) {
   return made;
 }
 
-/// The collectives of all ranks, with the ranks' values at hand.
+/// Computes the collectives from the parts of all ranks.
 class performance {
 public:
   explicit performance(std::span<const mock_call* const> ranks)
@@ -111,7 +111,7 @@ public:
         move(from, ranks_[from]->send_at[to], to, ranks_[to]->recv_at[from], ranks_[to]->what.recv_counts[from]);
   }
   template <class Other>
-  void operator()(const Other&) const {} // a barrier is over when all are there
+  void operator()(const Other&) const {} // a barrier ends when all ranks have arrived
 
 private:
   [[nodiscard]] std::size_t size() const { return ranks_.size(); }
@@ -126,7 +126,7 @@ private:
     reduce_into(std::vector<std::size_t>(size(), first), count, [&](std::size_t rank) { return rank == to; });
   }
 
-  /// \p firsts: where each rank's elements begin; empty for the front.
+  /// \p firsts: the first element of each rank; empty means 0 for all.
   template <class Receives>
   void reduce_into(const std::vector<std::size_t>& firsts, std::size_t count, Receives receives) const {
     std::vector<reduce_part> parts;

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// An element as it lies in memory, and the type that it is combined in.
+/// Maps between an element's type in memory and the type in which it is combined.
 template <class Number>
 struct plain_element {
   using stored = Number;
@@ -28,7 +28,7 @@ struct narrow_element {
   static stored store(combined value) noexcept { return Format::encode(value); }
 };
 
-/// Signed overflow is undefined, and narrow types would be promoted: wraps by hand.
+/// Computes in unsigned arithmetic and wraps explicitly: signed overflow is undefined, and narrow types are promoted.
 template <class T, class Combine>
 T wrapping(T left, T right, Combine combine) noexcept {
   if constexpr (std::is_integral_v<T>) {
@@ -74,7 +74,7 @@ struct greater {
   }
 };
 
-/// What becomes of an element before it is combined, and of the result.
+/// Transforms an element before it is combined, and the result afterwards.
 struct unchanged {
   template <class Element>
   static auto before(typename Element::combined value, const reduce_part&) noexcept {
@@ -127,7 +127,7 @@ struct averaged {
 template <class Element, class Combine, class Change>
 void reduce(std::span<const reduce_part> parts, std::size_t count, Combine combine, Change change) {
   using stored = typename Element::stored;
-  // Elements go through memcpy, since a slice may begin at any byte; compilers make plain vector loads of it.
+  // Elements go through memcpy, because a slice may begin at any byte. Compilers turn it into plain vector loads.
   const auto load = [&](const reduce_part& part, std::size_t index) {
     stored value;
     std::memcpy(&value, part.send + index * sizeof(stored), sizeof(stored));

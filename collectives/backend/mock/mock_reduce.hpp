@@ -1,4 +1,4 @@
-/// The arithmetic of reductions on the host: results that a test can predict to the last bit.
+/// The arithmetic of reductions on the host. A test can predict the results to the last bit.
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -10,43 +10,43 @@
 
 namespace troupe {
 
-/// One rank's part of a reduction: \p count elements each, of any alignment; the same address for in place.
+/// One rank's part of a reduction: \p count elements each, of any alignment. Equal addresses mean in place.
 struct reduce_part {
   const std::byte* send = nullptr;
-  std::byte* recv = nullptr;            ///< Null for a rank that gets no result.
-  std::array<std::byte, 8> factor = {}; ///< Of pre_mul_sum: an element.
+  std::byte* recv = nullptr;            ///< Null for a rank that receives no result.
+  std::array<std::byte, 8> factor = {}; ///< The factor of pre_mul_sum: one element.
 };
 
-/// Writes to every part's recv the combination of every part's send, in the order of \p parts (rank order).
-/// All inputs have been read before any output is written.
+/// Combines every part's send in the order of \p parts (rank order), and writes the result to every part's recv. All
+/// inputs are read before any output is written.
 ///
 /// Numbers: integers wrap. f32 and f64 are combined left to right in their own precision. Narrower floats are combined
-/// left to right in f32 and rounded once, to nearest even, at the end; NCCL may round after each step, so compare the
-/// two on values whose partial results are exact. A product with a factor is rounded to the dtype before the sum, as
-/// NCCL does; so is avg's 1/n. Minimum and maximum give NaN if any rank has one (CUDA's fmin would lose it: a mock
-/// should show a NaN, not hide it), and the earliest rank's zero where +0 meets −0.
+/// left to right in f32 and rounded once, to nearest even, at the end. NCCL may round after each step, so compare the
+/// two on values whose partial results are exact. A product with a factor is rounded to the dtype before the sum, as in
+/// NCCL; so is avg's 1/n. Minimum and maximum return NaN if any rank has one, and the earliest rank's zero if +0 and −0
+/// meet. (CUDA's fmin would lose the NaN, but a mock should expose it.)
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op);
 
-// The same arithmetic in steps, for ranks that do not share a memory. A reduction is: each rank changes its elements;
-// then they are combined, two ranks' at a time, as elements of combining_dtype(); then the result is finished.
-// Ranges are the same or apart, and may begin at any byte.
+// The same arithmetic in steps, for ranks without shared memory. Each rank changes its elements. Then the elements of
+// two ranks at a time are combined, as elements of combining_dtype(). Then the result is finished. Ranges are equal or
+// disjoint, and may begin at any byte.
 
-/// Whether change_elements() does anything.
+/// Returns whether change_elements() has an effect.
 [[nodiscard]] bool changes_elements(dtype type, reduction op) noexcept;
 /// Writes one rank's elements multiplied by its factor (pre_mul_sum), or by 1 / \p ranks (avg of floats).
 void change_elements(std::byte* to, const reduce_part& from, std::size_t count, dtype type, reduction op,
                      std::size_t ranks);
-/// to[i] = left[i] and right[i] combined, rounded to \p type.
+/// Writes to[i] = left[i] combined with right[i], rounded to \p type.
 void combine_elements(std::byte* to, const std::byte* left, const std::byte* right, std::size_t count, dtype type,
                       reduction op);
 /// Divides sums of integers by \p ranks (avg).
 void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks);
 
-/// f32 for narrower floats, so that they are rounded once, at the end; else \p type itself.
+/// Returns f32 for narrower floats, so that they are rounded once, at the end; otherwise \p type.
 [[nodiscard]] dtype combining_dtype(dtype type) noexcept;
-/// Exact, of a float that is narrower than f32.
+/// Converts floats narrower than f32 to f32, exactly.
 void widen_elements(float* to, const std::byte* from, std::size_t count, dtype type);
-/// To the nearest, the even one of two.
+/// Rounds to nearest even.
 void narrow_elements(std::byte* to, const float* from, std::size_t count, dtype type);
 
 } // namespace troupe

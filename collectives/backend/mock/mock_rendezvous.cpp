@@ -16,7 +16,7 @@ struct registry {
   std::map<id_bytes, std::weak_ptr<mock_rendezvous>> places;
 };
 
-// Never destroyed: communicators held by static objects may go after it would have.
+// Never destroyed: communicators held by static objects may outlive any static registry.
 registry& the_registry() {
   static auto* const instance = new registry;
   return *instance;
@@ -26,7 +26,7 @@ error aborted_error(rank who) {
   return {.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = who};
 }
 
-/// "rank 3", or "ranks 0, 1, 2 and 997 more".
+/// Returns "rank 3", or "ranks 0, 1, 2 and 997 more".
 std::string name_ranks(const std::vector<std::size_t>& ranks) {
   constexpr std::size_t most = 8;
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
@@ -36,7 +36,7 @@ std::string name_ranks(const std::vector<std::size_t>& ranks) {
   return names;
 }
 
-/// Who asked for what, in order of the lowest rank that asked for it.
+/// Names which ranks requested what, in the order of the lowest rank of each request.
 std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_launch*>& launches) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> camps;
   for (std::size_t i = 0; i < launches.size(); ++i) {
@@ -54,7 +54,7 @@ std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_laun
   return text;
 }
 
-/// "all_reduce of 4 f32, sum", or "3 together: all_reduce of 4 f32, sum; …".
+/// Returns "all_reduce of 4 f32, sum", or "3 together: all_reduce of 4 f32, sum; …".
 std::string describe_all(std::span<const operation* const> all) {
   if (all.size() == 1) return describe(*all.front());
   constexpr std::size_t most = 4;
@@ -76,7 +76,7 @@ error find_disagreement(const std::vector<mock_launch*>& launches) {
 
 std::shared_ptr<mock_rendezvous> mock_rendezvous::find_or_make(const unique_id& id, int world_size) {
   registry& all = the_registry();
-  std::shared_ptr<mock_rendezvous> place; // outlives the lock, since its end takes it
+  std::shared_ptr<mock_rendezvous> place; // outlives the lock, because its destructor takes the lock
   const std::lock_guard lock{all.guard};
   std::weak_ptr<mock_rendezvous>& entry = all.places[id.bytes];
   place = entry.lock();
@@ -94,7 +94,7 @@ mock_rendezvous::~mock_rendezvous() {
   registry& all = the_registry();
   const std::lock_guard lock{all.guard};
   const auto entry = all.places.find(id_.bytes);
-  if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry); // not a successor's
+  if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry); // not a successor's entry
 }
 
 void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
@@ -104,7 +104,7 @@ void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   if (me.engine)
     throw exception{errc::invalid_argument, "rank " + to_string(self) + " has come to this formation before"};
   me.engine = std::move(engine);
-  // A peer that came and was aborted is not there: then, as with a network, this waits for ever, or for abort().
+  // A peer that joined and was aborted counts as absent. As with a network, this then waits until abort().
   formed_ = std::ranges::all_of(members_, [](const member& one) { return one.engine && !one.aborted; });
   if (formed_) joined_changed_.notify_all();
   joined_changed_.wait(lock, [&] { return formed_ || me.aborted; });
@@ -136,7 +136,7 @@ void mock_rendezvous::arrive(mock_launch& mine) {
   meeting& here = meetings_[*mine.ordinal];
   here.resize(members_.size());
   here[static_cast<std::size_t>(mine.self.value())] = &mine;
-  // A communicator that has failed does nothing more.
+  // After a mismatch the communicator does nothing more.
   if (mismatch_ || std::ranges::find(here, nullptr) != here.end()) return;
   conclude(*mine.ordinal, here);
   if (!mismatch_) meetings_.erase(*mine.ordinal);

@@ -1,5 +1,5 @@
-/// Where the ranks of one formation meet: first all of them, then their operations.
-/// It is what a network and a GPU's spinning kernels are to NCCL, except that it can say why it hangs.
+/// Connects the ranks of one formation: first the ranks themselves, then their operations.
+/// It corresponds to the network and the spinning GPU kernels of NCCL, but it can report why it hangs.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -20,10 +20,11 @@
 
 namespace troupe {
 
-/// One launch of one rank: its collectives, which every rank must come to, and its sends and receives, which meet one
-/// peer's. Numbered by a mock_order, held by the task in the stream; from the first meet() on the rendezvous' own.
+/// One launch of one rank: its collectives, which every rank must reach, and its sends and receives, which match those
+/// of one peer. A mock_order numbers it, and the task in the stream holds it. From the first meet() on, only the
+/// rendezvous accesses it.
 struct mock_launch {
-  /// A send or recv, and its number among those from one rank to another.
+  /// A send or recv, and its number among the transfers from one rank to another.
   struct transfer {
     mock_call call;
     std::size_t from = 0;
@@ -33,7 +34,7 @@ struct mock_launch {
   };
 
   rank self;
-  std::optional<std::uint64_t> ordinal{}; ///< Among the launches that have collectives.
+  std::optional<std::uint64_t> ordinal{}; ///< Index among the launches that have collectives.
   std::vector<mock_call> collectives{};
   std::vector<transfer> transfers{};
   bool computes = true;
@@ -43,10 +44,10 @@ struct mock_launch {
   std::size_t pending = 0;
 };
 
-/// A launch of one operation, or of several together, without its numbers.
+/// Makes a launch of one operation or of several together, without its numbers.
 [[nodiscard]] mock_launch make_launch(std::span<const operation* const> all, rank self, int world_size);
 
-/// Numbers the launches of one rank, in the order in which they come to its streams.
+/// Numbers the launches of one rank, in the order in which they enter its streams.
 class mock_order {
 public:
   void number(mock_launch& next);
@@ -57,16 +58,16 @@ private:
   std::map<std::size_t, std::uint64_t> received_; ///< By sender.
 };
 
-/// One formation's meeting place, shared by its communicators and their tasks in flight.
+/// The meeting point of one formation, shared by its communicators and their tasks in flight.
 ///
-/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank meets the k-th of every other, and the k-th send
-/// from one rank to another the k-th recv; unless all ask the same, nobody's memory is touched, check() names who asked
-/// for what, and nothing ends any more but by abort(). Threads: safe from any. Results are computed under the lock, so
-/// that whoever leaves (abort, a dropped task) knows that its memory is not touched any more.
+/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank meets the k-th of every other rank, and the k-th
+/// send from one rank to another meets the k-th recv. If the ranks disagree, no memory is accessed, check() reports who
+/// launched what, and only abort() ends the operations. Threads: safe from any. Results are computed under the lock, so
+/// that after leave() (abort, a dropped task) a launch's memory is no longer accessed.
 class mock_rendezvous {
 public:
-  /// The place that \p id names: made by the first communicator that asks, gone with the last.
-  /// Errors: invalid_argument when it was made for another world size.
+  /// Returns the rendezvous of \p id. The first communicator that asks creates it, the last one destroys it.
+  /// Errors: invalid_argument if it was made for another world size.
   [[nodiscard]] static std::shared_ptr<mock_rendezvous> find_or_make(const unique_id& id, int world_size);
 
   mock_rendezvous(const unique_id& id, int world_size);
@@ -74,23 +75,23 @@ public:
   mock_rendezvous& operator=(const mock_rendezvous&) = delete;
   ~mock_rendezvous();
 
-  /// Comes in and blocks until all have. \p engine is woken when a meeting of this rank may have ended.
-  /// Errors: communicator_failed after abort(), invalid_argument when this rank has come before.
+  /// Joins, and blocks until all ranks have joined. \p engine is woken when a meeting of this rank may have ended.
+  /// Errors: communicator_failed after abort(), invalid_argument if this rank has already joined.
   void join(rank self, std::shared_ptr<mock_waker> engine);
 
-  /// Comes with \p mine, once or again; reached when all of it is over for this rank. \p mine must stay where it is
-  /// until then, or until leave().
+  /// Registers \p mine on the first call, and returns reached when all of it is over for this rank. \p mine must keep
+  /// its address until then, or until leave().
   [[nodiscard]] progress meet(mock_launch& mine);
-  /// Withdraws a launch that is not over: its memory is not touched from here on, and the others hang.
+  /// Withdraws a launch that is not over: its memory is no longer accessed, and the other ranks hang.
   void leave(mock_launch& mine) noexcept;
 
-  /// Throws mismatch once ranks have disagreed, communicator_failed after abort().
+  /// Throws mismatch after ranks have disagreed, communicator_failed after abort().
   void check(rank self) const;
-  /// Ends everything of this rank. Idempotent.
+  /// Ends all work of this rank. Idempotent.
   void abort(rank self) noexcept;
 
 private:
-  using meeting = std::vector<mock_launch*>; ///< By rank; null for those that have not come.
+  using meeting = std::vector<mock_launch*>; ///< By rank; null for ranks that have not arrived.
   /// The two ends of one transfer.
   struct encounter {
     mock_launch* sender = nullptr;
@@ -108,7 +109,7 @@ private:
   [[nodiscard]] member& member_of(rank who) { return members_[static_cast<std::size_t>(who.value())]; }
   [[nodiscard]] const member& member_of(rank who) const { return members_[static_cast<std::size_t>(who.value())]; }
   void arrive(mock_launch& mine);
-  /// All are there: computes, or finds that they disagree.
+  /// Called when all have arrived: computes the results, or finds a disagreement.
   void conclude(std::uint64_t ordinal, const meeting& all);
   void conclude(const encounter& both);
   void fail(std::string text);

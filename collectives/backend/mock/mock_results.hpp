@@ -1,4 +1,4 @@
-/// What a mock's collectives leave in memory.
+/// Selects whether the mock's collectives compute results.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 namespace troupe {
 
-/// What a mock's collectives leave in memory.
+/// The effect of a mock's collectives on memory.
 enum class mock_results : std::uint8_t {
-  computed, ///< What a real one would.
-  none,     ///< Nothing: operations meet and end, and no memory is touched, so that what is around them is measured.
+  computed, ///< The results of a real collective.
+  none,     ///< None: operations meet and end without accessing memory, to measure the code around them.
 };
 
 [[nodiscard]] std::string_view to_string(mock_results results) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Returns the setting with this name. Errors: invalid_argument, which lists the choices.
 [[nodiscard]] mock_results parse_mock_results(std::string_view name);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Floats narrower than 32 bits, as numbers. CUDA's headers have them, but a machine for the mock has no CUDA.
+/// Floats narrower than 32 bits, as numbers. Replaces CUDA's headers, because a machine for the mock has no CUDA.
 #pragma once
 
 #include <bit>
@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// An IEEE-like format: a sign, then \p ExponentBits, then \p MantissaBits. Without infinities ("fn"), the largest
-/// exponent holds numbers too, all but its last code, which is NaN, and what is too large becomes the largest number
-/// (as CUDA's __NV_SATFINITE).
+/// An IEEE-like format: a sign, then \p ExponentBits, then \p MantissaBits. In formats without infinities ("fn"), the
+/// largest exponent holds numbers too, except its last code, which is NaN. Values that are too large become the largest
+/// number (like CUDA's __NV_SATFINITE).
 template <int ExponentBits, int MantissaBits, bool HasInfinity = true>
 struct small_float {
   static constexpr int width = 1 + ExponentBits + MantissaBits;
@@ -23,7 +23,7 @@ struct small_float {
   static constexpr unsigned largest = HasInfinity ? exponent_mask - 1 : magnitude_mask - 1;
   static constexpr unsigned quiet_nan = HasInfinity ? exponent_mask | (1U << (MantissaBits - 1)) : magnitude_mask;
 
-  /// Exact.
+  /// Converts to float, exactly.
   [[nodiscard]] static float decode(bits encoded) noexcept {
     const unsigned magnitude = encoded & magnitude_mask;
     float value = 0;
@@ -35,7 +35,7 @@ struct small_float {
     return (encoded & sign_mask) != 0 ? -value : value;
   }
 
-  /// The nearest, the even one of two. A NaN stays a (quiet) NaN.
+  /// Rounds to nearest even. A NaN stays a (quiet) NaN.
   [[nodiscard]] static bits encode(float value) noexcept {
     const unsigned sign = std::signbit(value) ? sign_mask : 0;
     if (std::isnan(value)) return static_cast<bits>(sign | quiet_nan);
@@ -60,11 +60,11 @@ private:
     return std::bit_cast<float>(single);
   }
 
-  /// Of a finite size; may carry beyond the largest.
+  /// Rounds a finite magnitude; the result may exceed the largest code.
   static unsigned round(float size) noexcept {
     const auto single = std::bit_cast<std::uint32_t>(size);
     const int exponent = static_cast<int>(single >> 23U) - 127;
-    if (exponent < 1 - bias) { // below the normal numbers all have one distance
+    if (exponent < 1 - bias) { // subnormal numbers are evenly spaced
       return static_cast<unsigned>(std::nearbyint(std::ldexp(size, MantissaBits + bias - 1)));
     }
     constexpr unsigned dropped = 23U - MantissaBits;
