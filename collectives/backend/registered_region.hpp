@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Owns the memory. Lifetime: the communicator that registered it must have been destroyed or aborted before, or hold
-/// the last reference to the region.
+/// Owns the memory. Lifetime: it may be destroyed only after the communicator that registered it has been destroyed or
+/// aborted, or if that communicator is its last user.
 class registered_region {
 public:
   registered_region(std::shared_ptr<device> where, std::byte* address, std::size_t size_bytes)
