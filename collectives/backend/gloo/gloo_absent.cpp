@@ -1,4 +1,4 @@
-// Stands in for the other files of this folder where troupe is built without Gloo.
+// Replaces the other source files of this folder in a build without Gloo.
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 
 namespace troupe {

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// What Gloo, on the host, has or lacks.
+/// Returns whether Gloo, on the host, has a feature, and why.
 feature_finding find_in_gloo(feature what) {
   switch (what) {
     case feature::fp8_reductions: return {what, availability::yes, "troupe's own arithmetic on the host"};

@@ -1,4 +1,4 @@
-/// The door to Gloo: communicators between processes without GPUs, for tests, CI and CPU clusters.
+/// Creates the Gloo backend: communicators between processes without GPUs, for tests, CI and CPU clusters.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -8,16 +8,18 @@
 
 namespace troupe {
 
-/// Whether this troupe was built with Gloo.
+/// Returns whether this troupe was built with Gloo.
 [[nodiscard]] bool has_gloo() noexcept;
 
-/// Communicators for devices of a mock_driver, in one process or several, over TCP.
+/// Creates a backend whose communicators serve devices of a mock_driver, in one process or several, over TCP.
 ///
-/// Semantics: as NCCL's. Launches of a communicator run in the order of the calls, one after the other; ranks that ask
-/// for different things wait for ever. A peer that has gone, or whose communicator has failed or was aborted, is seen
-/// by check() as soon as an operation needs it. The formation's meeting place is a server in the process that made the
-/// unique id: it is there for ten minutes, or until all ranks have formed.
-/// create() errors: invalid_argument (rank, world size, a device that is no mock's, a unique id of another backend).
+/// Semantics: as NCCL's. Launches of a communicator run one after the other, in the order of the calls. Ranks that ask
+/// for different operations wait indefinitely. If a peer has ended, or its communicator has failed or was aborted,
+/// check() reports it as soon as an operation needs that peer. The ranks of a formation find each other through a
+/// server in the process that made the unique id. The server keeps the formation for ten minutes, or until all ranks
+/// have formed.
+/// create() errors: invalid_argument (rank, world size, a device of another driver than the mock, a unique id of
+/// another backend).
 /// Errors: missing (built without Gloo), invalid_argument (options).
 [[nodiscard]] std::shared_ptr<backend> make_gloo_backend(gloo_options options = {});
 

@@ -18,7 +18,8 @@ gloo_bell::gloo_bell() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
 
 void gloo_bell::ring() noexcept {
   constexpr std::uint64_t once = 1;
-  static_cast<void>(!::write(file_.number(), &once, sizeof once)); // fails only where it rings already
+  // fails only if the counter is full: it is readable then
+  static_cast<void>(!::write(file_.number(), &once, sizeof once));
 }
 
 void gloo_bell::calm() noexcept {

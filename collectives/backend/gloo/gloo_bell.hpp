@@ -1,18 +1,18 @@
-/// Wakes a thread that polls.
+/// Wakes a thread that polls file descriptors.
 #pragma once
 
 #include <troupe/collectives/backend/gloo/open_file.hpp>
 
 namespace troupe {
 
-/// A descriptor that becomes readable when it is rung. Threads: any.
+/// A notifier: a file descriptor (eventfd) that becomes readable on ring(). Threads: safe from any.
 class gloo_bell {
 public:
-  /// Errors: internal (no descriptor is left).
+  /// Errors: internal (no file descriptor is left).
   gloo_bell();
 
   void ring() noexcept;
-  /// Unreadable again.
+  /// Makes the descriptor unreadable again.
   void calm() noexcept;
   [[nodiscard]] int number() const noexcept { return file_.number(); }
 

@@ -24,7 +24,7 @@ namespace troupe {
 
 namespace {
 
-/// Memory whose bytes are all written before they are read.
+/// Uninitialised memory. Every byte is written before it is read.
 class scratch_bytes {
 public:
   explicit scratch_bytes(std::size_t size_bytes) : front_{new std::byte[size_bytes]} {}
@@ -34,7 +34,7 @@ private:
   std::unique_ptr<std::byte[]> front_;
 };
 
-/// Calls \p work with an integer type of \p width bytes: all that Gloo wants of an element is its size.
+/// Calls \p work with an integer type of \p width bytes. Gloo needs only the size of an element.
 template <class Work>
 void with_width(std::size_t width, const Work& work) {
   switch (width) {
@@ -45,7 +45,7 @@ void with_width(std::size_t width, const Work& work) {
   }
 }
 
-/// Gloo's options take what they only read by a pointer to what could be written.
+/// Casts const away: Gloo's options take a pointer to non-const memory, also for memory that Gloo only reads.
 std::uint8_t* bytes_at(const std::byte* from) noexcept {
   return reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(from));
 }
@@ -76,7 +76,7 @@ bool are_packed(const std::vector<std::size_t>& counts, const std::vector<std::s
   return true;
 }
 
-/// One rank's view of one collective.
+/// One rank's part in one collective.
 class gloo_collective {
 public:
   gloo_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag)
@@ -105,7 +105,7 @@ public:
 
   void operator()(const reduce&) const {
     if (count_ == 0) return;
-    // Gloo works in the result's memory on every rank, and only the root has one.
+    // Gloo accumulates in the output memory on every rank, but only the root has an output.
     const scratch_bytes room{is_root() ? 0 : count_ * width_};
     with_combining(
         [&](std::byte* into, const std::byte* from, dtype type) {
@@ -196,7 +196,7 @@ public:
     gloo::alltoall(asked);
   }
 
-  /// gloo::alltoallv() is not used: it needs adjacent parts, and ends the process where two counts do not match.
+  /// Does not use gloo::alltoallv(): it needs adjacent parts, and ends the process if two counts do not match.
   void operator()(const all_to_all_v&) const {
     exchange(mine_.what.send_counts, mine_.send_at, mine_.what.recv_counts, mine_.recv_at);
   }
@@ -251,7 +251,7 @@ private:
     return made;
   }
 
-  /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives likewise.
+  /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives \p received[r] elements from it.
   void exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& send_at,
                 const std::vector<std::size_t>& received, const std::vector<std::size_t>& recv_at) const {
     struct part {
@@ -309,8 +309,9 @@ private:
     };
   }
 
-  /// Has \p reduce leave the combination of all ranks' elements in what it is told, from where it is told, as elements
-  /// of a dtype in which they can be combined. The result is in \p into then, where this rank has one.
+  /// Calls \p reduce (output, input, dtype), which must combine the elements of all ranks. The dtype is one in which
+  /// elements can be combined: narrow types are widened before and narrowed afterwards. The result is then in \p into,
+  /// if this rank has a result.
   template <class Reduce>
   void with_combining(const Reduce& reduce, std::byte* into) const {
     const dtype type = mine_.what.type;
@@ -339,7 +340,7 @@ private:
     gloo::allgatherv(asked);
   }
 
-  /// \p parts: all ranks' elements for this one, changed already, in rank order.
+  /// \p parts: the elements of all ranks for this rank, in rank order, already changed by change().
   void reduce_own(const std::byte* parts, std::size_t count) const {
     const reduction op = changes() ? reduction::sum : mine_.what.op;
     std::vector<reduce_part> all;

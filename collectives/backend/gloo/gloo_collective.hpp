@@ -1,4 +1,4 @@
-/// Troupe's collectives in terms of Gloo's.
+/// Performs troupe's collectives with Gloo's algorithms.
 #pragma once
 
 #include <troupe/collectives/backend/mock/mock_call.hpp>
@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// Does one collective among all ranks. Blocks until it is done for this rank.
-/// Numbers: as mock_reduce.hpp, but that the order of the ranks is Gloo's, which differs from element to element; every
-/// rank has the same bits. \p tag: collective_tag()'s.
-/// Errors: communicator_failed, Gloo's own; internal for what is no collective.
+/// Performs one collective among all ranks. Blocks until it is done for this rank.
+/// Numbers: as in mock_reduce.hpp, except that the order in which ranks are combined is Gloo's and differs from element
+/// to element. Every rank has the same bits. \p tag: from collective_tag().
+/// Errors: communicator_failed; Gloo's own exceptions; internal (the operation is not a collective).
 void perform_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag);
 
 } // namespace troupe

@@ -14,19 +14,20 @@ namespace troupe {
 
 namespace {
 
-/// Tags of what is no launch: as unlikely as any other to be that of a launch.
+/// Tag of an exchange that is not a launch. It collides with the tag of a launch no more often than two launches' tags
+/// do.
 std::uint32_t meeting_tag(std::uint64_t ordinal) noexcept {
   return 0xA5000000U + static_cast<std::uint32_t>(ordinal);
 }
 
 } // namespace
 
-/// One rank's launch in its stream.
+/// One rank's launch, as a task of its stream.
 class gloo_communicator::launch_task final : public mock_task {
 public:
   launch_task(std::shared_ptr<workings> with, std::shared_ptr<gloo_line::job> job) noexcept
     : with_{std::move(with)}, job_{std::move(job)} {}
-  // Dropped when its device failed: nobody may touch its memory any more.
+  // A task that ends early was dropped because its device failed. Its memory must not be touched any more.
   ~launch_task() override { with_->line.drop(*job_); }
 
   progress step() override { return with_->line.meet(*job_); }
@@ -57,12 +58,12 @@ gloo_communicator::~gloo_communicator() {
 }
 
 void gloo_communicator::init() {
-  driver_.open(where()->id()); // a failed device cannot take part
+  driver_.open(where()->id()); // fails if the device has failed
   if (split_off_.parent) meeting_ = arrange(std::exchange(split_off_, {}), color_);
   workings_->line.start();
   workings_->line.run([this] { workings_->among.form(meeting_); });
   auto expected = life::fresh;
-  if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted just now
+  if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted meanwhile
 }
 
 void gloo_communicator::launch(const operation& what, stream_ref stream) {
@@ -74,7 +75,7 @@ void gloo_communicator::launch_together(std::span<const operation* const> all, s
   require_formed();
   const mock_launch mine = make_launch(all, self(), world_size());
   driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[with = workings_, mine] {
-                    return make_task(with, mine); // each launch of a graph has numbers of its own
+                    return make_task(with, mine); // each launch of a graph gets numbers of its own
                   }});
 }
 
@@ -156,7 +157,7 @@ gloo_communicator::parting gloo_communicator::next_parting() {
   return {.parent = workings_, .ordinal = meetings_++};
 }
 
-/// Has rank 0 begin a formation, and tells all ranks of it.
+/// Makes rank 0 open a formation and broadcasts its address to all ranks.
 gloo_meeting gloo_communicator::arrange(const parting& one, int color) {
   unique_id id;
   workings& with = *one.parent;
@@ -170,7 +171,7 @@ gloo_meeting gloo_communicator::arrange(const parting& one, int color) {
   });
   return {.door = to_door(id),
           .comers = static_cast<std::uint32_t>(with.world_size),
-          .prefix = std::to_string(color) + "/"}; // parts number their ranks otherwise
+          .prefix = std::to_string(color) + "/"}; // ranks are numbered anew in each part
 }
 
 void gloo_communicator::require_formed() const {

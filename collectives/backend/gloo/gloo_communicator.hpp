@@ -1,4 +1,4 @@
-/// One rank of a world whose data Gloo moves.
+/// The communicator of one rank whose data Gloo moves.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// As communicator. Launches are tasks of the mock's streams; what they ask for runs on a thread of this rank's own, in
-/// the order of the launches (gloo_line.hpp), also where they are in several streams.
+/// Implements communicator. Launches are tasks of the mock's streams. Their operations run on one thread of this rank,
+/// in the order of the launches (gloo_line.hpp), also if the launches are in several streams.
 /// BUF-1: when abort() has returned, no operation's memory is touched any more.
 class gloo_communicator final : public communicator {
 public:
@@ -34,24 +34,25 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
   void split_none() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
-  /// Registers nothing: sockets read and write any memory. But it meets the others, as a real one does.
+  /// Registers nothing, because sockets read and write any memory. Waits for the other ranks, as a registration of NCCL
+  /// does.
   void register_region(registered_region& region) override;
 
 private:
   enum class life : std::uint8_t { fresh, formed, ended };
   class launch_task;
 
-  /// What the tasks in the streams share with their communicator, and may outlive it with.
+  /// State that the tasks in the streams share with their communicator. Tasks may outlive the communicator.
   struct workings {
     workings(std::shared_ptr<gloo_network> network, rank self, int world_size, std::shared_ptr<mock_waker> engine);
 
     const rank self;
     const int world_size;
     gloo_formation among;
-    gloo_line line; ///< After what its jobs use.
+    gloo_line line; ///< Declared after the members that its jobs use.
     mock_order order;
   };
-  /// A split in which a communicator's ranks meet.
+  /// One exchange among a communicator's ranks beside the launches: a split or a registration.
   struct parting {
     std::shared_ptr<workings> parent;
     std::uint64_t ordinal = 0;
@@ -64,15 +65,15 @@ private:
   [[nodiscard]] static gloo_meeting arrange(const parting& one, int color);
   [[nodiscard]] static std::unique_ptr<mock_task> make_task(const std::shared_ptr<workings>& with, mock_launch mine);
 
-  mock_driver& driver_; ///< Held by where().
+  mock_driver& driver_; ///< Kept alive by where().
   const std::shared_ptr<workings> workings_;
-  gloo_meeting meeting_; ///< Of one that is split off: none until init().
-  parting split_off_{};  ///< What it is split off.
+  gloo_meeting meeting_; ///< For a communicator made by split(): empty until init().
+  parting split_off_{};  ///< For a communicator made by split(): its parent.
   int color_ = 0;
   std::atomic<life> life_{life::fresh};
-  std::mutex splits_guard_; ///< Guards what follows.
+  std::mutex splits_guard_; ///< Protects the members below.
   std::vector<std::weak_ptr<workings>> splits_;
-  std::uint64_t meetings_ = 0; ///< Of all ranks, beside the launches.
+  std::uint64_t meetings_ = 0; ///< Exchanges so far; the same number on all ranks. Launches do not count.
 };
 
 } // namespace troupe

@@ -11,13 +11,13 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint32_t door_magic = 0x316F6F67; // "goo1": kind and version of what follows
+constexpr std::uint32_t door_magic = 0x316F6F67; // "goo1": kind and version of the layout below
 
-/// How a door lies in a unique id.
+/// Layout of a gloo_door in a unique id.
 struct packed_door {
   std::uint32_t magic;
   std::uint16_t family;
-  std::uint16_t port; ///< As in a packet.
+  std::uint16_t port; ///< In network byte order.
   std::array<std::byte, 16> address;
   gloo_secret secret;
 };

@@ -10,11 +10,11 @@ namespace troupe {
 
 namespace {
 
-/// How long Gloo waits for a peer before it gives up by itself. Pipelines' deadlines and abort() come long before.
+/// Time after which Gloo itself stops waiting for a peer. Pipeline deadlines and abort() act long before.
 constexpr std::chrono::milliseconds patience_of_gloo = std::chrono::minutes{30};
 
-/// How long a peer that has come to the forming may take to be connected with. Longer than a cut of a second, after
-/// which TCP tries again at most a second later (docs/design/0051-broken-links.md).
+/// Longest time to connect to a peer that has joined the formation. It exceeds a link cut of one second, after which
+/// TCP tries again at most one second later (docs/design/0051-broken-links.md).
 constexpr std::chrono::milliseconds patience_for_peers{2500};
 
 } // namespace
@@ -63,7 +63,7 @@ void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_
   made->setTimeout(patience_of_gloo);
   std::shared_ptr<gloo::transport::Device> through = mesh;
   made->connectFullMesh(*store, through);
-  store->formed(); // throws where connections were cut: Gloo takes these for connected
+  store->formed(); // throws if connections were cut: Gloo takes those for connected
   context_ = std::move(made);
 }
 

@@ -15,32 +15,35 @@
 
 namespace troupe {
 
-/// Where a formation is asked for.
+/// Describes the formation that a rank joins.
 struct gloo_meeting {
   gloo_door door;
-  std::uint32_t comers = 1; ///< The ranks that come to this door, to this formation or another of a split.
-  std::string prefix{};     ///< Of this formation's keys.
-  bool is_whole = false;    ///< Of all ranks of the world, by their numbers there, at a store of rank 0's.
+  /// Ranks that connect to this store, for this formation or for another part of the same split.
+  std::uint32_t comers = 1;
+  std::string prefix{}; ///< Prefix of this formation's keys in the store.
+  /// All ranks of the world take part, with their world numbers, and rank 0's process has the store.
+  bool is_whole = false;
 };
 
-/// Threads: form(), context() and leave() one at a time; cut() from any.
+/// Connects one rank to the others. Threads: form(), context() and leave() one at a time; cut() from any.
 class gloo_formation {
 public:
   gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept;
   gloo_formation(const gloo_formation&) = delete;
   gloo_formation& operator=(const gloo_formation&) = delete;
 
-  /// Blocks until all ranks are connected. Once.
-  /// Errors: communicator_failed (cut(), the store or a peer has gone; with the peer's rank where it is a whole one and
-  /// a peer that has come cannot be reached for some seconds), deadline_exceeded, Gloo's own.
+  /// Blocks until all ranks are connected. Call at most once.
+  /// Errors: communicator_failed (cut() was called; the store or a peer has ended; or, if the meeting is whole, a peer
+  /// that has joined cannot be reached for some seconds: the error then has that peer's rank), deadline_exceeded,
+  /// Gloo's own exceptions.
   void form(const gloo_meeting& at);
-  /// Comes to \p at only to say that it needs no formation.
+  /// Tells the store at \p at that this rank needs no formation.
   void pass(const gloo_meeting& at);
-  /// After form().
+  /// Precondition: form() has returned.
   [[nodiscard]] const std::shared_ptr<gloo::Context>& context() const noexcept { return context_; }
-  /// Whatever waits for peers throws, now and later.
+  /// Makes every call that waits for peers throw, now and later.
   void cut() noexcept;
-  /// Gives the connections back.
+  /// Closes the connections.
   void leave() noexcept;
 
   [[nodiscard]] const std::shared_ptr<gloo_network>& network() const noexcept { return network_; }
@@ -53,7 +56,7 @@ private:
   const rank self_;
   const int world_size_;
   std::shared_ptr<gloo::Context> context_;
-  std::mutex guard_; ///< Guards what follows.
+  std::mutex guard_; ///< Protects the members below.
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh_device> mesh_;
   std::shared_ptr<gloo_store> store_;

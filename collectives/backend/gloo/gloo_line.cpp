@@ -12,7 +12,7 @@ public:
   explicit job(std::function<void()> what) : work{std::move(what)} {}
 
   std::function<void()> work;
-  bool awaited = false; ///< Its stream has come to it.
+  bool awaited = false; ///< Its stream has reached it.
   bool done = false;
 };
 
@@ -29,7 +29,7 @@ void gloo_line::start() {
   if (stopping_) throw exception{errc::communicator_failed, "the communicator was aborted"};
   thread_ = worker{[this] {
     name_this_thread("troupe/gloo");
-    // Gloo writes to sockets whose peer may have gone; that must be an error of the call, not the process's end.
+    // Gloo writes to sockets whose peer may have ended. That must be an error of the call; it must not end the process.
     sigset_t broken_pipe;
     ::sigemptyset(&broken_pipe);
     ::sigaddset(&broken_pipe, SIGPIPE);
@@ -60,7 +60,7 @@ void gloo_line::drop(job& one) noexcept {
     const std::lock_guard lock{guard_};
     if (one.done || stopped_) return;
   }
-  // Its peers wait for it in vain, and so would everything behind it.
+  // Its peers would wait for it indefinitely, and so would all later jobs.
   if (fail({.code = errc::device_failed, .text = "a launch was dropped by its device"})) cut_();
   std::unique_lock lock{guard_};
   changed_.wait(lock, [&] { return running_.get() != &one; });
@@ -102,7 +102,7 @@ void gloo_line::check() const {
   if (failure_) throw exception{*failure_};
 }
 
-/// The next one that may run; none when nothing more will.
+/// Waits for the next job that may run. Returns null if no job will run any more.
 std::shared_ptr<gloo_line::job> gloo_line::next() {
   std::unique_lock lock{guard_};
   const auto ready = [&] { return !jobs_.empty() && jobs_.front()->awaited; };
@@ -120,7 +120,7 @@ void gloo_line::serve() {
       one->work();
     } catch (const exception& thrown) {
       failure = thrown.why();
-    } catch (const std::exception& thrown) { // Gloo's own
+    } catch (const std::exception& thrown) { // from Gloo
       failure = {.code = errc::communicator_failed,
                  .text = "a peer has gone, or the network failed: form a new world",
                  .call = "gloo",
@@ -134,7 +134,7 @@ void gloo_line::serve() {
 
 void gloo_line::end(job& one, error failure) noexcept {
   const bool sound = !failure;
-  if (!sound && fail(std::move(failure))) cut_(); // peers that wait for this rank must not wait for ever
+  if (!sound && fail(std::move(failure))) cut_(); // lets the peers that wait for this rank fail too
   {
     const std::lock_guard lock{guard_};
     running_.reset();
@@ -145,7 +145,7 @@ void gloo_line::end(job& one, error failure) noexcept {
   engine_->wake();
 }
 
-/// Returns whether this is the first failure, which is the cause.
+/// Records a failure. Returns whether it is the first one, which is the cause of the others.
 bool gloo_line::fail(error why) noexcept {
   {
     const std::lock_guard lock{guard_};

@@ -1,4 +1,4 @@
-/// The thread on which a communicator's operations run: Gloo's calls block, and what launches must not.
+/// The thread that runs a communicator's operations. Gloo's calls block, and a launch must not block.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -15,38 +15,41 @@
 
 namespace troupe {
 
-/// Runs jobs one after the other, in the order in which they were added, each once its stream has come to it.
+/// Runs jobs one after the other, in the order in which they were added. Each job starts once its stream has reached
+/// it.
 ///
-/// A job that fails is the last one: those behind it and itself stay pending, so that their completion is not taken for
-/// success, until stop(). Threads: safe from any.
+/// After a job has failed, no other job runs. The failed job and those behind it stay pending until stop(), so that
+/// their completion is not taken for success. Threads: safe from any.
 class gloo_line {
 public:
   class job;
 
-  /// \p cut: makes a job that is stuck throw; called from any thread, and more than once. \p engine is woken when a
-  /// job has ended.
+  /// \p cut: makes a stuck job throw. It is called from any thread, and more than once. \p engine is woken when a job
+  /// has ended.
   gloo_line(std::function<void()> cut, std::shared_ptr<mock_waker> engine);
   gloo_line(const gloo_line&) = delete;
   gloo_line& operator=(const gloo_line&) = delete;
-  /// stop().
+  /// Calls stop().
   ~gloo_line();
 
   /// Starts the thread. Errors: communicator_failed after stop(), std::system_error.
   void start();
   [[nodiscard]] std::shared_ptr<job> add(std::function<void()> work);
-  /// The stream has come to it, for the first time or again; reached when it is done, or stop() has returned.
+  /// Reports that the stream has reached \p one, for the first time or again. Returns reached if the job is done or
+  /// stop() has returned.
   [[nodiscard]] progress meet(job& one);
-  /// The stream will not come to it, or not wait for it. One that is not done has failed then; returns when nobody
-  /// runs it.
+  /// Reports that the stream will not reach \p one, or does not wait for it any more. If the job is not done, it counts
+  /// as failed. Returns when no thread runs the job.
   void drop(job& one) noexcept;
-  /// Adds a job and returns when it is done. Errors: its own; communicator_failed after stop() or another's failure.
+  /// Adds a job and waits until it is done. Errors: those of the job; communicator_failed after stop() or after the
+  /// failure of another job.
   void run(std::function<void()> work);
 
-  /// Ends the thread: cuts what runs, and runs nothing more. When it has returned, no job's memory is touched any more.
-  /// Idempotent.
+  /// Ends the thread: cuts the running job and starts no other one. When stop() has returned, no job's memory is
+  /// touched any more. Idempotent.
   void stop() noexcept;
 
-  /// Throws the failure that there was.
+  /// Throws the failure, if there was one.
   void check() const;
 
 private:
@@ -57,15 +60,15 @@ private:
 
   const std::function<void()> cut_;
   const std::shared_ptr<mock_waker> engine_;
-  mutable std::mutex guard_; ///< Guards what follows.
+  mutable std::mutex guard_; ///< Protects the members below.
   condition changed_;
   std::deque<std::shared_ptr<job>> jobs_;
   std::shared_ptr<job> running_;
   std::optional<error> failure_;
   bool stopping_ = false;
-  bool stopped_ = false; ///< The thread has ended, or was never there.
+  bool stopped_ = false; ///< The thread has ended, or was never started.
   worker thread_;
-  std::mutex joining_; ///< Taken before guard_.
+  std::mutex joining_; ///< Locked before guard_.
 };
 
 } // namespace troupe

@@ -29,7 +29,8 @@ public:
   }
   tracked_buffer(const tracked_buffer&) = delete;
   tracked_buffer& operator=(const tracked_buffer&) = delete;
-  // The inner one's end waits until the transport's thread has let go of it: from then on nobody touches the memory.
+  // The destructor of inner_ waits until the transport's thread no longer uses the buffer. After that no thread touches
+  // the memory.
   ~tracked_buffer() override {
     const std::lock_guard lock{all_->guard};
     all_->buffers.erase(inner_.get());
@@ -60,7 +61,8 @@ public:
   }
 
 private:
-  /// A wait that was ended is forgotten by the inner buffer, so that a loop of waits would go on.
+  /// Throws after cut(). The inner buffer forgets an aborted wait, so a loop of waits would continue without this
+  /// check.
   void expect_whole() {
     const std::lock_guard lock{all_->guard};
     if (all_->is_cut) report_cut();

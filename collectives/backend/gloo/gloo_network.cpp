@@ -10,7 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// Threads that begin meanwhile inherit it: an error of a write to a lost peer's socket must not be the process's end.
+/// Blocks SIGPIPE while it lives. Threads started meanwhile inherit the mask: a failed write to the socket of a lost
+/// peer must not end the process.
 class broken_pipes_blocked {
 public:
   broken_pipes_blocked() noexcept {
@@ -39,7 +40,7 @@ std::shared_ptr<gloo::transport::Device> gloo_network::transport() {
   const broken_pipes_blocked blocked;
   try {
     transport_ = found = gloo::transport::tcp::CreateDevice(options_.interface_address.c_str());
-  } catch (const std::exception& refused) { // Gloo's own
+  } catch (const std::exception& refused) { // from Gloo
     throw exception{error{.code = errc::invalid_argument,
                           .text = "Gloo cannot use the address " + options_.interface_address +
                                   ": name one of this machine's (gloo.interface_address)",

@@ -1,4 +1,5 @@
-/// What all communicators of a gloo backend share: its sockets' thread and its formations' store.
+/// Resources that all communicators of a gloo backend share: the transport with its thread, and the store of
+/// formations.
 #pragma once
 
 #include <troupe/collectives/backend/gloo/gloo_door.hpp>
@@ -16,11 +17,11 @@ namespace troupe {
 /// Threads: safe from any.
 class gloo_network {
 public:
-  /// Errors: as check() of the options.
+  /// Errors: as check(const gloo_options&).
   explicit gloo_network(gloo_options options);
 
-  /// Gloo's TCP transport, whose thread is there while anybody has it.
-  /// Errors: invalid_argument (the address is none of this machine's).
+  /// Returns Gloo's TCP transport. Its thread runs while the transport has an owner.
+  /// Errors: invalid_argument (the address is not one of this machine).
   [[nodiscard]] std::shared_ptr<gloo::transport::Device> transport();
   [[nodiscard]] gloo_store_server& stores() noexcept { return stores_; }
   [[nodiscard]] const std::string& address() const noexcept { return options_.interface_address; }

@@ -1,4 +1,4 @@
-/// What can be chosen of the gloo backend, without Gloo's headers.
+/// Options of the gloo backend, without Gloo's headers.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +7,27 @@
 
 namespace troupe {
 
-/// Whose memory requests have.
+/// Memory in which requests' buffers lie.
 enum class gloo_memory : std::uint8_t {
-  host,   ///< Pretend devices', where Gloo reads and writes itself.
-  device, ///< GPUs', or any other driver's: copied to pinned host memory and back (host_staged_backend.hpp).
+  host,   ///< Memory of mock devices, which Gloo reads and writes directly.
+  device, ///< Memory of GPUs or of any other driver: copied to pinned host memory and back (host_staged_backend.hpp).
 };
 [[nodiscard]] std::string_view to_string(gloo_memory memory) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Errors: invalid_argument, with the valid names.
 [[nodiscard]] gloo_memory parse_gloo_memory(std::string_view name);
 
-/// The same for all worlds of a process.
+/// Options that are the same for all worlds of a process.
 struct gloo_options {
-  /// Where this process is reached: an IPv4 or IPv6 address, in numbers, of an interface of this machine. Sockets are
-  /// bound to it, and other ranks are told of it. Beyond loopback nothing is encrypted: docs/gloo.md.
+  /// Address at which other ranks reach this process: a numeric IPv4 or IPv6 address of an interface of this machine.
+  /// Sockets are bound to it, and the unique id contains it. Beyond loopback the traffic is not encrypted:
+  /// docs/gloo.md.
   std::string interface_address = "127.0.0.1";
   gloo_memory memory = gloo_memory::host;
 
   friend bool operator==(const gloo_options&, const gloo_options&) = default;
 };
 
-/// Throws invalid_argument for an address that is none, or that no peer could connect to.
+/// Throws invalid_argument if the address cannot be parsed, or if no peer could connect to it.
 void check(const gloo_options& options);
 
 } // namespace troupe

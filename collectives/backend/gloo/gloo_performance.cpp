@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// A send or recv under way.
+/// A send or recv in progress.
 struct begun_transfer {
   std::unique_ptr<gloo::transport::UnboundBuffer> memory;
   bool sends;
@@ -22,7 +22,7 @@ std::size_t bytes_of(const mock_call& call) noexcept {
   return call.what.count * size_bytes(call.what.type);
 }
 
-/// A rank's sends to itself, which both halves of are in one launch.
+/// Performs a rank's transfers to itself. Both halves of such a transfer are in the same launch.
 void move_to_self(const mock_launch& launch) {
   for (const mock_launch::transfer& from : launch.transfers) {
     if (from.from != from.to || !from.call.what.is_send()) continue;
@@ -39,7 +39,7 @@ std::vector<begun_transfer> begin_transfers(const mock_launch& launch, gloo::Con
     const std::size_t length = bytes_of(one.call);
     if (one.from == one.to || length == 0) continue;
     const bool sends = one.call.what.is_send();
-    // Gloo has one kind of buffer; it only reads what is sent.
+    // Gloo has one type of buffer. It only reads a buffer that is sent.
     void* const memory = sends ? const_cast<std::byte*>(one.call.send) : one.call.recv;
     begun.push_back({among.createUnboundBuffer(memory, length), sends});
     const std::uint64_t slot = transfer_slot(one.call.what, one.ordinal);

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Between two looks at the clock. A look that is later than twice that comes after a sleep of the process.
+/// Period of the clock check. A check that comes more than twice as late means that the process slept.
 constexpr nanoseconds look_every{std::chrono::milliseconds{100}};
 
 } // namespace

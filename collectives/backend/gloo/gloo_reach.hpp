@@ -1,4 +1,4 @@
-/// Which peer a forming waits for in vain.
+/// Finds the peer that a formation cannot connect to.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -13,24 +13,25 @@
 
 namespace troupe {
 
-/// Watches how long a forming takes to connect with one peer. Gloo itself waits for minutes and does not say for whom.
+/// Measures how long a formation takes to connect to one peer. Gloo itself waits for minutes and does not name the
+/// peer.
 ///
 /// Only time in which this process was awake counts, so that a pause of all processes is not taken for a broken link.
-/// Lifetime: watches until its end. Threads: safe from any.
+/// Lifetime: watches until it is destroyed. Threads: safe from any.
 class gloo_reach {
 public:
-  /// \p give_up: makes the connecting throw; called once, on a thread of its own, when it has waited for one peer for
-  /// \p patience. It must not end the gloo_reach.
+  /// \p give_up: makes the connection attempt throw. It is called at most once, on a thread of this object, when the
+  /// formation has waited for one peer for \p patience. It must not destroy the gloo_reach.
   gloo_reach(nanoseconds patience, std::function<void()> give_up);
   gloo_reach(const gloo_reach&) = delete;
   gloo_reach& operator=(const gloo_reach&) = delete;
   ~gloo_reach();
 
-  /// A connection with \p peer is waited for, from now on.
+  /// The formation starts to wait for a connection to \p peer.
   void connecting(rank peer);
-  /// It is there, or the forming does something else.
+  /// The connection is there, or the formation does something else.
   void connected();
-  /// The peer that was given up.
+  /// The peer for which give_up was called, if any.
   [[nodiscard]] std::optional<rank> unreached() const;
 
 private:
@@ -38,13 +39,13 @@ private:
 
   const nanoseconds patience_;
   const std::function<void()> give_up_;
-  mutable std::mutex guard_; ///< Guards what follows.
+  mutable std::mutex guard_; ///< Protects the members below.
   condition changed_;
   std::optional<rank> peer_;
   nanoseconds waited_{};
   bool is_unreached_ = false;
   bool ended_ = false;
-  worker thread_; ///< Last: it uses the others.
+  worker thread_; ///< Last: it uses the other members.
 };
 
 } // namespace troupe

@@ -35,7 +35,7 @@ void gloo_store::interrupt() noexcept {
   bell_.ring();
 }
 
-/// Until the socket is ready for \p what.
+/// Waits until the socket is ready for \p what.
 void gloo_store::await(short what, time_point until) {
   while (true) {
     if (interrupted_) throw exception{errc::communicator_failed, "the communicator was aborted"};

@@ -1,4 +1,4 @@
-/// A rank's side of its formation's store, as Gloo wants one.
+/// A rank's client of the store of its formation, with the interface that Gloo asks for.
 #pragma once
 
 #include <troupe/collectives/backend/gloo/gloo_bell.hpp>
@@ -21,27 +21,28 @@
 
 namespace troupe {
 
-/// Connects at its first use. Keys live as long as the formation does, and never change.
-/// Errors, of all that blocks: communicator_failed (the server has gone, refused the secret or a size, or
-/// interrupt()), deadline_exceeded. Threads: one at a time; interrupt() from any.
+/// Connects to the server at its first use. Keys live as long as the formation, and their values never change.
+/// Errors of all blocking calls: communicator_failed (the server has ended or refused the secret or a size, or
+/// interrupt() was called), deadline_exceeded. Threads: one at a time; interrupt() from any.
 class gloo_store final : public gloo::rendezvous::Store {
 public:
-  /// \p comers: the ranks that say formed(), in all. \p prefix comes before all keys.
+  /// \p comers: number of ranks that will call formed(). \p prefix is put before all keys.
   gloo_store(const gloo_door& door, std::uint32_t comers, std::string prefix);
-  /// \p reach is told when the store is used: Gloo does not connect with a peer then. Before the first use.
+  /// Sets the \p reach to notify when the store is used, because Gloo does not connect to a peer then. Call before the
+  /// first use.
   void tell(std::weak_ptr<gloo_reach> reach) { reach_ = std::move(reach); }
-  /// Connects now, and not at the first use.
+  /// Connects now instead of at the first use.
   void connect();
 
   void set(const std::string& key, const std::vector<char>& data) override;
-  /// Blocks until somebody has set it.
+  /// Blocks until some rank has set the key.
   std::vector<char> get(const std::string& key) override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  /// Says that this rank needs the store no more; the last one's word ends the formation.
+  /// Reports that this rank needs the store no more. The last rank's report ends the formation.
   void formed();
 
-  /// Whatever blocks here throws, now and later.
+  /// Makes every blocking call throw, now and later.
   void interrupt() noexcept;
 
 private:

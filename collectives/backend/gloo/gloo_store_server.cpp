@@ -37,7 +37,7 @@ gloo_secret draw_secret() {
   return made;
 }
 
-/// What one read takes at most.
+/// Limit of one read.
 constexpr std::size_t piece_bytes = 16'384;
 constexpr auto pause_without_descriptors = 100ms;
 
@@ -48,18 +48,18 @@ struct gloo_store_server::formation {
   clock::time_point until{};
   std::map<std::string, std::vector<std::byte>> values{};
   std::size_t held_bytes = 0;
-  std::uint32_t comers = 0; ///< 0: nobody has come yet.
+  std::uint32_t comers = 0; ///< 0: no rank has connected yet.
   std::uint32_t formed = 0;
 };
 
 struct gloo_store_server::visitor {
   open_file socket;
   clock::time_point greets_until{};
-  std::shared_ptr<formation> of{}; ///< None until it has presented the secret.
-  std::vector<std::byte> heard{};  ///< And not yet understood.
+  std::shared_ptr<formation> of{}; ///< Null until the client has presented the secret.
+  std::vector<std::byte> heard{};  ///< Bytes received and not yet parsed.
   std::vector<std::byte> to_say{};
   std::size_t said = 0;
-  std::string awaited{}; ///< The key of a get that waits; then nothing more is heard.
+  std::string awaited{}; ///< The key of a pending get. While it is pending, no further request is parsed.
   bool waits = false;
 
   void say(const void* what, std::size_t size_bytes) {
@@ -71,7 +71,7 @@ struct gloo_store_server::visitor {
     say(&size, sizeof size);
     say(value.data(), value.size());
   }
-  /// False where the socket has failed.
+  /// Returns false if the socket has failed.
   [[nodiscard]] bool flush() {
     while (said < to_say.size()) {
       const ssize_t count =
@@ -102,7 +102,7 @@ gloo_door gloo_store_server::open() {
   made->until = clock::now() + gloo_wire::time_for_forming;
   const std::lock_guard lock{guard_};
   if (!serving_) {
-    if (thread_.joinable()) thread_.join(); // it has ended, for want of formations
+    if (thread_.joinable()) thread_.join(); // the thread has ended, because there were no formations left
     listen();
     thread_ = worker{[this] {
       name_this_thread("troupe/store");
@@ -111,7 +111,7 @@ gloo_door gloo_store_server::open() {
     serving_ = true;
   }
   formations_.push_back(made);
-  bell_.ring(); // its deadline may be the next
+  bell_.ring(); // the deadline of the new formation may be the next one
   return {.where = where_, .secret = made->secret};
 }
 
@@ -182,7 +182,7 @@ void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
   while (all.size() < gloo_wire::most_visitors) {
     open_file socket{::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!socket) {
-      // Without a descriptor for who waits at the door, it would ring for ever.
+      // A connection that waits keeps the listening socket readable. Without a free descriptor the loop would spin.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         deaf_until_ = now + pause_without_descriptors;
       return;
@@ -192,7 +192,7 @@ void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
   }
 }
 
-/// Reads and writes what can be at once. False: it is to be dropped.
+/// Reads and writes without blocking. Returns false if the connection is to be closed.
 bool gloo_store_server::converse(visitor& one, short seen) {
   if ((seen & POLLIN) != 0) {
     std::array<std::byte, piece_bytes> piece;
@@ -207,7 +207,7 @@ bool gloo_store_server::converse(visitor& one, short seen) {
   return one.flush();
 }
 
-/// Does what has been heard in full. False: it was no sense, or too much.
+/// Executes all requests that were received in full. Returns false if a request is invalid or too large.
 bool gloo_store_server::understand(visitor& one) {
   std::size_t used = 0;
   const auto left = [&] { return one.heard.size() - used; };
@@ -251,7 +251,7 @@ bool gloo_store_server::obey(visitor& one, const gloo_wire::heading& wish, const
       here.held_bytes += wish.key_bytes + wish.value_bytes;
       if (here.held_bytes > gloo_wire::most_formation_bytes) return false;
       const std::byte* const value = content + wish.key_bytes;
-      // The first one counts: whoever has read it relies on it.
+      // A key is set once: a rank that has read its value relies on it.
       if (!here.values.emplace(key, std::vector<std::byte>(value, value + wish.value_bytes)).second) return false;
       one.say(&gloo_wire::agreed, 1);
       return true;
@@ -276,7 +276,7 @@ void gloo_store_server::answer_waiting(visitor_list& all) {
       if (found == one->of->values.end()) break;
       one->waits = false;
       one->say_value(found->second);
-      sound = understand(*one) && one->flush(); // it may have asked for more meanwhile
+      sound = understand(*one) && one->flush(); // further requests may have arrived meanwhile
     }
     if (!sound) one.reset();
   }

@@ -1,4 +1,4 @@
-/// Where the ranks of a formation leave their addresses for each other: a small store of keys and values over TCP.
+/// A small key-value store over TCP, through which the ranks of a formation exchange their addresses.
 #pragma once
 
 #include <troupe/collectives/backend/gloo/gloo_bell.hpp>
@@ -15,20 +15,21 @@
 
 namespace troupe {
 
-/// The stores of all formations that one backend has named, served by one thread, which is there while there are any.
+/// Holds the stores of all formations that one backend has opened. One thread serves them; it runs while there are any.
 ///
-/// Who connects must present a formation's secret within five seconds, and then reaches that formation's keys alone.
-/// Sizes are bounded (gloo_wire.hpp); who breaks a bound or the protocol is dropped. A formation ends when all who were
-/// to come have said that they have formed, or after ten minutes. Threads: safe from any.
+/// A client must present the secret of a formation within five seconds. It can then reach only the keys of that
+/// formation. Sizes are bounded (gloo_wire.hpp); a client that exceeds a bound or breaks the protocol is disconnected.
+/// A formation ends when all expected ranks have reported that they have formed, or after ten minutes. Threads: safe
+/// from any.
 class gloo_store_server {
 public:
   explicit gloo_store_server(socket_address interface) noexcept;
   gloo_store_server(const gloo_store_server&) = delete;
   gloo_store_server& operator=(const gloo_store_server&) = delete;
-  /// Drops all who are there.
+  /// Closes all connections.
   ~gloo_store_server();
 
-  /// Begins a formation. Errors: invalid_argument (the address is none of this machine's), internal.
+  /// Opens a formation. Errors: invalid_argument (the address is not one of this machine), internal.
   [[nodiscard]] gloo_door open();
 
 private:
@@ -50,12 +51,12 @@ private:
 
   const socket_address interface_;
   gloo_bell bell_;
-  std::mutex guard_; ///< Guards what follows; never held while a socket is used.
+  std::mutex guard_; ///< Protects the members below. Never held while a socket is used.
   std::vector<std::shared_ptr<formation>> formations_;
-  socket_address where_{}; ///< With the port.
+  socket_address where_{}; ///< Includes the port.
   bool serving_ = false;
   bool stopping_ = false;
-  open_file listener_; ///< The thread's own while it serves.
+  open_file listener_; ///< Used only by the thread while it serves.
   clock::time_point deaf_until_{};
   worker thread_;
 };

@@ -4,7 +4,7 @@ namespace troupe {
 
 namespace {
 
-/// FNV-1a over whole numbers.
+/// FNV-1a hash of whole numbers.
 class number_hash {
 public:
   number_hash& operator<<(std::uint64_t number) noexcept {
@@ -25,7 +25,7 @@ std::uint64_t number_of_value(Enumeration value) noexcept {
   return static_cast<std::uint64_t>(value);
 }
 
-/// Gloo's prefixes are its own algorithms' numbers, from 1 to 8.
+/// The prefixes of Gloo's own algorithms are the numbers 1 to 8.
 constexpr std::uint64_t transfer_prefix = 0x40, part_prefix = 0x41;
 
 std::uint64_t with_prefix(std::uint64_t prefix, std::uint64_t hash) noexcept {
@@ -38,7 +38,7 @@ std::uint32_t collective_tag(const signature& what, std::uint64_t ordinal, std::
   number_hash hash;
   hash << ordinal << part << what.kind << number_of_value(what.type) << number_of_value(what.op) << what.count
        << number_of_value(what.root.value());
-  static const std::size_t counts_differ = operation{all_to_all_v{}}.index(); // each rank has counts of its own
+  static const std::size_t counts_differ = operation{all_to_all_v{}}.index(); // its counts differ between ranks
   if (!what.is(counts_differ)) {
     for (const std::size_t count : what.send_counts) hash << count;
     for (const std::size_t count : what.recv_counts) hash << count;

@@ -1,4 +1,4 @@
-/// A file descriptor that closes itself.
+/// A file descriptor that is closed automatically.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// Owns a descriptor, or none.
+/// Owns one descriptor, or none.
 class open_file {
 public:
   open_file() noexcept = default;
