@@ -1,4 +1,4 @@
-// Stands in for the other files of this folder where troupe is built without CUDA.
+// Replaces the other source files of this folder in a build without CUDA.
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
@@ -19,7 +19,7 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
 }
 
 bool nccl_library::has(std::string_view) const {
-  return handle_ != nullptr && false; // never reached: nothing can be opened
+  return handle_ != nullptr && false; // never reached: no library can be opened
 }
 
 bool nccl_library::is_loaded(const std::optional<std::filesystem::path>&) {

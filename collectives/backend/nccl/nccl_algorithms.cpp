@@ -18,7 +18,7 @@ char lower(char letter) {
   return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
 }
 
-/// NCCL does not look at the case.
+/// Finds a name, ignoring case as NCCL does.
 std::optional<std::size_t> find_name(std::span<const std::string_view> names, std::string_view wanted) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (std::ranges::equal(names[i], wanted, {}, lower, lower)) return i;
@@ -29,7 +29,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
     const std::size_t end = text.find(separator);
-    // As strtok() does, NCCL skips what is empty.
+    // NCCL skips empty parts, as strtok() does.
     if (const auto part = text.substr(0, end); !part.empty()) parts.push_back(part);
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
@@ -99,7 +99,7 @@ nccl_algorithm_set known_to(nccl_function function) {
   return {};
 }
 
-/// The sums and extremes that NVSwitch computes.
+/// Returns whether NVSwitch can compute this reduction: sums and extremes of some dtypes.
 bool nvls_reduces(dtype type, reduction op) {
   const bool extreme = op == reduction::min || op == reduction::max;
   switch (type) {
@@ -125,7 +125,7 @@ nccl_algorithm_set reachable(const nccl_reach& reach) {
   return all;
 }
 
-/// What could do it, before anything is chosen.
+/// Returns the algorithms that could perform the function, before the environment's choice.
 nccl_algorithm_set able_to(nccl_function function, dtype type, std::optional<reduction> op) {
   using a = nccl_algorithm;
   nccl_algorithm_set all = known_to(function);
@@ -135,7 +135,8 @@ nccl_algorithm_set able_to(nccl_function function, dtype type, std::optional<red
   return all;
 }
 
-/// Whether one of \p algorithms works with one of \p protocols: the others know Simple alone.
+/// Returns whether one of \p algorithms works with one of \p protocols. Only tree and ring have other protocols than
+/// Simple.
 bool served(nccl_algorithm_set algorithms, nccl_protocol_set protocols) {
   using a = nccl_algorithm;
   if ((algorithms & set_of({a::tree, a::ring})).any()) return protocols.any();
@@ -185,7 +186,7 @@ std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const s
   judge(operation{reduce_scatter{}}.index(), nccl_function::reduce_scatter, true);
   judge(operation{reduce_scatter_v{}}.index(), nccl_function::reduce, true);
   judge(operation{all_reduce{}}.index(), nccl_function::all_reduce, true);
-  judge(operation{barrier{}}.index(), nccl_function::all_reduce, true); // of one i32, a sum
+  judge(operation{barrier{}}.index(), nccl_function::all_reduce, true); // implemented as the sum of one i32
   return found;
 }
 

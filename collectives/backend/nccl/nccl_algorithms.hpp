@@ -1,4 +1,5 @@
-/// NCCL's algorithms and protocols, the lists by which its environment chooses among them, and what a choice leaves.
+/// Parses the lists by which the environment chooses among NCCL's algorithms and protocols, and finds what a choice
+/// excludes.
 #pragma once
 
 #include <troupe/collectives/operation/capabilities.hpp>
@@ -20,17 +21,18 @@ enum class nccl_protocol : std::uint8_t { ll, ll128, simple };
 
 using nccl_algorithm_set = std::bitset<7>;
 using nccl_protocol_set = std::bitset<3>;
-/// By function.
+/// Indexed by nccl_function.
 using nccl_algorithm_choice = std::array<nccl_algorithm_set, 5>;
 using nccl_protocol_choice = std::array<nccl_protocol_set, 5>;
 
-/// What NCCL_ALGO or NCCL_PROTO of this value allows, e.g. "ring,tree", "^nvls", "ring;allreduce:tree". Empty: all.
-/// Errors: invalid_argument, naming what is not known and what is.
+/// Parses a value of NCCL_ALGO or NCCL_PROTO and returns what it allows, e.g. "ring,tree", "^nvls",
+/// "ring;allreduce:tree". An empty value allows all.
+/// Errors: invalid_argument, with the unknown name and the valid names.
 /// Source: NCCL's manual, "NCCL_ALGO", "NCCL_PROTO"; src/graph/tuning.cc, parseList().
 [[nodiscard]] nccl_algorithm_choice parse_nccl_algorithms(std::string_view text);
 [[nodiscard]] nccl_protocol_choice parse_nccl_protocols(std::string_view text);
 
-/// Which algorithms a world may have at all, whatever is asked.
+/// Algorithms that a world can use at all, independent of the environment's choice.
 struct nccl_reach {
   bool nvls = true;
   bool nvls_tree = true;
@@ -38,8 +40,9 @@ struct nccl_reach {
   bool pat = true;
 };
 
-/// What cannot be done because the environment's \p algorithms and \p protocols leave nothing that could do it. Never
-/// too much: where NCCL decides later, it is not excluded here. Empty for the usual choice of all.
+/// Returns the operations that cannot run because the environment's \p algorithms and \p protocols exclude every
+/// algorithm for them. Conservative: it excludes nothing that NCCL decides only later. Empty for the default, which
+/// allows all.
 /// Source: NCCL 2.28.9, src/graph/tuning.cc, src/device/generate.py, src/include/device.h (ncclNvlsSupported()).
 [[nodiscard]] std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const std::string& protocols,
                                                         const nccl_reach& reach);

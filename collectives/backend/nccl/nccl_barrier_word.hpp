@@ -1,4 +1,4 @@
-/// What a barrier reduces: NCCL has no barrier, and an all-reduce of one word is one.
+/// The operand of a barrier. NCCL has no barrier, so troupe uses an all-reduce of one word.
 #pragma once
 
 #include <troupe/device/event.hpp>
@@ -12,8 +12,9 @@
 
 namespace troupe {
 
-/// One i32 of a device's memory, always zero, for the barriers of all its communicators: to get memory, or to give it
-/// back, may wait for a device on which operations hang, and a world forms beside such (BUF-1). Threads: safe from any.
+/// One i32 in a device's memory, always zero, for the barriers of all communicators of that device. It is shared
+/// because allocating and freeing memory may wait for a device on which operations hang, and a new world is formed
+/// beside such operations (BUF-1). Threads: safe from any.
 class nccl_barrier_memory {
 public:
   explicit nccl_barrier_memory(const std::shared_ptr<device>& where);
@@ -22,19 +23,19 @@ public:
   ~nccl_barrier_memory();
 
   [[nodiscard]] void* address() const noexcept { return word_.data(); }
-  /// The memory is given back behind \p last_use, in stream order: no thread waits.
+  /// The memory is freed after \p last_use, in stream order. No thread waits.
   void outlast(const event& last_use);
 
 private:
   std::mutex guard_;
-  stream side_; ///< Carries nothing but the first fill and the last waits.
+  stream side_; ///< Used only for the initial fill and for the waits for last uses.
   buffer word_;
 };
 
-/// That of each device, made when it is first asked for and kept. Threads: safe from any.
+/// The word of each device, made on first use and kept. Threads: safe from any.
 class nccl_barrier_memories {
 public:
-  /// May wait for the device the first time.
+  /// Waits for the device on the first call for it.
   [[nodiscard]] std::shared_ptr<nccl_barrier_memory> of(const std::shared_ptr<device>& where);
 
 private:
@@ -42,7 +43,7 @@ private:
   std::map<std::shared_ptr<device>, std::shared_ptr<nccl_barrier_memory>> all_;
 };
 
-/// One communicator's use of it. It may be destroyed while a barrier, hung or not, still uses the word.
+/// One communicator's use of the word. It may be destroyed while a barrier, hung or not, still uses the word.
 class nccl_barrier_word {
 public:
   nccl_barrier_word(std::shared_ptr<nccl_barrier_memory> memory, const std::shared_ptr<device>& where)
@@ -52,7 +53,8 @@ public:
   ~nccl_barrier_word();
 
   [[nodiscard]] void* address() const noexcept { return memory_->address(); }
-  /// A barrier that uses the word has just been launched in \p stream, in which all others were.
+  /// Records the use by a barrier that was just launched in \p stream. All barriers of the communicator use the same
+  /// stream.
   void used_in(stream_ref stream) { last_use_.record(stream); }
 
 private:

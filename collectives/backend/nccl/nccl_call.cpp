@@ -45,7 +45,7 @@ void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call
   std::string words = nccl.get_error_string(result);
   if (const std::string last = last_error_of(nccl); !last.empty()) words += "; " + last;
   throw exception{error{.code = code,
-                        // NCCL checks arguments before it does anything.
+                        // NCCL checks arguments before it does anything else.
                         .effect = code == errc::invalid_argument ? effect::rejected : touched,
                         .text = advice(code),
                         .call = call,

@@ -1,4 +1,4 @@
-/// What NCCL's results mean to troupe: the one place where a foreign code becomes an errc.
+/// Translates NCCL's results to troupe's errors. No other file maps an NCCL code to an errc.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_functions.hpp>
@@ -9,19 +9,20 @@
 
 namespace troupe {
 
-/// What the caller of a failed NCCL call should do.
+/// Maps a failed NCCL call to an errc, which says what the caller should do.
 [[nodiscard]] errc meaning_of(ncclResult_t result) noexcept;
 
-/// The text of NCCL's last warning in this process, of whichever communicator and however old; empty if there was none.
+/// Returns the text of NCCL's last warning in this process, from any communicator and of any age. Empty if there was
+/// none.
 ///
 /// Threads: any. It never blocks and touches no communicator: ncclGetLastError() ignores its argument and returns the
-/// address of one global array of 1,024 characters, which NCCL writes under a lock of its own. Read while it is being
-/// written, the text may be mixed of two; it ends within the array.
+/// address of one global array of 1,024 characters, which NCCL writes under its own lock. If NCCL writes meanwhile, the
+/// text may be a mix of two messages; it still ends within the array.
 /// Source: NCCL 2.28.9 and 2.30, src/init.cc (ncclGetLastError) and src/debug.cc (ncclDebugLog).
 [[nodiscard]] std::string last_error_of(const nccl_functions& nccl);
 
-/// Throws unless \p result is success; ncclInProgress must have been waited out before.
-/// \p call is the function's name; \p who its rank, if it has one; \p touched whether it may have moved data.
+/// Throws unless \p result is success. Precondition: the caller has waited until \p result is no longer ncclInProgress.
+/// \p call is the name of the function, \p who its rank, if it has one, and \p touched whether it may have moved data.
 void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who = {},
                effect touched = effect::rejected);
 

@@ -23,7 +23,7 @@ verdict yes(std::string why) {
   return {availability::yes, std::move(why)};
 }
 
-/// The judgements, one function for each feature.
+/// Judges the features. Each feature has one function.
 class nccl_look {
 public:
   explicit nccl_look(const nccl_facts& facts) : facts_{facts} {}
@@ -51,7 +51,7 @@ public:
     return facts_.environment(variable).value_or("");
   }
 
-  /// As NCCL reads it: what is no number counts as 0.
+  /// Returns a variable as NCCL reads it: text that is not a number counts as 0.
   [[nodiscard]] long number(const std::string& variable, long otherwise) const {
     const std::string value = text(variable);
     return value.empty() ? otherwise : std::strtol(value.c_str(), nullptr, 0);
@@ -65,7 +65,7 @@ private:
                               : no(library() + " has no " + std::string{symbol} + ": install a newer one");
   }
 
-  /// The first device that is known not to have it, or whose word is missing.
+  /// Judges by a trait of the devices: no if a device lacks it, unknown if a device does not report it.
   [[nodiscard]] verdict trait(std::optional<bool> device_traits::*which, const std::string& what) const {
     bool known = !facts_.devices.empty();
     for (std::size_t i = 0; i < facts_.devices.size(); ++i) {
@@ -86,7 +86,7 @@ private:
   }
 
   [[nodiscard]] verdict multicast() const {
-    if (facts_.devices.size() == 1) // other processes' devices are theirs to judge
+    if (facts_.devices.size() == 1) // devices of other processes are judged there
       return trait(&device_traits::multicast, "multicast (one device here; NVLS needs two of a host)");
     const long enabled = number("NCCL_NVLS_ENABLE", 2);
     if (enabled == 0) return no("NCCL_NVLS_ENABLE is 0: set it to 2, or leave it out");
@@ -94,7 +94,7 @@ private:
     return trait(&device_traits::multicast, "multicast");
   }
 
-  /// CUDA's virtual memory management, on which NCCL builds all shared memory.
+  /// CUDA's virtual memory management. NCCL needs it for all shared memory.
   [[nodiscard]] verdict handles() const {
     const long enabled = number("NCCL_CUMEM_ENABLE", -2);
     if (enabled == 0) return no("NCCL_CUMEM_ENABLE is 0: set it to 1, or leave it out");
@@ -187,7 +187,7 @@ capabilities nccl_capabilities(const nccl_facts& facts) {
     found.features.push_back({one, available, std::move(why)});
   }
   const bool nvls = found.find(feature::multicast).available != availability::no;
-  const bool may_span_hosts = !look.several_here(); // a process of a larger world has one rank
+  const bool may_span_hosts = !look.several_here(); // each process of a larger world has one rank
   const nccl_reach reach{.nvls = nvls,
                          .nvls_tree = nvls && may_span_hosts,
                          .collnet = may_span_hosts && found.find(feature::collnet).available != availability::no,
@@ -201,7 +201,7 @@ capabilities nccl_capabilities(const nccl_facts& facts) {
 std::optional<std::string> find_collnet_plugin(const std::string& name) {
   if (name == "none") return std::nullopt;
   std::vector<std::string> files;
-  std::istringstream names{name.empty() ? "libnccl-net.so" : name}; // several, with commas
+  std::istringstream names{name.empty() ? "libnccl-net.so" : name}; // separated by commas
   for (std::string one; std::getline(names, one, ',');) {
     files.push_back(one);
     if (one.find('/') == std::string::npos && !one.ends_with(".so")) files.push_back("libnccl-net-" + one + ".so");

@@ -1,5 +1,5 @@
-/// What an NCCL library can do with some devices: from its version and functions, the devices' traits and what NCCL
-/// reads in its environment.
+/// Determines what an NCCL library can do with some devices: from its version and functions, the devices' traits and
+/// the environment variables that NCCL reads.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -14,26 +14,26 @@
 
 namespace troupe {
 
-/// All that nccl_capabilities() looks at.
+/// The input of nccl_capabilities().
 struct nccl_facts {
-  int version = 0;   ///< As NCCL counts.
-  std::string about; ///< The backend's version line.
+  int version = 0;   ///< As NCCL encodes it, e.g. 22809.
+  std::string about; ///< The version line of the backend.
   std::function<bool(std::string_view symbol)> has;
-  std::vector<device_description> devices; ///< Those of this process.
-  bool all_peers = true;                   ///< Each of them reaches the memory of each other.
+  std::vector<device_description> devices; ///< The devices of this process.
+  bool all_peers = true;                   ///< Each device can access the memory of every other one.
   nccl_options options;
   nccl_variable_lookup environment;
-  /// The CollNet interface that the network plugin called \p name offers: its file and symbol; nothing: none.
+  /// Returns the CollNet interface of the network plugin called \p name, as file and symbol; nullopt if it has none.
   std::function<std::optional<std::string>(const std::string& name)> collnet_plugin;
 };
 
-/// A feature counts as available when nothing that can be known beforehand speaks against it.
+/// A feature counts as available unless a fact known beforehand excludes it.
 /// Source: NCCL 2.28.9, src/init.cc, src/enqueue.cc, src/transport/nvls.cc, src/register, src/ce_coll.cc.
 [[nodiscard]] capabilities nccl_capabilities(const nccl_facts& facts);
 
-/// Looks for the plugin as NCCL does: a file of that name, then libnccl-net-NAME.so; of several, with commas between
-/// them, the first that has one; libnccl-net.so for "". Opened to
-/// look and closed again.
+/// Searches the plugin as NCCL does: a file of that name, then libnccl-net-NAME.so; libnccl-net.so for "". \p name may
+/// be a list with commas: the first plugin that has a CollNet interface counts. Each file is opened, examined and
+/// closed.
 [[nodiscard]] std::optional<std::string> find_collnet_plugin(const std::string& name);
 
 } // namespace troupe

@@ -48,10 +48,10 @@ nccl_communicator::nccl_communicator(descent from, rank self, int world_size) no
     config_{from.parent->config_},
     from_{std::move(from)} {
   if (from_.how == descent::way::split) return;
-  config_.splitShare = config_.shrinkShare = 0; // what is shared would end with the failed one's abort
+  config_.splitShare = config_.shrinkShare = 0; // shared resources would end when the failed parent is aborted
 }
 
-/// With guard_ held.
+/// Throws unless the communicator is ready. Requires guard_ to be locked.
 void nccl_communicator::require_ready() const {
   if (phase_ == phase::ready) return;
   const char* text = "the communicator has been aborted or destroyed: form a new world";
@@ -77,11 +77,12 @@ error nccl_communicator::aborted(const char* during) const {
                .rank = self()};
 }
 
-/// NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; then results come later.
+/// Waits until \p result is final. NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; results are
+/// then in progress first.
 ncclResult_t nccl_communicator::wait_out(ncclResult_t result) const {
   while (result == ncclInProgress) {
     std::this_thread::yield();
-    const std::lock_guard lock{guard_}; // so that abort() does not free the handle under this short call
+    const std::lock_guard lock{guard_}; // abort() must not free the handle during this short call
     if (phase_ == phase::ended) return ncclRemoteError;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = nccl_.comm_get_async_error(handle_, &state);
@@ -106,7 +107,7 @@ void nccl_communicator::init() {
   if (from_.parent)
     form_from_parent();
   else
-    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // meets the other ranks
+    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // waits for the other ranks
 }
 
 void nccl_communicator::form_from_parent() {
@@ -115,7 +116,7 @@ void nccl_communicator::form_from_parent() {
   ncclResult_t result = ncclSuccess;
   try {
     result = form_from(from, formed);
-  } catch (const exception&) { // the parent is aborted or held by another call, and NCCL has not been entered
+  } catch (const exception&) { // the parent is aborted or busy with another call, and NCCL was not called
     const std::lock_guard lock{guard_};
     --inside_;
     left_.notify_all();
@@ -143,7 +144,8 @@ ncclResult_t nccl_communicator::form_from(const descent& from, ncclComm_t& forme
   if (from.how == descent::way::revoke) {
     const ncclResult_t begun = nccl_.comm_revoke(stay.handle(), nccl_revoke_default);
     if (begun != ncclSuccess && begun != ncclInProgress) return begun;
-    // Nothing is in flight any more once its state is no longer in progress, on a blocking communicator too.
+    // A revoked communicator has no operation in flight once its state is no longer in progress. This holds for
+    // blocking communicators too.
     const ncclResult_t quiet = parent.wait_out(ncclInProgress);
     if (quiet != ncclSuccess) return quiet;
   }
@@ -193,7 +195,8 @@ void nccl_communicator::split_none() {
             self());
 }
 
-/// Obtains the handle and leaves the calling thread inside a group, whose end does the rest. Local, so short.
+/// Obtains the handle and leaves the calling thread inside a group. The end of the group does the rest. This part is
+/// local, so it is short.
 void nccl_communicator::form() {
   nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
   const ncclResult_t result =
@@ -202,7 +205,7 @@ void nccl_communicator::form() {
   if (result == ncclSuccess || result == ncclInProgress) return;
   handle_ = nullptr;
   phase_ = phase::ended;
-  static_cast<void>(nccl_.group_end()); // the first failure is the one to tell
+  static_cast<void>(nccl_.group_end()); // the first failure is the one to report
   nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
 }
 
@@ -213,7 +216,8 @@ library_words nccl_communicator::last_words() const {
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
   const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
-  // In capture nothing runs, and the event would be the capture's; graphs are gone before the communicator is.
+  // A captured launch does not run, and the event would belong to the capture. Graphs are destroyed before the
+  // communicator.
   if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
   end_launch(outcome);
 }
@@ -254,14 +258,14 @@ void nccl_communicator::abort() {
   ncclComm_t handle = nullptr;
   {
     std::unique_lock lock{guard_};
-    phase_ = phase::ended; // from here on nobody enters; an init() that has not begun will notice
+    phase_ = phase::ended; // no call enters any more; an init() that has not begun will see it
     handle = std::exchange(handle_, nullptr);
     if (handle == nullptr) return;
     left_.wait_for(lock, visit::time_to_leave, [this] { return inside_ == 0; });
   }
   try {
     where()->api().enter_thread(where()->id());
-  } catch (const exception&) { // a poisoned device refuses that too: the communicator must end none the less
+  } catch (const exception&) { // a device with a sticky error refuses this; the communicator must end anyway
   }
   nccl_call(nccl_, nccl_.comm_abort(handle), "ncclCommAbort", self());
 }
@@ -297,7 +301,7 @@ void nccl_communicator::destroy() {
     phase_ = phase::ended;
     handle_ = nullptr;
   }
-  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what finalizing could not
+  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what ncclCommFinalize() could not
   nccl_call(nccl_, finalized, "ncclCommFinalize", self());
   nccl_call(nccl_, nccl_.comm_destroy(handle), "ncclCommDestroy", self());
 }

@@ -1,4 +1,4 @@
-/// One rank's end of an NCCL communicator: NCCL's rules for threads, made safe.
+/// One rank's NCCL communicator. Makes abort() safe while other threads are inside NCCL.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -17,40 +17,40 @@
 
 namespace troupe {
 
-/// A blocking communicator (`blocking = 1`: a launch costs 5.5 µs, against 70 µs and more without).
+/// A blocking communicator (`blocking = 1`): a launch costs 5.5 µs, against 70 µs and more for a non-blocking one.
 ///
-/// What NCCL does, read in its sources (2.28.9 and 2.30, src/init.cc, src/group.cc), and what follows:
-/// - Inside a group, ncclCommInitRankConfig() returns the handle at once and the group's end does the meeting.
-///   So init() has a handle to publish before it blocks, and abort() needs no window in which it must guess.
+/// What NCCL does, according to its sources (2.28.9 and 2.30, src/init.cc, src/group.cc), and what follows:
+/// - Inside a group, ncclCommInitRankConfig() returns the handle at once, and the end of the group connects the ranks.
+///   Therefore init() can publish the handle before it blocks, and abort() always knows it.
 /// - ncclCommAbort() sets the abort flag, which every wait inside NCCL polls, on the host and on the device. On a
-///   blocking communicator it does *not* wait for a thread that is inside NCCL with the same handle. It then frees
-///   the communicator, or, with several ranks in the process, all of them on the last rank's abort. So abort() first
-///   shuts the door for new calls and gives those inside a moment to leave: only a call that is really stuck is still
-///   there. Such a call sees the flag within microseconds, while the freeing begins with stopping threads; the
-///   remaining window is NCCL's and has no remedy in its interface.
-/// - ncclCommSplit() gives the new handle only when all is done; until then the parent's abort is what ends it.
-/// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, takes the flag back
-/// and
-///   meets the others; ncclCommRevoke() ends the kernels too, and a split may follow. Both belong to the thread that
-///   aborts: so the parent's door is shut for good first, and a thread that does not leave makes it unfit. An abort in
-///   the moments between setting the flag and taking it back would be forgotten; that has no remedy either.
-/// - While ranks still meet (bootstrap), an abort sets the flag and frees nothing: NCCL leaks the unborn
-///   communicator. Bounded by the restart budget.
+///   blocking communicator it does *not* wait for a thread that is inside NCCL with the same handle. It then frees the
+///   communicator or, with several ranks in the process, all of them on the last rank's abort. Therefore abort() first
+///   refuses new calls and gives running calls a moment to leave; only a stuck call remains. A stuck call sees the flag
+///   within microseconds, while freeing begins with stopping threads. The remaining race is in NCCL and cannot be
+///   closed through its interface.
+/// - ncclCommSplit() returns the new handle only when all is done. Until then, aborting the parent is the way to end
+///   it.
+/// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, clears the flag and
+///   then connects the ranks. ncclCommRevoke() ends the kernels too, and a split may follow. Both must be called by the
+///   thread that aborts. Therefore the parent refuses all further calls first, and a thread that does not leave makes
+///   it unfit. An abort between setting and clearing the flag would be lost; this cannot be closed either.
+/// - While ranks still connect (bootstrap), an abort sets the flag and frees nothing: NCCL leaks the unfinished
+///   communicator. The restart budget bounds this leak.
 class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
 public:
   nccl_communicator(std::shared_ptr<const nccl_library> library, std::shared_ptr<nccl_barrier_memories> words,
                     const unique_id& id, rank self, int world_size, std::shared_ptr<device> where,
                     const nccl_native_config& config = {}) noexcept;
-  /// What init() makes it of, and how.
+  /// How init() derives the communicator from a parent.
   struct descent {
     enum class way : std::uint8_t { split, shrink, revoke };
     std::shared_ptr<nccl_communicator> parent{};
     way how{};
-    int color = 0;              ///< Of a split.
-    std::vector<int> without{}; ///< Of a shrink: the parent's ranks that are left out.
+    int color = 0;              ///< For a split.
+    std::vector<int> without{}; ///< For a shrink: the ranks of the parent that are left out.
   };
   nccl_communicator(descent from, rank self, int world_size) noexcept;
-  /// Neither aborted nor destroyed: reports and leaks NCCL's part, rather than block.
+  /// If neither aborted nor destroyed, reports a leak and leaks NCCL's resources instead of blocking.
   ~nccl_communicator() override;
 
   void init() override;
@@ -59,7 +59,7 @@ public:
   void check() override;
   /// A second call returns at once, without waiting for the first. Also ends a destroy() that is stuck.
   void abort() override;
-  /// After an init() that failed it aborts, as NCCL demands.
+  /// Aborts instead after a failed init(), as NCCL demands.
   void destroy() override;
   [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
   void split_none() override;
@@ -67,13 +67,14 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region& region) override;
-  /// Where the library has it: NCCL 2.29.7. Meets the others by NCCL's own connections, whose waits see an abort.
+  /// Supported since NCCL 2.29.7. Synchronises with the other ranks over NCCL's own connections, whose waits see an
+  /// abort.
   std::size_t suspend() override;
   void resume() override;
   [[nodiscard]] library_words last_words() const override;
 
 private:
-  /// spent: another has been made of it, and it is only to be aborted.
+  /// spent: another communicator was made from this one, which can only be aborted.
   enum class phase : std::uint8_t { fresh, forming, ready, spent, unusable, closing, ended };
   class visit;
 
@@ -92,15 +93,15 @@ private:
   std::shared_ptr<nccl_barrier_memories> words_;
   ncclUniqueId id_{};
   nccl_native_config config_;
-  descent from_;                                    ///< With its parent until init() has ended.
+  descent from_;                                    ///< Holds the parent until init() has ended.
   std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
 
-  mutable std::mutex guard_; ///< Of all below.
+  mutable std::mutex guard_; ///< Protects the members below.
   std::condition_variable left_;
   phase phase_ = phase::fresh;
   ncclComm_t handle_ = nullptr;
   std::vector<void*> windows_;
-  int inside_ = 0; ///< Threads that are inside NCCL with the handle.
+  int inside_ = 0; ///< Number of threads inside NCCL with the handle.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-// Memory that an NCCL communicator makes known to its peers, and its own that it gives back while it is idle.
+// Registered memory of an NCCL communicator, and the memory of NCCL that an idle communicator gives back (suspend).
 #include <troupe/collectives/backend/nccl/nccl_call.hpp>
 #include <troupe/collectives/backend/nccl/nccl_region.hpp>
 #include <troupe/collectives/backend/nccl/nccl_visit.hpp>
@@ -11,7 +11,7 @@ namespace troupe {
 std::shared_ptr<registered_region> nccl_communicator::allocate_region(std::size_t size_bytes) {
   try {
     return nccl_region::allocate(library_, where(), size_bytes);
-  } catch (const exception& failure) { // on all ranks alike, for they share the library
+  } catch (const exception& failure) { // the same on all ranks, because they use the same library
     if (failure.why().code != errc::unsupported) throw;
     return make_pooled_region(where(), size_bytes, failure.why().text);
   }

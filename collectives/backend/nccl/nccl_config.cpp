@@ -8,7 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// NCCL keeps the pointer to a communicator's name for as long as it has the communicator, and it may leak that.
+/// Returns a copy of \p text that is never freed: NCCL keeps the pointer to a communicator's name as long as the
+/// communicator, and may leak the communicator.
 const char* kept_for_good(const std::string& text) {
   static std::mutex guard;
   static auto* const all = new std::set<std::string>;
@@ -34,7 +35,8 @@ nccl_native_config native_config(const nccl_options& options) {
   take(made.nvlsCTAs, options.nvlsCTAs);
   take(made.nChannelsPerNetPeer, options.nChannelsPerNetPeer);
   take(made.nvlinkCentricSched, options.nvlinkCentricSched);
-  // NCCL compares the two before it fills in defaults, and would refuse a minimum alone as above an unset maximum.
+  // NCCL compares the two before it fills in defaults. It would refuse a minimum alone as larger than the unset
+  // maximum.
   constexpr int most = 64; // NCCL's MAXCHANNELS, its default
   if (options.minCTAs && !options.maxCTAs) made.maxCTAs = most;
   if (!options.netName.empty()) made.netName = kept_for_good(options.netName);

@@ -1,4 +1,5 @@
-/// ncclConfig_t as newer libraries than the build's header have it. For collectives/backend/nccl only: it needs nccl.h.
+/// ncclConfig_t with the fields of libraries newer than the build's header. For collectives/backend/nccl only: it needs
+/// nccl.h.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_functions.hpp>
@@ -9,8 +10,8 @@
 
 namespace troupe {
 
-/// The structure up to its last field of NCCL 2.28. A library reads as much of it as it knows, and takes defaults for
-/// what it knows beyond (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
+/// The structure up to its last field in NCCL 2.28. A library reads the fields that it knows, and uses defaults for the
+/// fields that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
 struct nccl_native_config {
   static constexpr int unset = INT_MIN;
 
@@ -32,14 +33,15 @@ struct nccl_native_config {
   int nChannelsPerNetPeer = unset;
   int nvlinkCentricSched = unset;
 
-  /// As the library's functions want it. It must not be read through the result: it may be longer.
+  /// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
+  /// this structure.
   [[nodiscard]] ncclConfig_t* as_nccl() noexcept { return reinterpret_cast<ncclConfig_t*>(this); }
 };
 
-/// \p options, checked, for a blocking communicator.
+/// Checks \p options and returns them as the configuration of a blocking communicator.
 [[nodiscard]] nccl_native_config native_config(const nccl_options& options);
 
-// What both declare lies in the same place.
+// Fields that both declare have the same offset.
 static_assert(nccl_native_config::unset == NCCL_CONFIG_UNDEF_INT);
 static_assert(offsetof(nccl_native_config, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(nccl_native_config, magic) == offsetof(ncclConfig_t, magic));

@@ -15,12 +15,12 @@ ncclRedOp_t as_nccl(reduction op) {
     case reduction::min: return ncclMin;
     case reduction::max: return ncclMax;
     case reduction::avg: return ncclAvg;
-    case reduction::pre_mul_sum: break; // is made for each use
+    case reduction::pre_mul_sum: break; // made for each use
   }
   throw exception{errc::invalid_argument, "a value that names no reduction of NCCL"};
 }
 
-/// The calls of one launch. After the first failure nothing more is called but what closes and gives back.
+/// The NCCL calls of one launch. After the first failure only calls that close the group or free operators are made.
 class nccl_launch {
 public:
   explicit nccl_launch(const nccl_target& target) : to_{target} {}
@@ -28,7 +28,7 @@ public:
   nccl_launch& operator=(const nccl_launch&) = delete;
   ~nccl_launch() {
     static_cast<void>(finish());
-    // NCCL takes what it needs of an operator when it enqueues, and a group enqueues at its end.
+    // NCCL copies what it needs of an operator when it enqueues, and a group enqueues at its end.
     for (const ncclRedOp_t one : made_) static_cast<void>(to_.nccl.red_op_destroy(one, to_.communicator));
   }
 
@@ -170,10 +170,10 @@ public:
     together(parts);
   }
 
-  /// In one group, whatever they are.
+  /// Enqueues all operations in one group.
   void together(std::span<const operation* const> all) {
     open_group();
-    // NCCL has no tags: between two ranks it pairs sends and receives in the order of the calls.
+    // NCCL has no tags: it pairs the sends and receives between two ranks in the order of the calls.
     const launch_parts parts = parts_of_launch(all);
     for (const operation* one : parts.collectives) std::visit(*this, *one);
     for (const operation* one : parts.transfers) std::visit(*this, *one);
@@ -215,13 +215,13 @@ private:
     note(to_.nccl.reduce(from, to, count, as_nccl(type), op, root.value(), to_.communicator, to_.stream), "ncclReduce");
   }
 
-  /// Empty after a failure.
+  /// Returns nullopt after a failure.
   template <class Operation>
   [[nodiscard]] std::optional<ncclRedOp_t> operator_of(const Operation& what) {
     if (failed()) return std::nullopt;
     if (what.op != reduction::pre_mul_sum) return as_nccl(what.op);
     const bool on_device = static_cast<bool>(what.factor.memory);
-    // Not written to: the parameter is only not const.
+    // NCCL does not write to it; the parameter is merely not declared const.
     void* const scalar = on_device ? what.factor.memory.data() : const_cast<std::byte*>(what.factor.value.data());
     ncclRedOp_t made{};
     note(to_.nccl.red_op_create_pre_mul_sum(&made, scalar, as_nccl(what.type),

@@ -1,4 +1,4 @@
-/// How each operation becomes NCCL calls: one function for each, and groups of point-to-point where NCCL has no call.
+/// Translates each operation to NCCL calls. Where NCCL has no matching call, a group of point-to-point calls is used.
 /// For collectives/backend/nccl only: it needs nccl.h.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Where an operation goes.
+/// The communicator and stream that an operation is enqueued to.
 struct nccl_target {
   const nccl_functions& nccl;
   ncclComm_t communicator;
@@ -20,16 +20,16 @@ struct nccl_target {
   void* barrier_word; ///< One i32 on the device.
 };
 
-/// What became of an operation: success, in progress, or the first failure and the call that had it.
+/// The outcome of an operation: success, in progress, or the first failure and the call that failed.
 struct nccl_enqueued {
   ncclResult_t result = ncclSuccess;
   const char* call = "ncclGroupEnd";
 };
 
-/// Enqueues a validated operation by one launch: whatever takes several calls is one group, which is closed on every
-/// path (GRP-1). On the launcher's thread only, since NCCL's group state is the thread's.
+/// Enqueues a validated operation with one launch. Several calls are put in one group, which is closed on every path
+/// (GRP-1). Call on the launcher's thread only, because NCCL's group state is thread-local.
 [[nodiscard]] nccl_enqueued enqueue(const operation& what, const nccl_target& target);
-/// The same for several, in one group.
+/// Enqueues several operations in one group. Otherwise as enqueue().
 [[nodiscard]] nccl_enqueued enqueue_together(std::span<const operation* const> all, const nccl_target& target);
 
 [[nodiscard]] ncclDataType_t as_nccl(dtype type);

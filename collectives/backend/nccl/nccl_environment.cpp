@@ -33,7 +33,7 @@ constexpr std::array variables{
     nccl_variable{"NCCL_DEBUG_FILE", &e::debug_file},
 };
 
-/// What programs may not choose so, and why.
+/// Variables that programs may not set, and why.
 constexpr std::array reserved{
     std::pair{std::string_view{"NCCL_COMM_BLOCKING"}, "troupe's communicators are blocking, and it relies on that"},
     std::pair{std::string_view{"NCCL_COMM_ID"}, "a world's unique id is made by troupe and is a secret"},
@@ -43,14 +43,14 @@ constexpr std::array reserved{
   throw exception{errc::invalid_argument, text};
 }
 
-/// NCCL reads these with strtoll(), and takes what is no number for 0.
+/// NCCL reads these with strtoll(), which reads text that is not a number as 0.
 void require_number(std::string_view name, const std::string& value) {
   const std::string_view digits = std::string_view{value}.substr(value.starts_with('-') ? 1 : 0);
   if (value.empty() || (!digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos)) return;
   refuse(std::string{name} + " is '" + value + "' and must be a number, as 0 or 1: NCCL would read a 0");
 }
 
-/// In any case of letters, as NCCL.
+/// Compares without case, as NCCL does.
 void require_one_of(std::string_view name, const std::string& value, std::initializer_list<std::string_view> choices) {
   std::string known;
   for (const auto choice : choices) {

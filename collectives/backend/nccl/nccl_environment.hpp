@@ -1,5 +1,5 @@
-/// What NCCL takes from its environment alone, as settings: algorithms, protocols, transports, logs. They hold for the
-/// whole process, and have to be there before NCCL looks.
+/// Settings that NCCL reads only from its environment: algorithms, protocols, transports, logs. They hold for the whole
+/// process and must be set before NCCL reads them.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Variables of NCCL's, each as NCCL's manual has it; what is empty is left as it is.
+/// Variables of NCCL, with the values of NCCL's manual. An empty one is left unchanged.
 struct nccl_environment {
   std::string algo{};                       ///< NCCL_ALGO
   std::string proto{};                      ///< NCCL_PROTO
@@ -31,32 +31,33 @@ struct nccl_environment {
   std::string debug{};                      ///< NCCL_DEBUG
   std::string debug_subsys{};               ///< NCCL_DEBUG_SUBSYS
   std::string debug_file{};                 ///< NCCL_DEBUG_FILE
-  /// Any others, by name.
+  /// Any other variables, by name.
   std::vector<std::pair<std::string, std::string>> others{};
 
   friend bool operator==(const nccl_environment&, const nccl_environment&) = default;
 };
 
-/// A variable that is a setting of its own.
+/// A variable that has a setting of its own.
 struct nccl_variable {
   std::string_view name;
   std::string nccl_environment::*member;
 };
 [[nodiscard]] std::span<const nccl_variable> nccl_variables() noexcept;
 
-/// Throws for the first choice that makes no sense: invalid_argument, with the name, the value and the remedy. In
-/// `others` that is a name that is not NCCL's, one that a setting has, and one that is not for programs to choose.
+/// Throws for the first invalid choice: invalid_argument, with the name, the value and the remedy. In `others` these
+/// are a name that is not NCCL's, one that has a setting of its own, and one that programs may not set.
 void check(const nccl_environment& wanted);
 
-/// Sets \p wanted in this process's environment, before the library that nccl_library::open(\p library) would open is
-/// loaded. A value replaces the one that is there: whoever filled in the settings has already let the environment
-/// beat the settings file. One of `others` does not replace a different value.
-/// Returns what was replaced, one line each, for the log.
-/// Errors: invalid_argument when NCCL is in this process already and may have read another value, or one of `others` is
-/// set to another.
-/// Threads: none may read or change the environment meanwhile; make the first runtime before starting threads that do.
-/// Where neither \p wanted nor the environment has a word on it and NCCL is not loaded yet, also sets
-/// NCCL_LAUNCH_ORDER_IMPLICIT=1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md).
+/// Sets \p wanted in this process's environment before the library that nccl_library::open(\p library) would open is
+/// loaded. A value replaces an existing one, because the settings were filled in with the environment taking precedence
+/// over the settings file. A variable of `others` does not replace a different value.
+/// Returns one line for each replaced value, for the log.
+/// Errors: invalid_argument (NCCL is already in this process and may have read another value; or a variable of `others`
+/// is already set to a different value).
+/// Threads: no other thread may read or change the environment meanwhile. Make the first runtime before starting
+/// threads that do.
+/// If neither \p wanted nor the environment sets NCCL_LAUNCH_ORDER_IMPLICIT and NCCL is not loaded yet, also sets it to
+/// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md).
 [[nodiscard]] std::vector<std::string> set_environment(const nccl_environment& wanted,
                                                        const std::optional<std::filesystem::path>& library);
 

@@ -1,4 +1,4 @@
-/// The part of NCCL that troupe calls, as pointers found at run time. For collectives/backend/nccl only: it needs
+/// The functions of NCCL that troupe calls, as pointers found at run time. For collectives/backend/nccl only: it needs
 /// nccl.h.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Newer functions are typed here, not by nccl.h: the header of the build may be older than the library.
+/// Newer functions have types of our own, because the build's nccl.h may be older than the library.
 using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
 using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
                                           int flags);
@@ -29,7 +29,7 @@ using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uin
 inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
 inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
 
-/// Members down to group_end are never null; the later ones are null where the library lacks them.
+/// Members down to group_end are never null. The later ones are null if the library lacks them.
 struct nccl_functions {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
@@ -63,11 +63,12 @@ struct nccl_functions {
   nccl_comm_resume comm_resume = nullptr;
   nccl_comm_mem_stats comm_mem_stats = nullptr;
 
-  /// Finds them in what dlopen() returned. Errors: unsupported, naming a required one that is absent.
+  /// Finds the functions in a library that dlopen() returned. Errors: unsupported, with the name of a missing required
+  /// one.
   [[nodiscard]] static nccl_functions find(void* library);
 };
 
-// The ABI we rely on: a header in which one of these has moved would make us call the library wrongly.
+// The ABI that troupe relies on. With a header in which one of these has moved, troupe would call the library wrongly.
 static_assert(NCCL_UNIQUE_ID_BYTES == 128 && sizeof(ncclUniqueId) == 128);
 static_assert(sizeof(ncclComm_t) == sizeof(void*) && sizeof(ncclResult_t) == sizeof(int));
 static_assert(ncclSuccess == 0 && ncclUnhandledCudaError == 1 && ncclSystemError == 2 && ncclInternalError == 3);

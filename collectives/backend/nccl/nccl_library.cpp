@@ -20,19 +20,19 @@ constexpr const char* remedy =
     "library is in site-packages/nvidia/nccl/lib), or give its path in the configuration, "
     "or set the backend to mock";
 
-/// Where packages and images put the library without telling the dynamic linker.
+/// Folders in which packages and images put the library without configuring the dynamic linker.
 constexpr std::array usual_folders{
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib",
     "/usr/local/cuda/lib64",     "/usr/local/nccl/lib"};
 
 struct attempt {
   void* handle = nullptr;
-  std::string failure; ///< The dynamic linker's words.
+  std::string failure; ///< The dynamic linker's message.
 };
 
 attempt try_open(const std::string& name) {
-  // Local, so that its symbols do not reach other libraries of the program; now, so that a library that lacks
-  // something fails here and not in the middle of a collective.
+  // RTLD_LOCAL: its symbols must not reach other libraries of the program. RTLD_NOW: an incomplete library fails here
+  // and not in the middle of a collective.
   attempt result{.handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL), .failure = {}};
   if (result.handle == nullptr) {
     const char* words = ::dlerror(); // NOLINT(concurrency-mt-unsafe): its text is the thread's own
@@ -74,7 +74,7 @@ std::filesystem::path file_of(void* function) {
 std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::filesystem::path>& explicit_path) {
   void* const handle = explicit_path ? open_explicit(*explicit_path) : open_found();
 
-  // The version first: an old library lacks functions too, and its age is the better reason.
+  // Checks the version first: an old library lacks functions too, but its age is the better reason to report.
   void* const version_function = ::dlsym(handle, "ncclGetVersion");
   if (version_function == nullptr)
     throw exception{errc::missing, "the library " + (explicit_path ? explicit_path->string() : std::string{soname}) +
@@ -87,8 +87,8 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
                                        version_text(oldest_version) +
                                        " is the oldest that troupe works with: " + remedy};
   auto functions = std::make_shared<const nccl_functions>(nccl_functions::find(handle));
-  // Now, before there are other threads that a change of the environment could meet; NCCL reads it at its first
-  // forming.
+  // Reads the variables now, before other threads could change the environment. NCCL reads them when it first forms a
+  // communicator.
   const char* const enabled = std::getenv("NCCL_RAS_ENABLE"); // NOLINT(concurrency-mt-unsafe)
   const char* const address = std::getenv("NCCL_RAS_ADDR");   // NOLINT(concurrency-mt-unsafe)
   return std::make_shared<const nccl_library>(
@@ -99,7 +99,7 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
 bool nccl_library::is_loaded(const std::optional<std::filesystem::path>& explicit_path) {
   void* const handle = ::dlopen(explicit_path ? explicit_path->c_str() : soname, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return false;
-  ::dlclose(handle); // it was counted once more
+  ::dlclose(handle); // dlopen() increased the reference count
   return true;
 }
 

@@ -10,7 +10,7 @@ namespace troupe {
 namespace {
 
 constexpr int any = std::numeric_limits<int>::max();
-constexpr int oldest = 22700; // what troupe works with knows the other fields
+constexpr int oldest = 22700; // the oldest supported version, which has these fields
 using o = nccl_options;
 
 constexpr std::array fields{

@@ -7,9 +7,9 @@
 #include <deque>
 #include <mutex>
 
-// NCCL's interface for profiler plugins, in our own words. Source: NCCL 2.27.3 to 2.30, src/include/plugin/profiler/
-// profiler_v4.h and profiler_v5.h, nccl_profiler.h. NCCL 2.27 asks for v4; 2.28 and later prefer v5 or newer, and
-// take v5.
+// Our declaration of NCCL's interface for profiler plugins. Source: NCCL 2.27.3 to 2.30, src/include/plugin/profiler/
+// profiler_v4.h and profiler_v5.h, nccl_profiler.h. NCCL 2.27 asks for v4. NCCL 2.28 and later prefer v5 or newer, and
+// accept v5.
 namespace troupe::nccl_abi {
 
 enum event_type : std::uint64_t { collective = 1U << 1U, point_to_point = 1U << 2U, proxy_operation = 1U << 3U };
@@ -38,7 +38,7 @@ struct point_to_point_task {
 };
 
 struct proxy_task {
-  ::pid_t process; ///< Whose address space the parent is in.
+  ::pid_t process; ///< Process in whose address space the parent is.
   std::uint8_t channel;
   int peer;
   int steps;
@@ -46,7 +46,7 @@ struct proxy_task {
   int sends;
 };
 
-/// NCCL's own are longer: only what stands here is read. The versions differ in the width of the type.
+/// NCCL's structures are longer; only the members declared here are read. The versions differ in the width of the type.
 template <class Type>
 struct event {
   Type type;
@@ -99,13 +99,13 @@ namespace {
 
 using namespace nccl_abi;
 
-/// Never destroyed, and nothing in it is ever given back: NCCL's threads may hold handles while the process exits.
+/// Never destroyed, and never frees an element: NCCL's threads may hold handles while the process exits.
 struct recorder {
   static constexpr std::size_t most = 4096;
 
   std::mutex guard;
-  std::deque<std::uint64_t> communicators; ///< Contexts are addresses of these.
-  std::deque<nccl_use> uses;               ///< Handles are addresses of these.
+  std::deque<std::uint64_t> communicators; ///< A context is the address of an element.
+  std::deque<nccl_use> uses;               ///< A handle is the address of an element.
 
   static recorder& instance() {
     static auto* const made = new recorder;
@@ -124,10 +124,10 @@ int enter(void** context, std::uint64_t communicator, int* activation) noexcept 
   *activation = static_cast<int>(collective | point_to_point | proxy_operation);
   return 0;
 } catch (...) {
-  return 1; // NCCL goes on without a profiler
+  return 1; // NCCL continues without a profiler
 }
 
-/// Other kinds of events, which NCCL announces along with those asked for, get no handle.
+/// NCCL also announces kinds of events that were not asked for. They get no handle.
 template <class Event>
 int start(void* context, void** handle, const Event* what) noexcept try {
   *handle = nullptr;
@@ -159,7 +159,7 @@ int start(void* context, void** handle, const Event* what) noexcept try {
   *handle = &all.uses.emplace_back(std::move(one));
   return 0;
 } catch (...) {
-  return 0; // not known, then
+  return 0; // the event is not recorded
 }
 
 int init_v4(void** context, int* activation, const char*, std::uint64_t communicator, int, int, int, logger) {
@@ -207,7 +207,7 @@ std::vector<nccl_use> nccl_uses(std::size_t from) {
 
 } // namespace troupe
 
-// The names by which NCCL finds them.
+// NCCL finds the plugin by these names.
 extern "C" {
 extern const troupe::nccl_abi::profiler_v4 ncclProfiler_v4;
 extern const troupe::nccl_abi::profiler_v5 ncclProfiler_v5;

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t granularity = 4096; // of windows (NCCL_WIN_REQUIRED_ALIGNMENT)
+constexpr std::size_t granularity = 4096; // required for windows (NCCL_WIN_REQUIRED_ALIGNMENT)
 
 bool switched_off(const char* variable) {
   const char* const value = std::getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it while worlds live
@@ -35,7 +35,7 @@ std::shared_ptr<nccl_region> nccl_region::allocate(std::shared_ptr<const nccl_li
 }
 
 nccl_region::~nccl_region() {
-  // Whoever drops the last handle keeps its thread's current device.
+  // Frees on a thread of its own, so that the thread that drops the last handle keeps its current device.
   std::thread{[this] {
     return_or_report("registered memory", [this] {
       where()->api().enter_thread(where()->id());

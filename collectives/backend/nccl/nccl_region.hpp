@@ -1,4 +1,4 @@
-/// Memory of ncclMemAlloc, and its window. For collectives/backend/nccl only: it needs nccl.h.
+/// Memory allocated by ncclMemAlloc. For collectives/backend/nccl only: it needs nccl.h.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// Source: NCCL's manual, "User Buffer Registration", "Window Registration"; dev_runtime.cc for what makes a window
-/// symmetric (all ranks reach each other by CUDA's peer access, NCCL_WIN_ENABLE and NCCL_CUMEM_ENABLE are not 0).
+/// symmetric (all ranks reach each other by CUDA's peer access; NCCL_WIN_ENABLE and NCCL_CUMEM_ENABLE are not 0).
 class nccl_region final : public registered_region {
 public:
   /// Errors: unsupported (the library is too old), out_of_memory.
@@ -20,7 +20,7 @@ public:
     : registered_region{std::move(where), address, size_bytes}, library_{std::move(library)} {}
   ~nccl_region() override;
 
-  /// Tells why requests will run as on any memory, if they will.
+  /// Records the reason if requests will run as on ordinary memory. \p has_window: NCCL registered a window.
   void judge(bool has_window);
 
 private:

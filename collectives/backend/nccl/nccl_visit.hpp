@@ -1,4 +1,4 @@
-/// A thread inside NCCL, with a communicator that may be aborted meanwhile. For nccl_communicator alone.
+/// Counts a thread as inside NCCL, with a communicator that may be aborted meanwhile. For nccl_communicator only.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
@@ -9,12 +9,13 @@
 
 namespace troupe {
 
-/// One thread's stay inside NCCL. Refused unless the communicator is ready.
+/// One thread's stay inside NCCL. The constructor throws unless the communicator is ready.
 class nccl_communicator::visit {
 public:
-  /// How long others let a call leave that is inside: a launch takes microseconds, so what stays is stuck.
+  /// Time for a running call to leave. A launch takes microseconds, so a call that stays longer is stuck.
   static constexpr std::chrono::milliseconds time_to_leave{10};
-  /// Of many, or the last: nobody else enters any more, and those who are inside are waited for.
+  /// usual: other calls may run at the same time. last: no other call enters any more, and running calls are waited
+  /// for.
   enum class kind : std::uint8_t { usual, last };
 
   explicit visit(nccl_communicator& host, kind which = kind::usual) : host_{host} {

@@ -14,13 +14,13 @@ namespace {
 class nvtx_ranges final : public launch_observer {
 public:
   nvtx_ranges() : domain_{::nvtxDomainCreateA("troupe")} {}
-  // The domain stays: a launcher that does not return may still be in a range.
+  // The domain is never destroyed: a launcher that does not return may still be in a range.
 
   void about_to_launch(const launch_notice& next) noexcept override {
-    if (next.all.empty()) return; // a capture, of which nobody hears the end
+    if (next.all.empty()) return; // a capture: its end is not reported
     try {
       open(next);
-    } catch (...) { // out of memory for a name
+    } catch (...) { // out of memory for the name
       open("a launch", 0);
     }
   }

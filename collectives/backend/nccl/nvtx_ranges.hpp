@@ -1,4 +1,4 @@
-/// Launches as NVIDIA's profilers show them: ranges named like the requests.
+/// Shows launches in NVIDIA's profilers as ranges that are named like the requests.
 #pragma once
 
 #include <troupe/collectives/pipeline/launch_observer.hpp>
@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// Marks each launch on its launcher's thread, in NVTX's domain "troupe": "all_reduce of 1024 f32, sum (lane decode,
-/// request 7)", of several "8 together: …" by the first. The payload is their number of bytes. Null in a build without
-/// CUDA's headers.
+/// Creates an observer that marks each launch on its launcher's thread, in NVTX's domain "troupe": "all_reduce of 1024
+/// f32, sum (lane decode, request 7)". Several requests are marked "8 together: …" with the name of the first. The
+/// payload is their number of bytes. Returns null in a build without CUDA's headers.
 [[nodiscard]] std::shared_ptr<launch_observer> make_nvtx_ranges();
 
-/// Whether a profiler has put itself in NVTX's way (NVTX_INJECTION64_PATH); without one, ranges go nowhere.
+/// Returns whether a profiler intercepts NVTX (NVTX_INJECTION64_PATH). Without one, ranges have no effect.
 [[nodiscard]] bool nvtx_is_heard() noexcept;
 
 } // namespace troupe
