@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_named = 8; // of a thousand ranks, the first few tell enough
+constexpr std::size_t most_named = 8; // the first few of a thousand ranks are enough
 
 std::string name_standing(const absence_report::standing& one) {
   std::string text = "rank " + to_string(one.rank);

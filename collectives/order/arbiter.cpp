@@ -60,7 +60,7 @@ bool arbiter::poll(time_point now) {
     settle();
     for (const auto& [number, one] : worlds_) one->queue_.expire(now);
     if (now >= retry_due_) {
-      count_shelves(); // some may have gone
+      count_shelves(); // some may have been destroyed
       for (const auto& weak : std::vector{shelves_})
         if (const auto one = weak.lock()) one->expire(now);
     }
@@ -118,7 +118,8 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
 void arbiter::refuse(sequencing_effects::refusal& one) {
   auto& asked = static_cast<joining&>(*one.what);
   if (one.absence) {
-    // A copy for each: the sequencer tells later askers of the same absence, when the first may be reading theirs.
+    // Each asker gets a copy: the sequencer gives the same report to later askers, while the first may be reading its
+    // own.
     auto mine = std::make_shared<absence_report>(*one.absence);
     complete(*mine, asked.world());
     one.why.absence = std::move(mine);
@@ -153,7 +154,7 @@ void arbiter::end_round() {
     waiting += one->queue_.size();
     due = std::min(due, one->queue_.next_due());
   }
-  // Written only where they change: the poller looks at them all the time.
+  // Written only on change, because the poller reads them all the time.
   if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
   const std::size_t before = waiting_.load(std::memory_order_relaxed);
   if (waiting != before) waiting_.store(waiting);

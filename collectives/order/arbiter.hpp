@@ -1,4 +1,5 @@
-/// Puts the requests of all worlds that share GPUs into one order and sends them to the ranks' pipelines in it (ORD-1).
+/// Puts the requests of all worlds that share GPUs into one order and sends them to the ranks' pipelines in that order
+/// (ORD-1).
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
@@ -23,11 +24,11 @@ namespace troupe {
 
 class ordered_world;
 
-/// Two worlds on the same GPUs must reach every one of them in the same order: if one GPU is given A before B and the
-/// other B before A, each waits for what the other has not begun. So one arbiter stands above all worlds that share
-/// GPUs, and whatever is for several pipelines goes through it.
+/// Two worlds on the same GPUs must launch in the same order on each of these GPUs. If one GPU launches A before B and
+/// another B before A, each waits for an operation that the other has not begun. Therefore all worlds that share GPUs
+/// have one arbiter, and every operation for several pipelines goes through it.
 ///
-/// Nobody waits for it: see turns. The poller calls it for deadlines.
+/// No thread waits for it: its tasks run in a combining_queue. The poller calls it for deadlines.
 /// Threads: safe from any.
 class arbiter final : public polled, public std::enable_shared_from_this<arbiter> {
 public:
@@ -35,19 +36,20 @@ public:
           fusion_limits fused = {});
   ~arbiter() override;
 
-  /// A way in for a world whose ranks all live in this process; \p ranks are their pipelines, in rank order.
-  /// \p on_straggling hears of operations whose peers are late; it must neither block nor throw. What \p retries has
-  /// put aside comes first in it; none: marks of retry_safe are not looked at.
+  /// Registers a world whose ranks all live in this process. \p ranks are their pipelines, in rank order. \p
+  /// on_straggling is called with operations whose peers are late; it must neither block nor throw. Operations that \p
+  /// retries has kept from the previous epoch come first in the new world. If \p retries is null, retry_safe marks are
+  /// ignored.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
              std::shared_ptr<retry_queue> retries = {});
-  /// For the epochs of one world, which ends it.
+  /// Makes the retry queue for all epochs of one world. The world must call its end().
   [[nodiscard]] std::shared_ptr<retry_queue> open_shelf();
 
   bool poll(time_point now) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
-  /// Requests that wait for peers, or for a launcher.
+  /// Returns the number of requests that wait for peers, for a launcher, or to be run again.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 
 private:
@@ -61,9 +63,9 @@ private:
   void refuse(sequencing_effects::refusal& one);
   void complete(absence_report& report, const ordered_world& world) const;
   void end_round();
-  /// One of them has changed.
+  /// Recomputes the totals over the retry queues, after one of them has changed.
   void count_shelves();
-  /// A launcher has become free.
+  /// A launcher has become idle: sends on what waited for it.
   void continue_with(ordered_world& world);
 
   std::shared_ptr<const clock> time_;
@@ -73,19 +75,19 @@ private:
   std::atomic<time_point> due_{time_point::max()};
   std::atomic<bool> expiring_{false};
 
-  // Touched in turns alone.
+  // Accessed only by tasks of queue_.
   sequencer order_;
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< In this round.
   std::vector<std::weak_ptr<retry_queue>> shelves_;
-  std::size_t put_aside_ = 0;                ///< On all shelves.
-  time_point retry_due_ = time_point::max(); ///< Of all shelves.
+  std::size_t put_aside_ = 0;                ///< Operations kept in all retry queues.
+  time_point retry_due_ = time_point::max(); ///< Minimum over all retry queues.
 
-  combining_queue queue_; ///< Last: what it runs uses all of the above.
+  combining_queue queue_; ///< Last: its tasks use all other members.
 };
 
-/// One world's way into the order. Threads: safe from any; requests of one thread keep their order.
+/// One world's access to the order. Threads: safe from any; the requests of one thread keep their order.
 class ordered_world final : public rank_order, public std::enable_shared_from_this<ordered_world> {
 public:
   /// Made by arbiter::open_world().
@@ -94,8 +96,8 @@ public:
                 std::shared_ptr<retry_queue> retries);
 
   void ask(rank self, lane_request asked) override;
-  /// An operation of all ranks, validated; \p parts in rank order. \p reply comes when the last rank is done.
-  /// \p client asks, for whom it may concern; 0: nobody in particular.
+  /// Asks for an operation of all ranks, already validated. \p parts are in rank order. \p reply is delivered when the
+  /// last rank is done. \p client identifies the asking client in reports; 0: none.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,
                bool is_retry_safe = false, std::uint64_t client = 0, call_site site = {});
 
@@ -103,16 +105,16 @@ public:
   void withdraw(rank self, std::uint64_t client, error why) override;
   [[nodiscard]] bool can_retry() const noexcept override { return true; }
 
-  /// Requests on memory of \p pool must name the same place on every rank.
+  /// Registers a pool: requests on memory of \p pool must use the same offset on every rank.
   void add_registered(std::shared_ptr<registered_pool> pool);
-  /// Every pipeline at once: accept requests and launch none; the same set of operations is held on each. The latch
-  /// opens when that is so.
+  /// Holds every pipeline: they accept requests and launch none. All of them hold the same set of operations. The latch
+  /// opens when this is done.
   [[nodiscard]] std::shared_ptr<latch> hold();
-  /// \p work runs on every rank's launcher, at one place among the operations of all worlds: what has been released
-  /// goes before it. It must not throw.
+  /// Runs \p work on every rank's launcher, at one place in the order of all worlds: everything released before goes
+  /// first. It must not throw.
   void sequence(std::function<void(rank_pipeline&)> work);
-  /// Refuses what waits for peers, and whatever comes later, with \p why; what has been released is sent on. The latch
-  /// opens when that is so.
+  /// Refuses requests that wait for peers, and all later ones, with \p why. Requests that were released are sent on.
+  /// The latch opens when this is done.
   std::shared_ptr<latch> close(error why);
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
@@ -127,13 +129,13 @@ private:
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
-  std::shared_ptr<retry_queue> retries_; ///< None: nothing is run again.
+  std::shared_ptr<retry_queue> retries_; ///< Null: no operation is run again.
 
-  // Touched in turns alone.
+  // Accessed only by tasks of the arbiter's queue.
   std::uint32_t number_ = 0;
   release_queue queue_;
-  error closed_;          ///< Why nothing more is taken, once that is so.
-  bool in_round_ = false; ///< Something was released to it in this round.
+  error closed_;          ///< Set once the world is closed: the reason for which requests are refused.
+  bool in_round_ = false; ///< An operation was released to it in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
 };
 

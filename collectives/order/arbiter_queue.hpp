@@ -1,4 +1,4 @@
-/// What takes a turn at the arbiter: a request of one rank, and work on a whole world.
+/// The arbiter's tasks: a request of one rank, and a request to a whole world.
 #pragma once
 
 #include <troupe/collectives/order/arbiter.hpp>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// One rank's request: first a turn, then what the sequencer keeps, until its pipeline is given the call.
+/// One rank's request. First it is a task; then the sequencer keeps it, until its call is given to the rank's pipeline.
 class arbiter::joining final : public sequenced, public combining_queue::task {
 public:
   joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call,
@@ -33,7 +33,7 @@ private:
   bool retry_safe_;
 };
 
-/// An operation of all ranks, which waits for nobody.
+/// An operation of all ranks, which needs no matching.
 class arbiter::whole final : public combining_queue::task {
 public:
   whole(std::shared_ptr<ordered_world> world, released_operation parts, bool is_retry_safe)

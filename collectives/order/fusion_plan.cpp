@@ -13,12 +13,12 @@ namespace {
 constexpr std::array<std::pair<fusion, std::string_view>, 3> mode_names{
     {{fusion::off, "off"}, {fusion::plans, "plans"}, {fusion::free, "free"}}};
 
-/// What a part uses of one argument: elements of a v-form's parts may lie anywhere in it, and count with what lies
-/// between them.
+/// The memory that a part uses through one argument. The parts of a v-form may lie anywhere in it; the bytes between
+/// them are included.
 struct used_range {
   std::size_t rank = 0;
   memory_range where{};
-  std::size_t near = 0; ///< Its place among the batch's.
+  std::size_t near = 0; ///< Hint: its place among the ranges of the batch.
 };
 
 struct awaited_event {
@@ -26,7 +26,8 @@ struct awaited_event {
   const event* ready = nullptr;
 };
 
-/// Whether one of troupe::operation's alternatives may be fused; tells \p visit of its operands as long as it may.
+/// Returns whether an alternative of troupe::operation may be fused. Calls \p visit for its operands until that is
+/// refuted.
 template <class T, class Visit>
 bool look_over(const T& one, Visit& visit) {
   if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay>) return false;
@@ -71,13 +72,13 @@ bool may_be_fused(const operation& what) {
   return std::visit([&](const auto& one) { return look_over(one, ignore); }, what);
 }
 
-/// The batch that grows, and the operation that asks to join it.
+/// The batch under construction, and the operation that is examined for it.
 class fusion_planner::draft {
 public:
   draft(int world_size, const fusion_limits& limits)
     : world_size_{world_size}, limits_{limits}, members_(static_cast<std::size_t>(world_size)) {}
 
-  /// Looks at the next operation.
+  /// Examines the next operation.
   void survey(std::span<const fusion_part> parts) {
     ranges_.clear();
     events_.clear();
@@ -88,10 +89,10 @@ public:
            bytes_ <= limits_.max_operation_bytes;
   }
 
-  /// Whether what was surveyed may stand in one launch with anything.
+  /// Returns whether the examined operation may share a launch with any operation.
   [[nodiscard]] bool fits() const noexcept { return fit_ && bytes_ <= limits_.max_bytes; }
 
-  /// Whether what was surveyed may stand in one launch with the members.
+  /// Returns whether the examined operation may share a launch with the members of the batch.
   [[nodiscard]] bool joins() {
     if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
     return std::ranges::none_of(
@@ -99,7 +100,7 @@ public:
            std::ranges::all_of(events_, [this](const awaited_event& one) { return is_awaited(one); });
   }
 
-  /// Begins a batch with what was surveyed.
+  /// Begins a batch with the examined operation.
   void begin() {
     for (member& one : members_) {
       one.used.clear();
@@ -120,13 +121,13 @@ public:
   }
 
 private:
-  /// One rank's side of the batch.
+  /// One rank's part of the batch.
   struct member {
     memory_ranges used{};
     std::vector<const event*> awaited{};
   };
 
-  /// False where it cannot be in a batch with others.
+  /// Returns false if the part cannot be in a batch with others.
   [[nodiscard]] bool survey(const fusion_part& one) {
     const std::size_t at = index(one.self);
     auto await = [&](const operand& each) {
@@ -166,13 +167,13 @@ private:
   std::vector<member> members_; ///< By rank.
   std::size_t count_ = 0;
   std::size_t all_bytes_ = 0;
-  bool open_ = false; ///< Whether others may join.
+  bool open_ = false; ///< Other operations may join.
 
-  // The operation surveyed.
+  // The examined operation.
   std::span<const fusion_part> parts_;
   std::vector<used_range> ranges_;
   std::vector<awaited_event> events_;
-  std::size_t bytes_ = 0; ///< The most that a rank reads, or writes.
+  std::size_t bytes_ = 0; ///< The largest number of bytes that one rank reads, or writes.
   bool fit_ = false;
 };
 

@@ -11,7 +11,7 @@ exchange& unite(exchange& one, exchange& other) noexcept {
   if (large == small) return *large;
   if (large->size < small->size) std::swap(large, small);
   small->above = large;
-  std::swap(small->next, large->next); // two rings become one
+  std::swap(small->next, large->next); // joins two rings into one
   large->size += small->size;
   large->partnerless += small->partnerless;
   large->heads += small->heads;

@@ -6,7 +6,7 @@ namespace troupe {
 namespace {
 
 lane_names& names_of_this_process() {
-  // Never destroyed: names are asked for until the last thread has ended.
+  // Never destroyed: names are read until the last thread has ended.
   static auto& names = *new lane_names; // NOLINT(cppcoreguidelines-owning-memory)
   return names;
 }

@@ -1,4 +1,4 @@
-/// A named stream of one rank's requests: what the ranks of a world are matched by.
+/// A named sequence of one rank's requests, by which the ranks of a world are matched.
 #pragma once
 
 #include <compare>
@@ -8,21 +8,23 @@
 
 namespace troupe {
 
-/// The requests of one client of a rank, in the order in which it asks for them. The k-th collective that each rank
-/// asks for in a lane is one operation of them all; different lanes may interleave differently on different ranks.
+/// The requests of one client of a rank, in the order in which the client asks for them. The k-th collective that each
+/// rank asks for in a lane is one operation of all ranks. Different lanes may interleave differently on different
+/// ranks.
 ///
-/// Names mean the same in the whole process and cost a lookup once; a lane itself is as cheap as a number.
+/// A name means the same lane in the whole process. The lookup by name is needed once; a lane is as cheap to copy as a
+/// number.
 /// Threads: safe from any.
 class lane {
 public:
-  /// The lane of those who name none.
+  /// The lane of clients that name none.
   constexpr lane() noexcept = default;
-  /// Errors: invalid_argument (empty, longer than 64 bytes, or the 65,536th name).
+  /// Returns the lane called \p name. Errors: invalid_argument (empty, longer than 64 bytes, or the 65,536th name).
   [[nodiscard]] static lane named(std::string_view name);
 
-  /// As named; "default" of the lane of those who name none.
+  /// Returns the name; "default" for the lane of clients that name none.
   [[nodiscard]] const std::string& name() const;
-  /// From 0, without gaps, in the order of first naming.
+  /// Returns the number of the lane: from 0, without gaps, in the order of first naming.
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
   friend constexpr auto operator<=>(lane, lane) noexcept = default;
 

@@ -33,7 +33,7 @@ void lane_table::open(node_pool<meeting>& pool) {
   made->heads = 0;
   made->index = end_;
   made->where = this;
-  made->oldest = time_point::max(); // nobody has come yet
+  made->oldest = time_point::max(); // no rank has asked yet
   meetings_[end_ & (meetings_.size() - 1)] = made;
   ++end_;
 }
@@ -42,7 +42,7 @@ void lane_table::forget(meeting& one, node_pool<meeting>& pool) noexcept {
   one.over = true;
   one.withdrawn.reset();
   meetings_[one.index & (meetings_.size() - 1)] = nullptr;
-  // One that was withdrawn may end before an older one that waits behind something else.
+  // A withdrawn meeting may end before an older one that still waits.
   while (first_ != end_ && meetings_[first_ & (meetings_.size() - 1)] == nullptr) ++first_;
   pool.put_back(&one);
 }

@@ -1,4 +1,4 @@
-/// One lane of one world: each rank's requests in their order, and the operations that they meet in.
+/// One lane of one world: each rank's requests in order, and the operations in which they wait.
 #pragma once
 
 #include <troupe/collectives/order/gathering.hpp>
@@ -10,24 +10,25 @@
 
 namespace troupe {
 
-/// A place in a rank's lane.
+/// A position in a rank's lane.
 struct lane_slot {
-  sequenced* one = nullptr;   ///< Owned; none: refused, and skipped.
-  gathering* where = nullptr; ///< None: it waits for nobody.
+  sequenced* one = nullptr;   ///< Owned. Null: refused, to be skipped.
+  gathering* where = nullptr; ///< Null: it needs no other rank.
 };
 
-/// One rank's requests in one lane: a ring by position, so that the neighbour's place is the next in memory.
+/// One rank's requests in one lane. A ring indexed by position, so that the neighbour is the next in memory.
 class alignas(64) lane_queue {
 public:
-  std::uint64_t collectives = 0; ///< That the rank has come to in this lane.
-  std::uint64_t owner = 0;       ///< The client; 0 is none.
-  std::uint32_t withdrawn = 0;   ///< Of what the rank asked here: taken back, and some peer has not come to it yet.
+  std::uint64_t collectives = 0; ///< Number of collectives that the rank has asked for in this lane.
+  std::uint64_t owner = 0;       ///< The client that owns the lane; 0: none.
+  std::uint32_t withdrawn = 0;   ///< Withdrawn requests of the rank that some peer has not asked for yet.
 
-  /// Places that it takes, also of requests that are gone, and what is remembered for peers that have not come.
+  /// Returns the number of positions in use: also those of requests that are gone, and of those remembered for peers
+  /// that have not asked.
   [[nodiscard]] std::uint64_t extent() const noexcept { return next_ - head_ + withdrawn; }
   [[nodiscard]] bool empty() const noexcept { return head_ == next_; }
   [[nodiscard]] std::uint64_t head() const noexcept { return head_; }
-  /// The position of the next request.
+  /// Returns the position of the next request.
   [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
   [[nodiscard]] lane_slot& at(std::uint64_t position) noexcept { return ring_[position & (capacity_ - 1)]; }
   [[nodiscard]] lane_slot& front() noexcept { return at(head_); }
@@ -38,13 +39,13 @@ public:
     at(next_) = what;
     ++next_;
   }
-  /// A place that is empty from the start.
+  /// Adds a position that is empty from the start.
   void push_refused() {
     if (!empty()) return push({});
     ++head_;
     ++next_;
   }
-  /// Past the places that have become empty.
+  /// Moves the head past empty positions.
   void skip_empty() noexcept {
     while (head_ != next_ && at(head_).one == nullptr) ++head_;
   }
@@ -55,10 +56,10 @@ private:
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::unique_ptr<lane_slot[]> ring_;
-  std::uint32_t capacity_ = 0; ///< A power of two, or none yet.
+  std::uint32_t capacity_ = 0; ///< A power of two; 0 before the first use.
 };
 
-/// What one lane of one world holds.
+/// The contents of one lane of one world.
 class lane_table {
 public:
   lane_table(std::uint32_t world_number, lane name, int size, std::pmr::memory_resource& memory);
@@ -70,26 +71,26 @@ public:
   const lane name;
   std::vector<lane_queue> queues; ///< By rank.
   route_table routes;
-  time_point due = time_point::max(); ///< Nothing here is due before.
-  bool held = false;                  ///< Nothing is released for now.
+  time_point due = time_point::max(); ///< No request here is due before.
+  bool held = false;                  ///< No operation is released for now.
 
-  /// The meeting of this number, which may be the first that nobody has come to; then it is made.
+  /// Returns the meeting with this number. Makes it if it is the first that no rank has asked for.
   [[nodiscard]] meeting& meeting_at(std::uint64_t index, node_pool<meeting>& pool) {
     if (index == end_) open(pool);
     return *meetings_[index & (meetings_.size() - 1)];
   }
-  /// Everybody has come to \p one.
+  /// Removes \p one, for which all ranks have asked.
   void forget(meeting& one, node_pool<meeting>& pool) noexcept;
-  /// The same for one that was withdrawn.
+  /// Removes \p one, which was withdrawn and for which all ranks have asked.
   void forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept;
   void forget_all(node_pool<meeting>& pool) noexcept;
-  /// How many ranks have come to it.
+  /// Returns how many ranks have asked for \p one.
   [[nodiscard]] std::uint32_t come_to(const meeting& one) const noexcept;
 
 private:
   void open(node_pool<meeting>& pool);
 
-  std::vector<meeting*> meetings_; ///< A ring by number.
+  std::vector<meeting*> meetings_; ///< A ring indexed by number.
   std::uint64_t first_ = 0;
   std::uint64_t end_ = 0;
 };

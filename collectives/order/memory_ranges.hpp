@@ -1,4 +1,4 @@
-/// A set of memory ranges, read or written, that tells whether another may be used at the same time.
+/// A set of memory ranges, read or written. Tells whether another range may be used at the same time.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace troupe {
 
-/// Addresses from begin to end.
+/// The addresses from begin to end.
 struct memory_range {
   std::uintptr_t begin = 0;
-  std::uintptr_t end = 0; ///< Behind the last byte.
+  std::uintptr_t end = 0; ///< One past the last byte.
   bool written = false;
 };
 
-/// Kept disjoint and in order. What overlaps is joined, and counts as written if any of it is.
+/// Sorted and disjoint. Overlapping ranges are merged; the result counts as written if one of them is.
 class memory_ranges {
 public:
   void clear() noexcept { all_.clear(); }
 
-  /// Whether \p one overlaps with any and one of the two is written. \p near gets where to look for it in add().
+  /// Returns whether \p one overlaps a range of the set and one of the two is written. Sets \p near, a hint for add().
   [[nodiscard]] bool conflicts(const memory_range& one, std::size_t& near) const noexcept {
     near = first_behind(one.begin);
     for (std::size_t at = near; at < all_.size() && all_[at].begin < one.end; ++at)
@@ -32,7 +32,7 @@ public:
     return conflicts(one, near);
   }
 
-  /// \p near saves a search where not more than one range has been added since.
+  /// Adds \p one. \p near is a hint that saves a search if at most one range was added since.
   void add(const memory_range& one, std::size_t near = 0) {
     const std::size_t at = is_first_behind(near, one.begin)       ? near
                            : is_first_behind(near + 1, one.begin) ? near + 1
@@ -53,7 +53,7 @@ public:
   }
 
 private:
-  /// Small, since insertion moves many: addresses leave a bit for the flag.
+  /// Kept small because insertion moves many entries. Addresses leave one bit for the flag.
   struct entry {
     explicit entry(const memory_range& one) noexcept
       : begin{one.begin}, end_and_written{one.end << 1U | (one.written ? 1U : 0U)} {}
@@ -64,8 +64,9 @@ private:
     std::uintptr_t end_and_written;
   };
 
-  /// The first that ends behind \p address. Memory is mostly used in ascending order, so the end is looked at first;
-  /// else a search without branches, since nobody can predict them.
+  /// Returns the index of the first range that ends behind \p address. Memory is mostly used in ascending order, so the
+  /// last range is checked first. Otherwise a branch-free binary search runs, because its branches would not be
+  /// predictable.
   [[nodiscard]] std::size_t first_behind(std::uintptr_t address) const noexcept {
     if (all_.empty() || all_.back().end() <= address) return all_.size();
     const entry* first = all_.data();
@@ -74,7 +75,7 @@ private:
       first += first[half - 1].end() <= address ? half : 0;
       left -= half;
     }
-    return static_cast<std::size_t>(first - all_.data()); // the last ends behind it, so one does
+    return static_cast<std::size_t>(first - all_.data()); // the last range ends behind it, so one exists
   }
 
   [[nodiscard]] bool is_first_behind(std::size_t at, std::uintptr_t address) const noexcept {

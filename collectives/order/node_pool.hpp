@@ -1,4 +1,4 @@
-/// Nodes that are used again, at addresses that stay.
+/// A pool of reusable nodes with stable addresses.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// Memory grows to what was in use at once and is kept. What take() returns is as put_back() left it.
+/// Memory grows to the maximum of nodes in use at one time and is never released. take() returns a node as put_back()
+/// left it.
 template <class Node>
 class node_pool {
 public:
@@ -17,7 +18,7 @@ public:
     free_.pop_back();
     return one;
   }
-  /// There is room: each node was in the list before.
+  /// Does not allocate, because each node was in the list before.
   void put_back(Node* one) noexcept { free_.push_back(one); }
 
 private:

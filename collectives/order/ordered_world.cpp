@@ -1,4 +1,4 @@
-// A world's way to the arbiter.
+// The access of one world to the arbiter: class ordered_world of arbiter.hpp.
 #include <troupe/collectives/order/arbiter_queue.hpp>
 #include <troupe/completion/reply/reply_group.hpp>
 
@@ -35,7 +35,8 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .from = request_origin{.lane = asked.where, .client = asked.client},
                                          .site = asked.site},
                                         now);
-  above_->queue_.submit(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
+  above_->queue_.submit(
+      std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,

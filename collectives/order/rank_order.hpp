@@ -1,4 +1,4 @@
-/// What the requests of a rank go through where troupe keeps the order of a world (ORD-1).
+/// The interface through which a rank's requests enter the order of a world (ORD-1).
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -27,8 +27,8 @@ struct lane_request {
   call_site site{};
 };
 
-/// One world in one epoch: an ordered_world where all its ranks live in this process, a distributed_order where this
-/// process has one of them. Threads: safe from any; requests of one thread keep their order.
+/// One world in one epoch. It is an ordered_world if all its ranks live in this process, and a distributed_order if
+/// this process has one of them. Threads: safe from any; the requests of one thread keep their order.
 class rank_order {
 public:
   rank_order() = default;
@@ -36,13 +36,14 @@ public:
   rank_order& operator=(const rank_order&) = delete;
   virtual ~rank_order() = default;
 
-  /// One rank's part of an operation: released when its peers have asked for theirs. Never blocks.
+  /// Asks for one rank's part of an operation. It is released when its peers have asked for theirs. Never blocks.
   virtual void ask(rank self, lane_request asked) = 0;
-  /// Takes back what has not been released; nothing else happens where there is no such request.
+  /// Takes back a request that is not released. Does nothing if there is no such request.
   virtual void cancel(rank self, lane where, std::uint64_t position) = 0;
-  /// A client of \p self has ended: what it waits for is withdrawn, its peers are told, its lanes are free.
+  /// Withdraws all waiting requests of a client of \p self that has ended. Its peers are informed, and its lanes become
+  /// free.
   virtual void withdraw(rank self, std::uint64_t client, error why) = 0;
-  /// Whether a mark of retry_safe means something here.
+  /// Returns whether retry_safe marks have an effect here.
   [[nodiscard]] virtual bool can_retry() const noexcept = 0;
 };
 

@@ -8,13 +8,13 @@ namespace troupe {
 
 namespace {
 
-/// Released requests are fused in mode free alone: what is released at one time differs from run to run.
+/// Fuses released requests in mode free only, because the requests released at one time differ from run to run.
 fusion_limits of_releases(fusion_limits limits) noexcept {
   if (limits.mode != fusion::free) limits.mode = fusion::off;
   return limits;
 }
 
-/// Launches that a launcher has before it when it is given no more: the one that it works on, and the next.
+/// Launches after which a launcher counts as busy: the one in progress, and the next.
 constexpr std::size_t enough = 2;
 
 } // namespace
@@ -42,7 +42,8 @@ bool release_queue::may_wait() {
 void release_queue::flush() {
   for (; !ready_.empty(); send(next_batch())) {
     if (!launchers_are_busy() || !may_wait()) continue;
-    // Said before they are looked at again: one that becomes free meanwhile sees that something waits, or is seen free.
+    // Set before the second check. A launcher that becomes idle meanwhile either sees the flag, or the second check
+    // sees it idle.
     waits_->store(true);
     if (launchers_are_busy()) return note_waiting();
   }

@@ -1,4 +1,4 @@
-/// What has been released to one world and not yet been sent to its ranks' pipelines.
+/// Operations that were released to one world and not yet sent to its ranks' pipelines.
 #pragma once
 
 #include <troupe/collectives/order/fusion_plan.hpp>
@@ -20,30 +20,31 @@ struct released_part {
   rank self;
   std::shared_ptr<pipeline_call> call;
 };
-/// All its participants' parts.
+/// The parts of all participants.
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
-/// Sends operations on in the order of their release, as many in one launch as fusion_plan allows. So that there is
-/// something to fuse, what could be fused stays here while a launcher has enough to do: with two launches before it, it
-/// is not idle until it asks for more.
+/// Sends operations on in the order of their release, as many in one launch as fusion_plan allows. Operations that can
+/// be fused stay here while a launcher is busy, so that there is something to fuse. A launcher with two launches queued
+/// does not become idle before it asks for more.
 ///
-/// Threads: those marked from any; the rest in the arbiter's turns.
+/// Threads: functions marked so from any; the rest only from the arbiter's tasks.
 class release_queue {
 public:
   release_queue(std::vector<std::shared_ptr<rank_pipeline>> ranks, fusion_limits limits);
 
   void push(released_operation one);
-  /// Sends on what may go now.
+  /// Sends the operations that may go now.
   void flush();
-  /// Sends on everything, whatever the launchers have to do.
+  /// Sends all operations, even if the launchers are busy.
   void flush_all();
 
-  /// Answers what has waited past its deadline; it keeps its place in the order, which all ranks must keep (ORD-1).
+  /// Answers requests that have waited past their deadline. They keep their place in the order, which all ranks must
+  /// keep (ORD-1).
   void expire(time_point now);
-  /// Before this there is nothing for expire() to do.
+  /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept { return due_; }
 
-  /// Any thread: whether a launcher that becomes free should have flush() called. It outlives the queue.
+  /// Any thread: whether flush() must be called when a launcher becomes idle. It outlives the queue.
   [[nodiscard]] const std::shared_ptr<const std::atomic<bool>>& waits() const noexcept { return waiting_; }
   [[nodiscard]] std::size_t size() const noexcept { return ready_.size(); }
 
@@ -54,7 +55,7 @@ private:
   void survey(std::size_t operations);
   void send(std::size_t operations);
   void end_waiting() noexcept;
-  /// What stays here is seen in the flight recorder already.
+  /// Notes waiting operations in the flight recorder already.
   void note_waiting() noexcept;
   [[nodiscard]] rank_pipeline& rank_of(const released_part& one) const {
     return *ranks_[static_cast<std::size_t>(one.self.value())];
@@ -64,12 +65,12 @@ private:
   fusion_limits limits_;
   fusion_planner planner_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
-  std::size_t noted_ = 0; ///< Of ready_, from its front.
+  std::size_t noted_ = 0; ///< Number of operations of ready_ that were noted, from its front.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;
 
-  // Kept for their capacity.
+  // Members to reuse their memory.
   std::vector<fusion_part> parts_;
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> batches_;

@@ -26,7 +26,7 @@ retried_operation::retried_operation(std::weak_ptr<retry_queue> shelf, std::opti
   : shelf_{std::move(shelf)}, line_{line}, formed_in_{formed_in}, world_size_{world_size}, open_{parts} {}
 
 retried_operation::~retried_operation() {
-  answer_all(take()); // the shelf went first
+  answer_all(take()); // the retry queue was destroyed first
 }
 
 void retried_operation::keep(kept_part one) noexcept {
@@ -41,7 +41,7 @@ void retried_operation::keep(kept_part one) noexcept {
         any_lost_ = any_lost_ || failure_of(one.result) != nullptr;
         kept_.push_back(std::move(one));
         kept = true;
-      } catch (...) { // no memory: nothing else is kept
+      } catch (...) { // out of memory: no further part is kept
         over_ = true;
       }
     }
@@ -61,7 +61,7 @@ void retried_operation::settled() noexcept {
     --open_;
     is_awaited = awaited_ && !over_;
   }
-  // A participant has its answer, and may use its memory for something else: the others cannot be run without it.
+  // One participant has its answer and may reuse its memory, so the others cannot be run again without it.
   answer_all(take());
   if (!is_awaited) return;
   if (const auto shelf = shelf_.lock()) shelf->look_again();

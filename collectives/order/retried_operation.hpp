@@ -1,4 +1,4 @@
-/// One operation that may be run again: what has become of its parts in one epoch.
+/// One operation that may be run again: the outcomes of its parts in one epoch.
 #pragma once
 
 #include <troupe/collectives/operation/retry_claim.hpp>
@@ -15,15 +15,15 @@ namespace troupe {
 
 class retry_queue;
 
-/// Threads: what retried_parts has from any; the rest from the shelf's.
+/// Threads: functions of retried_parts from any; the rest from the retry queue's tasks.
 class retried_operation final : public retried_parts {
 public:
-  /// What has become of it.
+  /// State of the operation.
   enum class stage : std::uint8_t {
     running,      ///< No part is lost.
-    lost_in_part, ///< Some are, of others it is not known yet.
-    lost,         ///< So are all, or done, and none has been answered.
-    over,         ///< Answered, or handed on: whatever comes of a part from now on is its answer.
+    lost_in_part, ///< Some parts are lost; the outcome of others is not known yet.
+    lost,         ///< All parts are lost or done, and none was answered.
+    over,         ///< Answered, or replaced by a new run: each later outcome of a part is its answer.
   };
 
   [[nodiscard]] static std::shared_ptr<retried_operation>
@@ -33,29 +33,28 @@ public:
   ~retried_operation() override;
 
   void keep(kept_part one) noexcept override;
-  /// Of a request to the world, which has one answer for all.
+  /// True for a request to the world, which has one answer for all ranks.
   [[nodiscard]] bool is_kept_when_done() const noexcept override { return !line_; }
   void settled() noexcept override;
 
   [[nodiscard]] stage at() const noexcept;
-  /// None: of the whole world.
+  /// nullopt: a request to the whole world.
   [[nodiscard]] const std::optional<lane>& line() const noexcept { return line_; }
   [[nodiscard]] epoch formed_in() const noexcept { return formed_in_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
-  /// Whether any of the parts may have.
+  /// Returns whether a part may have run.
   [[nodiscard]] bool may_have_run() const noexcept;
-  /// Of the part that has the least time.
+  /// Returns the earliest deadline of its parts.
   [[nodiscard]] time_point deadline() const noexcept;
   template <class Visit>
   void visit(Visit visit) const {
     const std::lock_guard lock{guard_};
     for (const kept_part& one : kept_) visit(one);
   }
-  /// Whatever it keeps; it is over then.
+  /// Returns all kept parts. The operation is over then.
   [[nodiscard]] std::vector<kept_part> take() noexcept;
 
-  /// Somebody waits for what becomes of it: from now on the shelf is told when it is over, too.
-  /// Returns false where it is.
+  /// From now on the retry queue is also notified when the operation is over. Returns false if it is over already.
   [[nodiscard]] bool await() noexcept;
   [[nodiscard]] bool counted() const noexcept { return counted_; }
   void count() noexcept { counted_ = true; }
@@ -65,10 +64,10 @@ private:
   const std::optional<lane> line_;
   const epoch formed_in_;
   const int world_size_;
-  bool counted_ = false; ///< Among those that were put aside.
+  bool counted_ = false; ///< Included in the count of operations kept for another run.
 
   mutable std::mutex guard_;
-  std::size_t open_; ///< Parts that have not been heard of.
+  std::size_t open_; ///< Parts without an outcome.
   bool over_ = false;
   bool any_lost_ = false;
   bool awaited_ = false;

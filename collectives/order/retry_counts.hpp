@@ -1,15 +1,15 @@
-/// How often requests marked retry_safe outlived a fault.
+/// Counts what happened to requests marked retry_safe in faults.
 #pragma once
 
 #include <cstdint>
 
 namespace troupe {
 
-/// Operations of one world since it was formed; each counts as one, however many ranks ask for it.
+/// Operations of one world since it was formed. Each counts once, however many ranks ask for it.
 struct retry_counts {
-  std::uint64_t put_aside = 0; ///< Lost in a fault, and not answered with it.
-  std::uint64_t run_again = 0; ///< Of those: asked for anew in a later epoch. One may come to this several times.
-  std::uint64_t given_up = 0;  ///< Of those: answered with their fault, or rejected, after all.
+  std::uint64_t put_aside = 0; ///< Interrupted by a fault, and kept instead of answered.
+  std::uint64_t run_again = 0; ///< Run in a later epoch. One operation can be run again several times.
+  std::uint64_t given_up = 0;  ///< Kept, but finally answered with their fault or rejected.
 
   friend bool operator==(const retry_counts&, const retry_counts&) = default;
 };

@@ -13,7 +13,7 @@ namespace troupe {
 namespace {
 
 using stage = retried_operation::stage;
-/// Those in which something older waits.
+/// Lanes in which an older operation waits.
 using lines = std::vector<std::optional<lane>>;
 
 bool contains(const lines& some, const std::optional<lane>& one) {
@@ -47,7 +47,7 @@ void retry_queue::end() {
 void retry_queue::look_again() noexcept {
   if (looking_.exchange(true)) return;
   above_->queue_.run([self = shared_from_this()] {
-    self->looking_.store(false); // first: what changes from here on is looked at again
+    self->looking_.store(false); // first, so that later changes trigger another run
     self->advance(self->above_->time_->now());
   });
 }
@@ -101,7 +101,7 @@ void retry_queue::advance(time_point now) {
     if (world_ && one->formed_in() >= epoch_of(*world_) && at == stage::running) continue;
     if (!one->await()) continue;
     if (!contains(blocked, one->line())) blocked.push_back(one->line());
-    if (at == stage::running) continue; // its parts will be heard of
+    if (at == stage::running) continue; // the outcomes of its parts will be reported
     ++waiting_;
     due_ = std::min(due_, one->deadline());
   }
@@ -181,7 +181,7 @@ void retry_queue::run_again(std::shared_ptr<retried_operation>& one, time_point 
 
 void retry_queue::give_up(retried_operation& one, error instead) {
   if (one.counted()) given_up_.fetch_add(1, std::memory_order_relaxed);
-  // What has run, perhaps, is not said to be rejected, whatever else is in its way.
+  // An operation that may have run is not reported as rejected, whatever prevents another run.
   const bool says_why = instead && !one.may_have_run();
   for (kept_part& part : one.take()) {
     if (!says_why) {

@@ -1,4 +1,5 @@
-/// What a world's clients marked retry_safe: put aside when a fault takes it, and run again in the next epoch.
+/// Keeps operations that a fault interrupted and that all clients marked retry_safe, and runs them again in the next
+/// epoch.
 #pragma once
 
 #include <troupe/collectives/operation/retry_claim.hpp>
@@ -21,16 +22,17 @@ class arbiter;
 class ordered_world;
 class retried_operation;
 
-/// One for all epochs of a world. It knows each operation that all its participants marked so from its release to its
-/// answers. When a fault has taken every part of one and no part has been answered, it is put aside, with its buffers
-/// and answers; in the next epoch it goes into the order again, without being asked for.
+/// One queue for all epochs of a world. It follows each operation that all participants marked so, from its release to
+/// its answers. If a fault interrupts every part of an operation and no part was answered, the operation is kept with
+/// its buffers and reply promises. In the next epoch it enters the order again without being asked for.
 ///
-/// In a lane the old relative order stays, and what the new epoch is asked for in the lane waits for the lane's last;
-/// so does what requests to the whole world left behind among themselves. What may have been launched (unknown outcome)
-/// must not run while the work of its old epoch may still write to its results: it waits until that epoch's pipelines
-/// have been released, and with it what is behind it in its lane; other lanes go on. (docs/design/0030)
+/// Within a lane the old relative order is kept, and requests of the new epoch wait for the last kept operation of
+/// their lane. Requests to the whole world keep their order among themselves in the same way. An operation that may
+/// have been launched (unknown outcome) must not run while the work of its old epoch may still write to its results. It
+/// waits until the pipelines of that epoch have released their devices. Operations behind it in its lane wait too;
+/// other lanes continue. (docs/design/0030)
 ///
-/// Threads: released(), end(), look_again() and counts() from any; the rest in the arbiter's turns.
+/// Threads: released(), end(), look_again() and counts() from any; the rest in the arbiter's tasks.
 class retry_queue final : public std::enable_shared_from_this<retry_queue> {
 public:
   /// Made by arbiter::open_shelf().
@@ -39,46 +41,48 @@ public:
   retry_queue& operator=(const retry_queue&) = delete;
   ~retry_queue();
 
-  /// Every pipeline of epoch \p of has let go of its device; not \p safely: some abort was given up, so that its work
-  /// may write for ever. What was launched there is then answered.
+  /// Every pipeline of epoch \p of has released its device. If not \p safely, an abort was given up, and work of that
+  /// epoch may write indefinitely. Operations launched there are then answered.
   void released(epoch of, bool safely);
-  /// There will be no next epoch: everything is answered with the fault that took it, also what comes later.
+  /// There will be no next epoch: all operations, also later ones, are answered with the fault that interrupted them.
   void end();
-  /// Something may have changed.
+  /// Checks all operations again, because something may have changed.
   void look_again() noexcept;
   [[nodiscard]] retry_counts counts() const noexcept;
 
-  // The arbiter's turns ----------------------------------------------------------------------------------------------
-  /// \p parts are released to \p where, all so marked, and asked for in \p line: a lane, or none of the whole world.
+  // Called in the arbiter's tasks ------------------------------------------------------------------------------------
+  /// Registers an operation whose \p parts are released to \p where, all marked retry_safe. \p line is its lane;
+  /// nullopt for a request to the whole world.
   void enroll(ordered_world& where, std::optional<lane> line, released_operation& parts);
-  /// \p next is the world's new epoch: nothing has been asked there yet.
+  /// \p next is the world's new epoch. No request was asked there yet.
   void continue_in(std::shared_ptr<ordered_world> next);
   /// \p gone is closed.
   void leave(const ordered_world& gone) noexcept;
   void expire(time_point now);
   [[nodiscard]] time_point next_due() const noexcept { return due_; }
-  /// Operations that wait for another epoch, or to be run in this one.
+  /// Returns the number of operations that wait for another epoch, or to be run in this one.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
 private:
   using operation_list = std::deque<std::shared_ptr<retried_operation>>;
 
   void advance(time_point now);
-  /// Whether \p one, of which parts are lost, is done with: run again, and another stands in its place, or answered.
+  /// Tries to finish \p one, of which parts are lost. Returns whether it was run again (\p one is then its new run) or
+  /// answered.
   [[nodiscard]] bool dispose(std::shared_ptr<retried_operation>& one, bool line_is_free, time_point now);
   void run_again(std::shared_ptr<retried_operation>& one, time_point now);
   void give_up(retried_operation& one, error instead = {});
   [[nodiscard]] error misfit(const retried_operation& one) const;
 
   std::shared_ptr<arbiter> above_;
-  std::atomic<bool> looking_{false}; ///< A turn for that is on its way.
+  std::atomic<bool> looking_{false}; ///< A task for look_again() is queued.
   std::atomic<std::uint64_t> put_aside_{0};
   std::atomic<std::uint64_t> run_again_{0};
   std::atomic<std::uint64_t> given_up_{0};
 
-  operation_list all_;                   ///< In the order of their release, whatever has become of them.
-  std::shared_ptr<ordered_world> world_; ///< The present epoch; none between two.
-  std::vector<lane> held_;               ///< Of world_.
+  operation_list all_;                   ///< In the order of their release, in any state.
+  std::shared_ptr<ordered_world> world_; ///< The present epoch; null between two epochs.
+  std::vector<lane> held_;               ///< Lanes held in world_.
   std::map<epoch, bool> released_;       ///< Epochs whose work has ended, and whether safely.
   std::size_t waiting_ = 0;
   time_point due_ = time_point::max();

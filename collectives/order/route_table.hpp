@@ -11,15 +11,16 @@
 
 namespace troupe {
 
-/// On one route, the k-th send meets the k-th recv: those without a partner are all of one kind, in order.
+/// On one route, the k-th send matches the k-th recv. Ends without a partner on a route are all of one kind, in order.
 class route_table {
 public:
   explicit route_table(std::pmr::memory_resource& memory) : routes_{&memory} {}
 
-  /// The oldest other half that waits on the route of \p one, which is taken from there; or none: then \p one waits.
+  /// Removes and returns the oldest other half that waits on the route of \p one. Returns null if there is none; \p one
+  /// then waits.
   [[nodiscard]] transfer_end* meet(transfer_end& one);
 
-  /// All that wait, in no order, until the routes are changed.
+  /// Calls \p visitor for all waiting ends, in no particular order. The routes must not change meanwhile.
   template <class Visitor>
   void visit(Visitor visitor) {
     for (auto& [where, waiting] : routes_)
@@ -50,7 +51,7 @@ private:
     transfer_end* last = nullptr;
   };
 
-  std::pmr::unordered_map<route, queue, hash> routes_; ///< Only those where something waits.
+  std::pmr::unordered_map<route, queue, hash> routes_; ///< Only routes on which an end waits.
 };
 
 } // namespace troupe

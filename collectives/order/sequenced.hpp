@@ -15,20 +15,20 @@
 
 namespace troupe {
 
-/// Who asks, where, and since when.
+/// Identifies the asker of a request, its place, and its times.
 struct sequencing_terms {
-  std::uint32_t world = 0; ///< Of sequencer::open_world().
+  std::uint32_t world = 0; ///< From sequencer::open_world().
   troupe::rank rank{};
   troupe::lane lane{};
-  std::uint64_t client = 0; ///< Who owns the lane at this rank; 0 is nobody in particular, and any may join it.
-  /// What the client takes for its place in the lane, from 0: checked, so that a message that was lost or doubled is
-  /// noticed. None: the next.
+  std::uint64_t client = 0; ///< Owns the lane at this rank. 0: no particular client, and any client may join it.
+  /// The position in the lane that the client assumes, from 0. It is checked, so that a lost or repeated message is
+  /// noticed. nullopt: the next one.
   std::optional<std::uint64_t> position{};
   time_point asked{};
-  time_point deadline = time_point::max(); ///< Until it is released.
+  time_point deadline = time_point::max(); ///< For the release.
 };
 
-/// Derived classes hold the operation and the answer. The sequencer keeps it from ask() until it hands it out again,
+/// Derived classes hold the operation and the reply. The sequencer owns the request from ask() until it hands it back,
 /// released or refused.
 class sequenced {
 public:
@@ -38,13 +38,13 @@ public:
   virtual ~sequenced() = default;
 
   [[nodiscard]] const sequencing_terms& terms() const noexcept { return terms_; }
-  /// Read without its memory, which may be another process's.
+  /// The operation. Its memory is not accessed, because it may belong to another process.
   [[nodiscard]] virtual const operation& what() const noexcept = 0;
-  /// Of what(), where nobody knows better: an operation without memory does not tell the size of a copy.
+  /// Summary of what(). Overridden where more is known: an operation without memory does not have the size of a copy.
   [[nodiscard]] virtual compact_signature sketch() const noexcept { return compact(what()); }
 
 protected:
-  /// Before it is asked, where the world's number was not known at first.
+  /// Call before ask(), if the world's number was not known at construction.
   void belongs_to(std::uint32_t world) noexcept { terms_.world = world; }
 
 private:
@@ -52,7 +52,7 @@ private:
   sequencing_terms terms_;
 };
 
-/// One line for people: "all_reduce of 1024 f32, sum".
+/// Returns one line for users: "all_reduce of 1024 f32, sum".
 [[nodiscard]] inline std::string describe(const sequenced& one) {
   return std::holds_alternative<copy>(one.what()) ? describe(one.sketch()) : describe(one.what());
 }

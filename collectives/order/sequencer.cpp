@@ -14,7 +14,7 @@ std::string name_lane(const lane& one) {
   return "lane " + one.name();
 }
 
-/// What to say of a rank that is not of the world; or nothing.
+/// Returns an error for a peer that is not in the world, or none.
 error check_peers(const operation& what, rank self, int size) {
   const auto check = [&](rank peer) -> error {
     if (peer.value() >= 0 && peer.value() < size) return {};
@@ -236,9 +236,9 @@ void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<s
   const operation& what = one->what();
   std::shared_ptr<const withdrawal> told;
   if (const auto* several = std::get_if<group>(&what)) {
-    // As given: within a tag that is the order in which parts meet, and tags are routes of their own.
+    // In the given order: parts with equal tags match in that order, and each tag is a route of its own.
     for (const operation& part : several->parts)
-      if (!std::holds_alternative<copy>(part)) // local to this rank
+      if (!std::holds_alternative<copy>(part)) // a copy is local to this rank
         if (auto cause = join_route(at, joining, part)) told = std::move(cause);
   } else {
     told = join_route(at, joining, what);
@@ -277,7 +277,7 @@ std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, e
     return {};
   }
   if (other->owner == nullptr) {
-    end.partner = &end; // it waits for nobody any more
+    end.partner = &end; // it waits for no other half any more
     auto cause = std::move(other->withdrawn);
     --at.queues[static_cast<std::size_t>(other->is_send ? other->source : other->destination)].withdrawn;
     ends_.put_back(other);

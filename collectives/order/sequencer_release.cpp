@@ -36,7 +36,7 @@ void sequencer::state::try_exchange(exchange& root) {
 
 bool sequencer::state::is_in_front(exchange& root) const {
   if (root.heads == root.size) return true;
-  // A rank may have asked for several of the closure one after the other: then nothing else may stand between them.
+  // A rank may have asked for several exchanges of the closure in sequence. Then no other request may be between them.
   std::size_t in_front = 0;
   for (exchange* one = &root;;) {
     lane_queue& queue = one->where->queues[static_cast<std::size_t>(one->self)];
@@ -62,7 +62,7 @@ void sequencer::state::hold(std::uint32_t world, lane where) {
 void sequencer::state::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
   lane_table* const at = find_lane(world, rank{0}, where);
   if (at == nullptr || !std::exchange(at->held, false)) return;
-  // What was noted while it was held may have gone meanwhile, so it is looked for anew.
+  // Operations that became ready while the lane was held may be gone, so they are searched again.
   for (std::size_t self = 0; self < at->queues.size(); ++self) {
     if (at->queues[self].empty()) continue;
     gathering* const first = at->queues[self].front().where;
@@ -80,7 +80,7 @@ void sequencer::state::settle(sequencing_effects& effects) {
     if (next.at->held) continue;
     if (next.what == nullptr) {
       lane_queue& queue = next.at->queues[static_cast<std::size_t>(next.self)];
-      // What was noted may have been withdrawn, and something else be there.
+      // The candidate may have been withdrawn, and another request may be at the head.
       if (queue.empty() || queue.front().where != nullptr) continue;
       effects.released.push_back(remove(*next.at, next.self, queue.head()));
       effects.ends.push_back(effects.released.size());
@@ -97,7 +97,7 @@ void sequencer::state::settle(sequencing_effects& effects) {
 std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, std::uint64_t position) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   std::unique_ptr<sequenced> one{std::exchange(queue.at(position).one, nullptr)};
-  one->terms_.position = position; // whoever named none learns which it was
+  one->terms_.position = position; // tells a client that gave no position
   --worlds_[at.world]->unreleased[static_cast<std::size_t>(self)];
   --waiting_;
   if (position == queue.head()) {
@@ -105,7 +105,7 @@ std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, st
     if (!queue.empty()) come_to_head(at, self);
   } else if (gathering* const first = queue.front().where;
              first != nullptr && first->kind == gathering::form::exchange) {
-    try_exchange(static_cast<exchange*>(first)->root()); // it may have waited for what stood between
+    try_exchange(static_cast<exchange*>(first)->root()); // it may have waited for the removed request
   }
   return one;
 }
@@ -178,7 +178,7 @@ void sequencer::state::drop(exchange* one) noexcept {
   one->over = true;
   for (transfer_end* end = std::exchange(one->ends, nullptr); end != nullptr;) {
     transfer_end* const next = end->sibling;
-    if (end->owner != nullptr) ends_.put_back(end); // else it waits on its route
+    if (end->owner != nullptr) ends_.put_back(end); // an end without an owner waits on its route
     end = next;
   }
   exchanges_.put_back(one);

@@ -1,5 +1,5 @@
-/// The sequencer's tables and the steps on them. A step changes what waits and notes what may be released by that;
-/// settle() then releases it, and what that makes ready.
+/// The sequencer's tables and the steps on them. A step changes what waits and notes what may now be released. settle()
+/// then releases these operations, and those that become ready by that.
 #pragma once
 
 #include <troupe/collectives/order/lane_table.hpp>
@@ -9,12 +9,12 @@
 
 namespace troupe {
 
-/// All that a sequencer knows.
+/// The state of a sequencer.
 class sequencer::state {
 public:
   explicit state(sequencer_limits limits) : limits_{limits} {}
 
-  // sequencer.cpp: who may ask, and what is joined.
+  // sequencer.cpp: checks requests and joins them.
   std::uint32_t open_world(int size);
   void ask(std::unique_ptr<sequenced> one, sequencing_effects& effects);
 
@@ -44,7 +44,7 @@ private:
   struct world_table {
     std::uint32_t number = 0;
     int size = 0;
-    error closed{}; ///< Why, or none.
+    error closed{}; ///< Set once the world is closed.
     std::vector<std::unique_ptr<lane_table>> lanes{};
     std::vector<std::uint32_t> unreleased{}; ///< By rank.
     std::vector<mark> last{};
@@ -54,20 +54,21 @@ private:
     int self = 0;
     std::uint64_t position = 0;
   };
-  /// What may be released: a gathering, or, with none, what is at the head of the rank's lane for nobody.
+  /// A candidate for release: a gathering; or, if `what` is null, the request at the head of the rank's lane, which
+  /// needs no other rank.
   struct candidate {
     lane_table* at = nullptr;
     int self = 0;
     gathering* what = nullptr;
   };
-  /// How requests are refused that an operation is withdrawn from.
+  /// How the requests of a withdrawn operation are refused.
   struct verdict {
     std::shared_ptr<const withdrawal> cause{};
-    error own{};                        ///< For those that are withdrawn, not told.
-    const sequenced* first = nullptr;   ///< The one, or
-    rank self{};                        ///< all of
-    std::uint64_t client = 0;           ///< this client there, if it is one, or
-    time_point now = time_point::min(); ///< whatever is due by now.
+    error own{};                        ///< For the withdrawn requests themselves. Their peers get the cause.
+    const sequenced* first = nullptr;   ///< The withdrawn request; or
+    rank self{};                        ///< all requests at this rank
+    std::uint64_t client = 0;           ///< of this client, if not 0; or
+    time_point now = time_point::min(); ///< all requests that are due by now.
   };
 
   [[nodiscard]] error objection(const sequencing_terms& asked) const;
@@ -77,14 +78,14 @@ private:
   void join_meeting(lane_table& at, int self, const compact_signature& what, std::unique_ptr<sequenced> one,
                     sequencing_effects& effects);
   void join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one, sequencing_effects& effects);
-  /// Returns what the other half was withdrawn for, if it was.
+  /// Returns why the other half was withdrawn, if it was.
   std::shared_ptr<const withdrawal> join_route(lane_table& at, exchange& joining, const operation& part);
   void join_nobody(lane_table& at, int self, std::unique_ptr<sequenced> one);
-  /// Takes over the request into its rank's lane. Returns whether it is at the head.
+  /// Adds the request to its rank's lane, which owns it then. Returns whether it is at the head.
   bool enter(lane_table& at, int self, std::unique_ptr<sequenced> one, gathering* where);
 
   // sequencer_release.cpp
-  /// Counts what has become the head of the rank's lane, and notes what may be released now.
+  /// Counts the new head of the rank's lane, and notes what may be released now.
   void come_to_head(lane_table& at, int self);
   void complete(exchange& root);
   void try_exchange(exchange& root);
@@ -92,11 +93,11 @@ private:
   void settle(sequencing_effects& effects);
   void release(meeting& one, sequencing_effects& effects);
   void release(exchange& root, sequencing_effects& effects);
-  /// All of the closure by rank and position, in members_.
+  /// Collects all exchanges of the closure in members_, by rank and position.
   void collect_members(exchange& root);
   [[nodiscard]] error disagreement(const meeting& one) const;
-  [[nodiscard]] error disagreement(int world_size) const; ///< Of members_.
-  /// Takes a request out of its lane.
+  [[nodiscard]] error disagreement(int world_size) const; ///< Of the exchanges in members_.
+  /// Removes a request from its lane.
   std::unique_ptr<sequenced> remove(lane_table& at, int self, std::uint64_t position);
 
   // sequencer_withdrawal.cpp
@@ -117,9 +118,9 @@ private:
   node_pool<exchange> exchanges_;
   node_pool<transfer_end> ends_;
   std::size_t waiting_ = 0;
-  time_point due_ = time_point::max(); ///< Nothing is due before.
+  time_point due_ = time_point::max(); ///< No request is due before.
 
-  // Kept for their memory.
+  // Members to reuse their memory.
   std::vector<candidate> ready_;
   std::vector<exchange*> members_;
   std::vector<place> expired_;

@@ -79,7 +79,7 @@ void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t cl
                {.cause = std::move(cause), .own = own, .first = one, .self = self, .client = client}, effects);
     }
   }
-  // Only now: what stood behind one of the client's requests may be another of them.
+  // Only after the loop: the request behind one of the client's may be another of its requests.
   settle(effects);
 }
 
@@ -95,7 +95,7 @@ void sequencer::state::take_out(const place& which, const verdict& why, sequenci
 
 namespace {
 
-/// What \p one is told when its operation is withdrawn.
+/// Returns the error for \p one when its operation is withdrawn.
 template <class Verdict>
 error sentence(const sequenced& one, const Verdict& why) {
   const sequencing_terms& asked = one.terms();
@@ -134,7 +134,7 @@ void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_e
     error told = sentence(*one->where->queues[self].at(one->position).one, why);
     effects.refused.push_back({remove(*one->where, one->self, one->position), std::move(told), why.cause->absence});
     for (transfer_end* end = one->ends; end != nullptr; end = end->sibling)
-      if (end->partner == nullptr) { // its other half will be told
+      if (end->partner == nullptr) { // its other half will be informed
         end->owner = nullptr;
         end->withdrawn = why.cause;
         ++one->where->queues[self].withdrawn;

@@ -1,4 +1,4 @@
-/// The requests of a rank that another process has been asked about and that have not been decided.
+/// The requests of a rank that were sent to the controller and are not decided yet.
 #pragma once
 
 #include <troupe/collectives/order/lane.hpp>
@@ -14,31 +14,32 @@
 
 namespace troupe {
 
-/// One such request.
+/// One undecided request.
 struct undecided_ask {
   std::shared_ptr<pipeline_call> call{};
   lane where{};
   std::uint64_t client = 0;
-  std::optional<std::uint64_t> position{}; ///< As its client has it.
-  time_point give_up = time_point::max();  ///< When it is answered, whoever else is silent.
+  std::optional<std::uint64_t> position{}; ///< As its client gave it, if it did.
+  time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
 };
 
-/// By number, from 1 in the order of asking. They are decided in nearly that order, so they lie in a ring; what is
-/// overtaken by more than its length moves aside, so that one request that waits for long does not make it grow.
+/// Finds requests by number, from 1 in the order of asking. They are decided in nearly that order, so they are kept in
+/// a ring. A request that is overtaken by more than the length of the ring moves to a map, so that one long wait does
+/// not make the ring grow.
 /// Threads: one at a time.
 class ask_table {
 public:
   ask_table() : ring_(ring_length) {}
 
-  /// Returns its number.
+  /// Adds a request. Returns its number.
   std::uint64_t put(undecided_ask one);
-  /// Nothing where there is none of this number, or no more.
+  /// Removes a request. Returns nullopt if there is none with this number (any more).
   [[nodiscard]] std::optional<undecided_ask> take(std::uint64_t number);
-  /// What has been taken, under the number that it had.
+  /// Puts back a request that take() returned, under the same number.
   void put_back(std::uint64_t number, undecided_ask one);
   [[nodiscard]] std::vector<undecided_ask> take_all();
 
-  /// All, with their numbers, in no order. It changes nothing.
+  /// Calls \p visitor for each request, with its number, in no particular order. Changes nothing.
   template <class Visitor>
   void visit(Visitor visitor) const {
     for (const auto& [number, one] : overtaken_) visitor(number, one);

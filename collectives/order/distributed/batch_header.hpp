@@ -1,4 +1,4 @@
-/// What every batch between a rank's process and the controller begins with.
+/// The header of every batch of bytes between a rank's process and the controller.
 #pragma once
 
 #include <troupe/collectives/order/distributed/wire.hpp>
@@ -9,18 +9,18 @@
 
 namespace troupe {
 
-/// A longer batch is refused; writers end theirs much earlier.
+/// A longer batch is refused. Writers end a batch much earlier.
 inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
-/// At which a writer begins another batch. What it writes at once is shorter than the rest.
+/// Size at which a writer begins a new batch. One record is shorter than the difference to longest_batch_bytes.
 inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
   static constexpr std::uint8_t version = 1;
 
-  troupe::epoch epoch{};    ///< What is of an older one is dropped unread (EPO-1).
-  std::uint64_t number = 0; ///< From 1 in each direction, so that one that was lost or came twice is noticed.
-  std::uint64_t seen = 0;   ///< The last batch that has come from the other side.
+  troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
+  std::uint64_t number = 0; ///< From 1 in each direction, so that lost and repeated batches are noticed.
+  std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
 
   void write(wire_writer& out) const {
     out.u8(version);

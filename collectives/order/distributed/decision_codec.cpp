@@ -7,10 +7,10 @@ namespace troupe {
 
 namespace {
 
-// The first byte of a record: three bits say what it is, the others are of a release.
+// The first byte of a record: three bits are its kind, the other bits belong to a release.
 enum class decision_kind : std::uint8_t { release, refusal, turn };
 constexpr std::uint8_t decision_kind_bits = 0x07;
-constexpr std::uint8_t is_in_step = 0x08; ///< On the last one that was released.
+constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
 
 enum class report_kind : std::uint8_t { none, here, as_before };

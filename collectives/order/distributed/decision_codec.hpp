@@ -1,7 +1,7 @@
-/// What the controller tells a rank's process: which requests are launched next, which never will be.
+/// Encodes the controller's decisions for a rank's process: which requests are launched next, and which are refused.
 ///
-/// Requests go by the number that both sides have counted, from 1. A release that follows the one before takes a byte,
-/// and some more where its client did not say at which position of its lane it stands.
+/// Requests are identified by a number that both sides count, from 1. A release that follows the previous one takes one
+/// byte, and a few more if its client did not give its position in the lane.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// For one rank, in one epoch.
+/// Writes the decisions for one rank in one epoch.
 class decision_writer {
 public:
   explicit decision_writer(troupe::epoch of) noexcept : epoch_{of} {}
@@ -24,12 +24,13 @@ public:
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
   void turn();
-  /// The rank's batch of this number has been read: that is told with the next batch, which there is then.
+  /// The rank's batch of this number was read. The next batch reports this; there is a next batch even without
+  /// decisions.
   void has_seen(std::uint64_t number) noexcept {
     seen_ = number;
     owes_ = true;
   }
-  /// The next batch; empty where there is nothing to tell.
+  /// Returns the next batch; empty if there is nothing to send.
   [[nodiscard]] std::string take();
 
 private:
@@ -41,30 +42,30 @@ private:
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;
   bool owes_ = false;
-  std::uint64_t released_ = 0; ///< The last one.
+  std::uint64_t released_ = 0; ///< The number of the last release.
   std::shared_ptr<absence_report> reported_;
 };
 
-/// One of these.
+/// One decision.
 struct decision_record {
-  /// Which of them.
+  /// Kind of the decision.
   enum class form : std::uint8_t { release, refusal, turn };
 
   form kind = form::release;
-  std::uint64_t number = 0;                ///< Of a request.
-  std::optional<std::uint64_t> position{}; ///< Of a release, where its client named none.
-  error why{};                             ///< Of a refusal.
-  /// Of a refusal; the same for all those that are refused for one reason.
+  std::uint64_t number = 0;                ///< Of the request, for a release or refusal.
+  std::optional<std::uint64_t> position{}; ///< For a release, if its client gave no position.
+  error why{};                             ///< For a refusal.
+  /// For a refusal. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
-  bool absence_is_new = false; ///< Nobody else has seen it yet.
+  bool absence_is_new = false; ///< No earlier record of this reader shares it.
 };
 
-/// The other end of it.
+/// Reads what a decision_writer wrote.
 class decision_reader {
 public:
   explicit decision_reader(int world_size) noexcept : world_size_{world_size} {}
 
-  /// The next record, or nothing at the end or where \p in has failed.
+  /// Reads the next record. Returns false at the end, or if \p in has failed.
   [[nodiscard]] bool next(wire_reader& in, decision_record& into);
 
 private:

@@ -8,17 +8,17 @@ namespace troupe {
 
 namespace {
 
-/// Batches on their way at which the next waits: one that is being read, and one behind it.
+/// With this many batches unacknowledged the next one waits: one that is being read, and one behind it.
 constexpr std::uint64_t most_unseen = 2;
-/// With as much, or as many records, it waits no longer.
+/// With this many bytes or records, a batch waits no longer.
 constexpr std::size_t enough_bytes = std::size_t{16} << 10U;
 constexpr std::size_t enough_records = 64;
-/// What the controller has, beyond a request's deadline, to say who is missing.
+/// Time beyond a request's deadline in which the controller can report which ranks are missing.
 constexpr nanoseconds controller_grace = std::chrono::seconds{1};
 
 } // namespace
 
-/// What the call of a request does not have.
+/// Terms of a request that its call does not have.
 struct distributed_order::asking_terms {
   lane where{};
   std::uint64_t client = 0;
@@ -26,7 +26,7 @@ struct distributed_order::asking_terms {
   nanoseconds deadline{0};
 };
 
-/// A request that waits for its turn to be told.
+/// A request on its way into a batch.
 class distributed_order::asking final : public combining_queue::task {
 public:
   asking(distributed_order& above, const asking_terms& terms, std::shared_ptr<pipeline_call> call)
@@ -79,7 +79,7 @@ void distributed_order::take(const asking_terms& terms, std::shared_ptr<pipeline
       return;
     }
   }
-  call->fail(closed_); // which does not change any more
+  call->fail(closed_); // closed_ no longer changes
 }
 
 void distributed_order::cancel(rank, lane where, std::uint64_t position) {
@@ -113,8 +113,7 @@ bool distributed_order::may_send() const noexcept {
 void distributed_order::end_round() noexcept {
   if (out_.empty() || is_closed()) return;
   if (!may_send()) {
-    // Said before it is looked at again: a receive() that has seen more meanwhile sees that something waits, or is
-    // seen.
+    // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
     holds_back_.store(true);
     if (!may_send()) return;
   }
@@ -135,7 +134,7 @@ error distributed_order::receive(std::string_view batch) {
   if (in.ok()) {
     received_ = header.number;
     seen_.store(header.seen);
-    if (holds_back_.load()) queue_.run([] {}); // whose round ends by sending it
+    if (holds_back_.load()) queue_.run([] {}); // the end of its round sends the batch
   }
   error failure;
   steps_.clear();
@@ -145,7 +144,8 @@ error distributed_order::receive(std::string_view batch) {
     if (closed_) return {};
     while (!failure && in_.next(in, one)) failure = decide(one);
   }
-  // What came before the failure has been decided for the peers, too. Not under the lock: whoever is answered may ask.
+  // Executes the steps before the failure too, because they were decided for the peers as well. Not under the lock: an
+  // answered client may ask again.
   for (step& next : steps_) follow(next);
   steps_.clear();
   if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(pipeline_->self()));

@@ -1,4 +1,4 @@
-/// Failures and reports of who is missing, as bytes.
+/// Encodes errors and absence reports as bytes.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -10,19 +10,20 @@
 
 namespace troupe {
 
-inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< What is longer is cut.
-/// A report that would take more is left out: the error's text names the first of those who are missing.
+inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< A longer text is cut.
+/// A report that would take more is omitted. The error's text names the first missing ranks.
 inline constexpr std::size_t longest_wire_report_bytes = std::size_t{256} << 10U;
 
-/// All but ticket, epoch and undefined, which the asker's process knows, and the report, which many may share.
+/// Writes all members except ticket, epoch and undefined, which the asking process knows, and the report, which many
+/// errors may share.
 void write_error(wire_writer& out, const error& why);
-/// Never errc::none while \p in is ok.
+/// Reads an error. Never errc::none while \p in is ok.
 [[nodiscard]] error read_error(wire_reader& in);
 
-/// Returns whether it was short enough to be written.
+/// Writes a report. Returns false if it is too long; nothing is written then.
 [[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);
-/// For a world of \p world_size ranks: null where \p in has failed. A lane of which this process has no name, and has
-/// no room for it, is the default one there.
+/// Reads a report for a world of \p world_size ranks. Returns null if \p in has failed. A lane that this process does
+/// not know and cannot add is reported as the default lane.
 [[nodiscard]] std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size);
 
 } // namespace troupe

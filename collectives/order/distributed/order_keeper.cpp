@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What a rank has asked for, as far as it was told.
+/// A rank's request, as far as the controller knows it.
 class order_keeper::request final : public sequenced, public recycled {
 public:
   request(const sequencing_terms& terms, std::uint64_t number, std::shared_ptr<const operation_outline> what)
@@ -16,7 +16,7 @@ public:
   [[nodiscard]] const operation& what() const noexcept override { return what_->what; }
   [[nodiscard]] compact_signature sketch() const noexcept override { return what_->sketch; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// Where its client does not know.
+  /// The position, if the client did not give it.
   [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
     return names_position_ ? std::nullopt : terms().position;
   }
@@ -33,8 +33,8 @@ struct order_keeper::connection {
   rank self;
   request_reader in{};
   decision_writer out;
-  std::uint64_t received = 0; ///< Batches.
-  std::uint64_t asked = 0;    ///< Requests.
+  std::uint64_t received = 0; ///< Number of batches received.
+  std::uint64_t asked = 0;    ///< Number of requests asked.
   std::uint64_t turns = 0;
 };
 
@@ -80,7 +80,7 @@ error order_keeper::receive(rank from, std::string_view batch, time_point now) {
       case request_record::form::withdraw: order_->withdraw(world_, from, one.client, one.why, effects_); break;
       case request_record::form::turn:
         ++by.turns;
-        settle(); // what was released by now goes before it
+        settle(); // requests released so far go before the turn
         meet_turns();
         break;
     }

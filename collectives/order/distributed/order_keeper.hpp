@@ -1,5 +1,5 @@
-/// The controller's side of ordering::agreed over processes: one order of what the ranks of a world ask for, each in a
-/// process of its own.
+/// The controller's side of ordering::agreed over processes: one order for the requests of a world's ranks, each of
+/// which lives in its own process.
 #pragma once
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
@@ -15,39 +15,40 @@
 
 namespace troupe {
 
-/// A sequencer whose requests come as batches of bytes and whose decisions go out as such: one pair of connections for
-/// each rank, to its distributed_order. It is told the time, and has neither threads nor clock. Several worlds on the
-/// same GPUs would need one order above them all (arbiter); this is for one.
+/// A sequencer whose requests arrive as batches of bytes and whose decisions leave as batches. Each rank has one
+/// connection, to its distributed_order. The caller passes the time; there are neither threads nor a clock here. Serves
+/// one world only: several worlds on the same GPUs need one order above them all (arbiter).
 ///
-/// After anything that is done to it, every rank is to be given what take_outgoing() has for it. Threads: one at a
-/// time.
+/// After each call that changes its state, send what take_outgoing() returns to every rank. Threads: one at a time.
 class order_keeper {
 public:
   explicit order_keeper(sequencer_limits limits = {});
   ~order_keeper();
 
-  /// The world begins an epoch, later than any before, with as many ranks. What is left of an earlier one is forgotten.
+  /// Begins an epoch of the world, later than any before, with \p world_size ranks. Requests of earlier epochs are
+  /// forgotten.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
-  /// Refuses what waits, and whatever comes in this epoch, with \p why.
+  /// Refuses waiting requests, and all later ones of this epoch, with \p why.
   void close(error why);
 
-  /// Errors: internal (bytes that cannot be read, a rank or an epoch that there is not): nothing more can be read from
-  /// that rank, so the world must fail. A batch of an older epoch is dropped.
+  /// Reads a batch. Errors: internal (the bytes cannot be read, or the rank or epoch does not exist): nothing more can
+  /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
 
-  /// Refuses what has waited past its deadline, with a report of who is missing; finds what straggles.
+  /// Refuses requests that have waited past their deadline, with a report of the missing ranks. Finds straggling
+  /// operations.
   void expire(time_point now);
-  /// Before this there is nothing for expire() to do.
+  /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
 
-  /// The next batch for \p to, of a mebibyte or little more; empty where there is none.
+  /// Returns the next batch for \p to, of about one mebibyte at most; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
-  /// Reports of operations whose peers are late, since the last call. What ranks have launched and finished is not
-  /// known here.
+  /// Returns reports of operations whose peers are late, found since the last call. They do not say what ranks have
+  /// launched and finished, because this is not known here.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
-  /// Requests that wait for peers.
+  /// Returns the number of requests that wait for peers.
   [[nodiscard]] std::size_t waiting() const noexcept;
 
 private:
@@ -60,12 +61,12 @@ private:
 
   sequencer_limits limits_;
   epoch epoch_{};
-  std::unique_ptr<sequencer> order_; ///< None before the first epoch.
+  std::unique_ptr<sequencer> order_; ///< Null before the first epoch.
   std::uint32_t world_ = 0;
   bool closed_ = false;
   std::vector<connection> ranks_;
   std::uint64_t turns_met_ = 0;
-  sequencing_effects effects_; ///< Kept for their memory.
+  sequencing_effects effects_; ///< A member to reuse its memory.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto last_kind = std::variant_size_v<operation> - 1;
 
-/// What a group may not hold.
+/// Operations that a group cannot contain.
 template <class T>
 constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay>;
 
@@ -53,7 +53,8 @@ void write_part(wire_writer& out, const operation& what, bool staged) {
         if constexpr (std::is_same_v<T, replay>) out.varint(number_of(one));
         if constexpr (std::is_same_v<T, group>) {
           out.varint(one.parts.size());
-          for (const operation& part : one.parts) write_part(out, part, false); // in one piece: see operand
+          // parts are never launched in chunks: see operand
+          for (const operation& part : one.parts) write_part(out, part, false);
         }
       },
       what);

@@ -1,4 +1,4 @@
-/// An operation without its memory, as bytes: all that the ranks of a world are compared by (ORD-2).
+/// Encodes an operation without its memory as bytes: everything by which the ranks of a world are compared (ORD-2).
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,21 +10,21 @@
 
 namespace troupe {
 
-/// What a sequencer needs to know of another process's request. Its operands are empty; `staged` says whether it is
-/// launched in chunks, for whatever reason; a replay's plan is a stand-in with the number alone.
+/// What a sequencer must know of another process's request. Its operands are empty. `staged` says whether it is
+/// launched in chunks, for any reason. The plan of a replay is a placeholder that has only the number.
 struct operation_outline {
   operation what;
-  compact_signature sketch{}; ///< With the size of a copy, which `what` has lost.
+  compact_signature sketch{}; ///< Includes the size of a copy, which `what` does not have.
 };
 
-/// Parts of a group, and counts of a v-form: more are neither sent nor read.
+/// Limit of the parts of a group, and of the counts of a v-form, for writers and readers.
 inline constexpr std::size_t most_outline_parts = 65'536;
 
 inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 
-/// Errors: invalid_argument (it would not be read, since it has too many parts); then nothing has been written.
+/// Writes an operation. Errors: invalid_argument (too many parts to be read); nothing is written then.
 [[nodiscard]] error write_outline(wire_writer& out, const operation& what);
-/// None where \p in has failed.
+/// Reads an operation. Returns nullopt if \p in has failed.
 [[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
 
 } // namespace troupe

@@ -11,15 +11,15 @@ namespace troupe {
 
 namespace {
 
-// The first byte of a record: three bits say what it is, the others are of an ask.
+// The first byte of a record: three bits are its kind, the other bits belong to an ask.
 enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn };
 constexpr std::uint8_t request_kind_bits = 0x07;
-constexpr std::uint8_t same_client = 0x08; ///< And lane.
+constexpr std::uint8_t same_client = 0x08; ///< And the same lane.
 constexpr std::uint8_t same_deadline = 0x10;
 constexpr std::uint8_t has_own_position = 0x20;
 constexpr std::uint8_t has_outline = 0x40;
 
-/// In place of a slot: an outline that is too long to be kept.
+/// Replaces a slot: the outline is too long to be kept.
 constexpr std::uint64_t no_slot = outline_slots;
 constexpr std::size_t longest_kept_bytes = 1024;
 constexpr std::uint64_t largest_lane = 65'535;
@@ -30,7 +30,8 @@ std::uint8_t head_of(request_kind kind, std::uint8_t bits = 0) {
 }
 
 std::size_t slot_of(std::string_view outline) {
-  return std::hash<std::string_view>{}(outline) % outline_slots; // the other side is told which
+  // the slot is transmitted, so the other side need not use the same hash
+  return std::hash<std::string_view>{}(outline) % outline_slots;
 }
 
 } // namespace
@@ -163,7 +164,8 @@ std::uint64_t request_reader::read_lane(wire_reader& in, request_record& into) {
 void request_reader::read_lane(std::uint64_t number, request_record& into) const {
   const named_lane& one = lanes_[number];
   into.where = one.here;
-  if (one.objection || into.why) into.why = one.objection; // seldom: it is no small thing to copy
+  // copied only if set, because errors are expensive to copy and rarely set
+  if (one.objection || into.why) into.why = one.objection;
 }
 
 void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record& into) {

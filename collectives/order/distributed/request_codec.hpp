@@ -1,9 +1,9 @@
-/// What a rank's process tells the controller: requests, and what becomes of them there, a few bytes each.
+/// Encodes what a rank's process sends to the controller: requests, cancellations and withdrawals, a few bytes each.
 ///
-/// What stays the same from request to request is told once: an outline has a number in a table of 64 until another
-/// one takes its place there; a lane has the number that it has in the sender's process, told with its name before its
-/// first use; lane and client, and the time to wait, are told where they differ from the request before. Requests are
-/// not numbered: both sides count. So the usual request takes two bytes.
+/// Repeated data is sent once. An outline gets one of 64 slots until another outline replaces it. A lane has its number
+/// in the sender's process, which is sent with its name before the first use. Lane, client and deadline are sent only
+/// if they differ from those of the previous request. Requests are not numbered, because both sides count them. The
+/// usual request therefore takes two bytes.
 #pragma once
 
 #include <troupe/collectives/order/distributed/batch_header.hpp>
@@ -21,13 +21,13 @@
 
 namespace troupe {
 
-/// How often the outline of a request may have been told before.
+/// Number of outlines that both sides remember.
 inline constexpr std::size_t outline_slots = 64;
 
-/// For one connection, in one epoch: what it has told, it does not tell again.
+/// Writes the requests of one connection in one epoch. It does not repeat what it has sent before.
 class request_writer {
 public:
-  /// Errors: invalid_argument (see write_outline()); then nothing has been written.
+  /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline);
   void cancel(lane where, std::uint64_t position);
@@ -35,10 +35,10 @@ public:
   void turn();
 
   [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
-  /// Records since the last take().
+  /// Returns the number of records since the last take().
   [[nodiscard]] std::size_t records() const noexcept { return records_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return out_.size_bytes(); }
-  /// All of them as a batch.
+  /// Returns all records as one batch.
   [[nodiscard]] std::string take(const batch_header& header);
 
 private:
@@ -47,32 +47,32 @@ private:
   wire_writer out_;
   std::size_t records_ = 0;
   std::array<std::string, outline_slots> told_;
-  wire_writer outline_; ///< Kept for its memory.
+  wire_writer outline_; ///< A member to reuse its memory.
   std::vector<bool> lanes_{true};
   lane where_{};
   std::uint64_t client_ = 0;
   nanoseconds deadline_{0};
 };
 
-/// One of these.
+/// One record.
 struct request_record {
-  /// Which of them.
+  /// Kind of the record.
   enum class form : std::uint8_t { ask, cancel, withdraw, turn };
 
   form kind = form::ask;
-  std::shared_ptr<const operation_outline> what{}; ///< Of an ask.
-  lane where{};                                    ///< Of an ask, or a cancel.
-  std::uint64_t client = 0;                        ///< Of an ask, or a withdraw.
-  std::optional<std::uint64_t> position{};         ///< Of an ask, or a cancel.
-  nanoseconds deadline{0};                         ///< Of an ask.
-  /// Of a withdraw: why. Of an ask or a cancel: why there can be no such lane here.
+  std::shared_ptr<const operation_outline> what{}; ///< For an ask.
+  lane where{};                                    ///< For an ask or a cancel.
+  std::uint64_t client = 0;                        ///< For an ask or a withdraw.
+  std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
+  nanoseconds deadline{0};                         ///< For an ask.
+  /// For a withdraw: the reason. For an ask or a cancel: the reason why the lane cannot exist here.
   error why{};
 };
 
-/// The other end of it.
+/// Reads what a request_writer wrote.
 class request_reader {
 public:
-  /// The next record, or nothing at the end or where \p in has failed.
+  /// Reads the next record. Returns false at the end, or if \p in has failed.
   [[nodiscard]] bool next(wire_reader& in, request_record& into);
 
 private:
@@ -88,7 +88,7 @@ private:
   void read_lane(std::uint64_t number, request_record& into) const;
 
   std::array<std::shared_ptr<const operation_outline>, outline_slots> told_;
-  std::vector<named_lane> lanes_{{.known = true}}; ///< By their number in the other process.
+  std::vector<named_lane> lanes_{{.known = true}}; ///< Indexed by their number in the other process.
   std::uint64_t where_ = 0;
   std::uint64_t client_ = 0;
   nanoseconds deadline_{0};

@@ -1,4 +1,4 @@
-/// Numbers and texts as bytes and back, for what processes of one world tell each other.
+/// Encodes numbers and texts as bytes, for the messages between the processes of one world.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -14,11 +14,11 @@
 
 namespace troupe {
 
-/// Appends to a string of bytes. A number takes a byte for each seven of its bits, so small ones take one.
+/// Appends to a string of bytes. A number takes one byte for every seven of its bits, so small numbers take one.
 class wire_writer {
 public:
   wire_writer() = default;
-  /// Goes on behind what is there.
+  /// Appends to \p begun.
   explicit wire_writer(std::string begun) noexcept : bytes_{std::move(begun)} {}
 
   void u8(std::uint8_t value) { bytes_.push_back(static_cast<char>(value)); }
@@ -31,17 +31,17 @@ public:
     all[size++] = static_cast<char>(value);
     bytes_.append(all.data(), size);
   }
-  /// Short where the value is near zero, on either side.
+  /// Short for values near zero, positive or negative.
   void signed_varint(std::int64_t value) {
     const auto bits = static_cast<std::uint64_t>(value);
     varint(value < 0 ? ~(bits << 1U) : bits << 1U);
   }
-  /// With its length before it.
+  /// Writes the length, then the bytes.
   void bytes(std::string_view value) {
     varint(value.size());
     bytes_.append(value);
   }
-  /// As they are.
+  /// Writes the bytes without a length.
   void raw(std::string_view value) { bytes_.append(value); }
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_.size(); }
@@ -49,26 +49,26 @@ public:
   [[nodiscard]] std::string_view view() const noexcept { return bytes_; }
   void reserve(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
   void clear() noexcept { bytes_.clear(); }
-  /// Takes back what was written behind the first \p size_bytes.
+  /// Removes everything after the first \p size_bytes.
   void cut(std::size_t size_bytes) { bytes_.resize(size_bytes); }
-  /// All that was written; nothing is left.
+  /// Returns all that was written, and leaves the writer empty.
   [[nodiscard]] std::string take() noexcept { return std::exchange(bytes_, {}); }
 
 private:
   std::string bytes_;
 };
 
-/// Reads what a wire_writer wrote, from whoever sent it: nothing that comes may be trusted. What is too short, too
-/// large or not as it should be makes this read and all that follow return zero or nothing, and ok() false; so a caller
-/// may read a whole record and look once, provided that it repeats nothing by a number that it has read and not
-/// limited. Lifetime: the bytes outlive it and what it returns of them.
+/// Reads what a wire_writer wrote. The input is not trusted. Input that is too short, too large or malformed makes this
+/// read and all later ones return zero or an empty value, and ok() returns false. A caller may therefore read a whole
+/// record and check once, unless it uses a number that it has read as a loop count without a limit. Lifetime: the bytes
+/// must outlive the reader and the views that it returns.
 class wire_reader {
 public:
   explicit wire_reader(std::string_view bytes) noexcept
     : begin_{bytes.data()}, at_{bytes.data()}, end_{bytes.data() + bytes.size()} {}
 
   [[nodiscard]] bool ok() const noexcept { return problem_.empty(); }
-  /// Also after a failure.
+  /// True after a failure, too.
   [[nodiscard]] bool at_end() const noexcept { return at_ == end_; }
   [[nodiscard]] std::size_t left_bytes() const noexcept { return static_cast<std::size_t>(end_ - at_); }
 
@@ -76,12 +76,12 @@ public:
     if (at_ == end_) return fail<std::uint8_t>("it ends too early");
     return static_cast<std::uint8_t>(*at_++);
   }
-  /// 0 or 1.
+  /// Reads 0 or 1.
   [[nodiscard]] bool flag() noexcept {
     const std::uint8_t value = u8();
     return value > 1 ? fail<bool>("a flag is neither 0 nor 1") : value == 1;
   }
-  /// At most \p most.
+  /// Reads a number of at most \p most.
   [[nodiscard]] std::uint64_t varint(std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) noexcept {
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -94,27 +94,27 @@ public:
     }
     return fail<std::uint64_t>("a number has more than 64 bits");
   }
-  /// Between \p least and \p most.
+  /// Reads a number between \p least and \p most.
   [[nodiscard]] std::int64_t signed_varint(std::int64_t least = std::numeric_limits<std::int64_t>::min(),
                                            std::int64_t most = std::numeric_limits<std::int64_t>::max()) noexcept {
     const std::uint64_t bits = varint();
     const auto value = static_cast<std::int64_t>((bits & 1U) != 0 ? ~(bits >> 1U) : bits >> 1U);
     return value >= least && value <= most ? value : fail<std::int64_t>("a number is out of its range");
   }
-  /// How many things follow, each of which takes \p least_bytes at least: at most \p most, and never more than can be
-  /// there, so that room may be made for them.
+  /// Reads the number of elements that follow, each of at least \p least_bytes. The result is at most \p most, and
+  /// never more than the remaining bytes can hold, so the caller may allocate for it.
   [[nodiscard]] std::size_t count(std::size_t most, std::size_t least_bytes = 1) noexcept {
     const std::uint64_t value = varint(most);
     return value <= left_bytes() / least_bytes ? static_cast<std::size_t>(value)
                                                : fail<std::size_t>("it ends before all that it announces");
   }
-  /// A number that stands for one of \p Enum, the last of which is \p last.
+  /// Reads a number as a value of \p Enum, whose last value is \p last.
   template <class Enum>
   [[nodiscard]] Enum one_of(Enum last) noexcept {
     static_assert(std::is_enum_v<Enum>);
     return static_cast<Enum>(varint(static_cast<std::uint64_t>(last)));
   }
-  /// At most \p most bytes, with their length before them.
+  /// Reads a length and that many bytes, at most \p most.
   [[nodiscard]] std::string_view bytes(std::size_t most) noexcept {
     const std::uint64_t size = varint(most);
     if (size > left_bytes()) return fail<std::string_view>("it ends within a text");
@@ -123,9 +123,10 @@ public:
     return value;
   }
 
-  /// What was read makes no sense for \p reason, which lives as long as the program.
+  /// Makes the reader fail with \p reason, which must be a string with static lifetime.
   void refuse(std::string_view reason) noexcept { fail<int>(reason); }
-  /// errc::none while ok(); else what was wrong, and where, with \p what, "a batch of rank 2": errc::internal.
+  /// Returns errc::none while ok(); otherwise errc::internal, with the reason and the place in \p what, e.g. "a batch
+  /// of rank 2".
   [[nodiscard]] error failure(std::string_view what) const {
     if (ok()) return {};
     return {.code = errc::internal,
@@ -140,7 +141,7 @@ private:
       problem_ = reason;
       failed_at_ = at_ - begin_;
     }
-    at_ = end_; // whatever is read next fails, too
+    at_ = end_; // every later read fails, too
     return T{};
   }
 
