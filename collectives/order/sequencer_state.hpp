@@ -96,7 +96,7 @@ private:
   /// Collects all exchanges of the closure in members_, by rank and position.
   void collect_members(exchange& root);
   [[nodiscard]] error disagreement(const meeting& one) const;
-  [[nodiscard]] error disagreement(int world_size) const; ///< Of the exchanges in members_.
+  [[nodiscard]] error disagreement(int world_size) const; ///< Checks the exchanges in members_.
   /// Removes a request from its lane.
   std::unique_ptr<sequenced> remove(lane_table& at, int self, std::uint64_t position);
 

@@ -13,22 +13,21 @@ namespace troupe {
 
 namespace {
 
-/// Between two attempts to start threads that are missing.
+/// Period of the attempts to start missing threads.
 constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
 
-/// A job. Its list node is made where it is accepted and goes with it from then on, so nothing more is allocated for
-/// it.
+/// A job. Its list node is allocated when the job is accepted and moves with it, so nothing more is allocated for it.
 struct entry {
   explicit entry(deadline_pool::job&& one) : what{std::move(one)}, deadline{later(steady_now(), what.deadline)} {}
 
-  deadline_pool::job what; ///< Without on_done from when it is reported.
+  deadline_pool::job what; ///< on_done is empty from the time of the report.
   time_point deadline;
 };
 using entries = std::list<entry>;
 
 struct helper {
   worker thread;
-  entries running; ///< One or none.
+  entries running; ///< One job or none.
   bool is_abandoned = false;
 };
 using helpers = std::list<helper>;
@@ -44,7 +43,7 @@ void report(deadline_pool::done on_done, error result) noexcept {
 error refusal(errc code, const std::string& name, const char* why) noexcept {
   try {
     return {.code = code, .text = name + why};
-  } catch (...) { // no memory for words
+  } catch (...) { // no memory for the text
     return {.code = code};
   }
 }
@@ -64,30 +63,30 @@ constexpr const char* is_over = " has no helper any more: the runtime is ending"
 
 } // namespace
 
-/// Shared with the threads, so that an abandoned one may return after the crew is gone.
+/// State shared with the threads, so that an abandoned thread may return after the pool has ended.
 struct deadline_pool::roster : std::enable_shared_from_this<roster> {
   std::mutex guard;
   condition changed;
   entries waiting;      ///< In the order in which they get threads.
-  helpers staff;        ///< All threads but those below.
-  helpers lost;         ///< Abandoned, and in their tasks.
+  helpers staff;        ///< All threads except those in `lost` and `finished`.
+  helpers lost;         ///< Abandoned, and still in their tasks.
   helpers finished;     ///< To be joined.
-  std::size_t free = 0; ///< Of staff: will look for a job before they rest or end.
+  std::size_t free = 0; ///< Threads of `staff` that will look for a job before they sleep or end.
   std::size_t reserved = 0;
   bool stopping = false;
   bool over = false;
   worker watchdog;
 
-  /// Errors: what starting a thread has.
+  /// Errors: those of starting a thread.
   void start_one() {
     helpers fresh(1);
     const auto self = fresh.begin();
     self->thread = worker{[crew = shared_from_this(), self] { crew->serve(self); }};
-    staff.splice(staff.end(), fresh); // before it gets the lock, which the caller holds
+    staff.splice(staff.end(), fresh); // before the new thread gets the lock, which the caller holds
     ++free;
   }
 
-  /// Returns whether there are as many threads as waiting jobs and the reserve need.
+  /// Returns whether there are as many threads as the waiting jobs and the reserve need.
   bool start_missing() noexcept {
     try {
       while (waiting.size() > free || staff.size() < reserved) start_one();
@@ -155,11 +154,11 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     join_finished(lock);
   }
 
-  /// Of jobs that have not been reported.
+  /// The earliest deadline of jobs that were not reported.
   [[nodiscard]] time_point first_deadline() const {
     time_point first = time_point::max();
     const auto now = steady_now();
-    for (const entry& one : waiting) // a late one that has a thread begins soon
+    for (const entry& one : waiting) // an overdue job that has a thread begins soon
       first = std::min(first, one.deadline > now ? one.deadline : now + retry_interval);
     for (const helper& each : staff)
       for (const entry& one : each.running)
@@ -175,12 +174,12 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     lock.lock();
   }
 
-  /// Reports one job that is past its deadline. Returns false where there is none.
+  /// Reports one overdue job. Returns false if there is none.
   bool abandon_overdue(std::unique_lock<std::mutex>& lock) {
     const auto now = steady_now();
     std::size_t ahead = 0;
     for (auto at = waiting.begin(); at != waiting.end(); ++at) {
-      if (++ahead <= free || now < at->deadline) continue; // the first have threads, which have not come to them yet
+      if (++ahead <= free || now < at->deadline) continue; // the first jobs have threads that have not begun them yet
       entries late;
       late.splice(late.end(), waiting, at);
       lock.unlock();
@@ -192,7 +191,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     for (auto at = staff.begin(); at != staff.end(); ++at) {
       if (at->running.empty()) continue;
       entry& one = at->running.front();
-      if (!one.what.on_done || now < one.deadline) continue; // without: it is just being reported
+      if (!one.what.on_done || now < one.deadline) continue; // without on_done it is being reported now
       done on_done = std::move(one.what.on_done);
       one.what.on_done = nullptr;
       at->is_abandoned = true;
@@ -207,7 +206,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     return false;
   }
 
-  /// Takes all of \p fresh, or returns false.
+  /// Accepts all of \p fresh, or none and returns false.
   [[nodiscard]] bool accept(entries& fresh) noexcept {
     const std::lock_guard lock{guard};
     if (over) return false;
@@ -223,14 +222,14 @@ deadline_pool::deadline_pool(nanoseconds grace) : roster_{std::make_shared<roste
 }
 
 void deadline_pool::reserve(std::size_t count) {
-  if (fibers::current() != nullptr) return; // which can always be started
+  if (fibers::current() != nullptr) return; // fibers of the simulator can always be started
   const std::lock_guard lock{roster_->guard};
   const std::size_t before = std::exchange(roster_->reserved, std::max(roster_->reserved, count));
   try {
     while (roster_->staff.size() < roster_->reserved) roster_->start_one();
   } catch (...) {
     roster_->reserved = before;
-    roster_->changed.notify_all(); // what is too many ends
+    roster_->changed.notify_all(); // surplus threads end
     throw exception{errc::out_of_memory,
                     std::to_string(count) +
                         " helper threads are reserved so that faults can be answered on a machine " +
@@ -256,7 +255,7 @@ void deadline_pool::run(std::vector<job> jobs) noexcept {
   entries fresh;
   try {
     for (job& one : jobs) fresh.emplace_back(std::move(one));
-  } catch (...) { // none of them: they may wait for each other
+  } catch (...) { // none of them, because they may wait for each other
     refuse(fresh, errc::out_of_memory, no_memory);
     for (job& one : jobs)
       if (one.on_done) report(std::move(one.on_done), refusal(errc::out_of_memory, one.name, no_memory));

@@ -1,5 +1,5 @@
-/// Threads for whatever may take long or for ever: forming, aborting, destroying. Each job has a deadline (TIM-1);
-/// one that outstays it is abandoned, and its owner is told.
+/// Threads for work that may take long or hang: forming, aborting, destroying. Each job has a deadline (TIM-1). A job
+/// that exceeds it is abandoned, and its owner is informed.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -13,18 +13,18 @@
 
 namespace troupe {
 
-/// A thread is needed most when none can be made: after a fault, on a machine at its limits. So threads are reserved in
-/// advance, and a job that gets none waits for one of them. (docs/design/0055-limits.md)
+/// Threads are needed most when none can be started: after a fault, on a machine at its limits. Therefore threads are
+/// reserved in advance, and a job that gets no new thread waits for a reserved one. (docs/design/0055-limits.md)
 ///
 /// Threads: run() from any.
 class deadline_pool {
 public:
   using work = std::function<void()>;
-  /// Gets errc::none, what the work threw, errc::deadline_exceeded when it was abandoned, or why it did not begin.
-  /// Called once.
+  /// Receives errc::none; the error that the work threw; errc::deadline_exceeded if the job was abandoned; or the
+  /// reason why it did not begin. Called once.
   using done = std::function<void(error)>;
 
-  /// What is run, and for how long at most.
+  /// The work, and its longest duration.
   struct job {
     std::string name;
     nanoseconds deadline;
@@ -32,31 +32,31 @@ public:
     done on_done;
   };
 
-  /// \p grace is how long the crew's end waits for those it has abandoned.
+  /// \p grace is how long stop() waits for abandoned jobs.
   explicit deadline_pool(nanoseconds grace = std::chrono::seconds{2});
   deadline_pool(const deadline_pool&) = delete;
   deadline_pool& operator=(const deadline_pool&) = delete;
   ~deadline_pool() { stop(); }
 
-  /// Keeps at least \p count threads ready from now on. Those lost to jobs that never return are replaced where that is
-  /// possible. Errors: out_of_memory (they cannot be started); what was reserved before stays reserved.
+  /// Keeps at least \p count threads ready from now on. Threads lost to jobs that never return are replaced if
+  /// possible. Errors: out_of_memory (they cannot be started); the earlier reserve is then kept.
   void reserve(std::size_t count);
 
-  /// Waits for all jobs and their reports, each at most until its deadline, and then a little for abandoned ones: a
-  /// thread that is still inside a library when the process ends crashes it. What does not return is reported as
-  /// unreturned. Afterwards no job begins. Idempotent; not from a job.
+  /// Waits for all jobs and their reports, for each at most until its deadline, and then for the grace time for
+  /// abandoned ones: a thread that is still inside a library when the process ends crashes it. Jobs that do not return
+  /// are reported as unreturned. No job begins afterwards. Idempotent. Must not be called from a job.
   void stop();
 
-  /// Runs \p jobs, each on a thread of its own, in the order given: on reserved threads, on new ones, or, where none
-  /// can be started, on the next that becomes free. Jobs of one call may wait for each other: they get their threads
-  /// before those of a later call, so as many as are reserved always run at once.
-  /// on_done is called on the job's thread, or on the crew's when it is abandoned; an abandoned task continues alone,
-  /// so it must own what it uses. A job that cannot begin before its deadline is reported with out_of_memory (no
-  /// thread, no memory) or stopping, rejected, perhaps on the caller's thread. Never throws.
+  /// Runs \p jobs, each on its own thread, in the given order: on reserved threads, on new ones or, if none can be
+  /// started, on the next that becomes free. Jobs of one call may wait for each other: they get their threads before
+  /// the jobs of a later call, so at least as many as are reserved run at the same time.
+  /// on_done is called on the job's thread, or on a thread of the pool if the job is abandoned. An abandoned task
+  /// continues, so it must own what it uses. A job that cannot begin before its deadline is reported with out_of_memory
+  /// (no thread, no memory) or stopping, as rejected, possibly on the caller's thread. Never throws.
   void run(std::vector<job> jobs) noexcept;
   void run(std::string name, nanoseconds deadline, work task, done on_done) noexcept;
 
-  /// Jobs that outstayed their deadline and have not returned since.
+  /// Returns the number of jobs that exceeded their deadline and have not returned since.
   [[nodiscard]] std::size_t abandoned_count() const noexcept;
 
 private:

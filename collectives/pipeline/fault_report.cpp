@@ -14,7 +14,7 @@ constexpr std::size_t most_named = 8;
 fault_report::standing standing_of(const rank_pipeline& one, std::vector<std::string>& asking) {
   fault_report::standing made{
       .rank = one.self(), .device = one.where()->id(), .progress = one.progress(), .in_flight = one.load()};
-  // Every rank of a failed world carries a fault; its own names it.
+  // Every rank of a failed world has a fault. A fault that the rank reported itself names this rank.
   if (error why = one.fault(); why.rank == made.rank) made.fault = std::move(why);
   library_words words = one.last_words();
   made.last_error = std::move(words.last_error);
@@ -39,7 +39,7 @@ bool is_suspect(const fault_report& report, rank who) {
   return std::ranges::find(report.suspects, who, &suspect::rank) != report.suspects.end();
 }
 
-/// The words of all ranks' libraries, each once.
+/// The last errors of all ranks' libraries, each text once.
 std::string last_errors(const fault_report& report) {
   std::vector<std::string> told;
   std::string text;

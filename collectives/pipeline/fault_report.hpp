@@ -1,4 +1,4 @@
-/// Where every rank stood when a world had a fault or a deadline passed, and which rank is to be suspected.
+/// Reports the state of every rank at a fault or a passed deadline of a world, and the suspected ranks.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -19,53 +19,53 @@ namespace troupe {
 
 class rank_pipeline;
 
-/// What speaks against a rank.
+/// Why a rank is suspected.
 enum class suspicion : std::uint8_t {
   reported,     ///< It reported a failure of its own.
-  not_asked,    ///< Nobody has asked it for what others have launched.
-  not_launched, ///< It has been asked for that, and its launcher has not come to it.
-  stuck_launch, ///< Its launch call has not returned, where others' have.
+  not_asked,    ///< No client has asked it for what others have launched.
+  not_launched, ///< It was asked for that, and its launcher has not reached it.
+  stuck_launch, ///< Its launch call has not returned, while those of others have.
   not_started,  ///< It has launched what others run, and its device waits for something before it.
   runs_other,   ///< Its device is still busy with an operation of its own.
-  unfinished,   ///< Its device has not finished what most others have.
-  alone_done,   ///< It says that it is done with what most others still wait in: its part may never have been there.
-  absent_peer,  ///< Another rank waits in a send or recv for it.
+  unfinished,   ///< Its device has not finished what most others have finished.
+  alone_done,   ///< It has finished an operation in which most others still wait: its part may never have run.
+  absent_peer,  ///< Another rank waits for it in a send or recv.
 };
-/// Name of \p why as written above.
+/// Returns the name of \p why as written above.
 [[nodiscard]] std::string_view to_string(suspicion why) noexcept;
 
-/// A rank that something speaks against.
+/// A suspected rank.
 struct suspect {
   troupe::rank rank{};
   suspicion why{};
-  std::string reason{}; ///< "it has been asked for 17 collectives, and ranks 0, 2 wait in the 18th", for people.
+  std::string reason{}; ///< For users: "it has been asked for 17 collectives, and ranks 0, 2 wait in the 18th".
 };
 
-/// Where the ranks of this process stood, and whom to suspect.
+/// The state of the ranks of this process, and the suspects.
 struct fault_report {
-  /// Where one rank stood.
+  /// The state of one rank.
   struct standing {
     troupe::rank rank{};
     device_id device{};
-    /// submitted is the last that was asked of it.
+    /// Its `submitted` is the last request asked of the rank.
     pipeline_progress progress{};
     std::size_t in_flight = 0; ///< Requests without outcome, and failed ones whose buffers are still held.
-    error fault{};             ///< That it reported itself; errc::none where it did not.
-    std::string last_error{};  ///< Of its communicator's library (library_words).
+    error fault{};             ///< Reported by the rank itself; errc::none if it reported none.
+    std::string last_error{};  ///< From its communicator's library (library_words).
   };
 
-  error fault{}; ///< What the report is about.
+  error fault{}; ///< The fault that the report is about.
   std::uint64_t world = 0;
   troupe::epoch epoch{};
   int world_size = 0;
-  time_point taken{};                ///< By the world's clock; progress's times are to be compared with it.
-  std::vector<standing> ranks{};     ///< Those of this process, ascending.
+  time_point taken{};                ///< By the world's clock, as the times of `progress`.
+  std::vector<standing> ranks{};     ///< Ranks of this process, ascending.
   std::vector<suspect> suspects{};   ///< As judge() finds them.
-  std::string remark{};              ///< Where there is no suspect: why nothing can be told.
-  std::vector<std::string> asking{}; ///< Commands that ask the libraries of the communicators.
+  std::string remark{};              ///< If there is no suspect: why.
+  std::vector<std::string> asking{}; ///< Commands that ask the communicators' libraries for their state.
 };
 
-/// What a report is about.
+/// The fault, world and epoch that a report is about.
 struct fault_scope {
   error fault{};
   std::uint64_t world = 0;
@@ -73,14 +73,14 @@ struct fault_scope {
   int world_size = 0;
 };
 
-/// Looks at \p pipelines, those of this process in rank order, and judges. Take it before ranks are failed for
-/// another's fault: what they report then is not theirs.
+/// Reads the state of \p pipelines, which are those of this process in rank order, and judges. Call it before ranks are
+/// failed because of another rank's fault, since they report that fault afterwards.
 /// Threads: any. Waits for no launcher, device or peer (BLK-1).
 [[nodiscard]] std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now);
 
-/// One line: what happened, who is suspected and why, and where the ranks stand; of many ranks the first eight,
-/// suspects before others.
+/// Returns one line: what happened, which ranks are suspected and why, and the state of the ranks. Of many ranks it
+/// describes eight, suspects first.
 [[nodiscard]] std::string describe(const fault_report& report);
 
 } // namespace troupe

@@ -12,7 +12,7 @@ namespace {
 using standing = fault_report::standing;
 using standings = std::vector<const standing*>;
 
-/// "18th".
+/// Returns, e.g., "18th".
 std::string ordinal(std::uint64_t number) {
   const std::uint64_t teens = number % 100;
   const char* end = "th";
@@ -34,7 +34,7 @@ std::string names_of(const standings& all) {
   return name_ranks(ranks);
 }
 
-/// The conclusions, one for each question; each is asked where those before it have found nobody.
+/// Finds the suspects with a sequence of questions. Each question is asked only if those before it have found none.
 class inquiry {
 public:
   explicit inquiry(const fault_report& report) : report_{report} {
@@ -75,7 +75,7 @@ private:
   [[nodiscard]] std::string in_call(const standing& one) const {
     return "its launch call has not returned for " + describe(report_.taken - *one.progress.launching_since);
   }
-  /// The stuck collective, as somebody who has launched no more than it names it.
+  /// Names the stuck collective, with the description of a rank for which it is the last launch.
   [[nodiscard]] std::string stuck_name() const {
     std::string name = "the " + ordinal(stuck_);
     for (const standing* one : all_) {
@@ -96,7 +96,7 @@ private:
       return report_.fault.rank == one->rank && is_of_its_own(report_.fault.code);
     });
     if (first != all_.end()) add(**first, report_.fault);
-    // A sticky error reaches every device of the process: those that tell of it later have only caught it.
+    // A sticky error reaches every device of the process. Ranks that report it later are only affected by it.
     const bool spreads = first != all_.end() && report_.fault.code == errc::process_poisoned;
     for (const standing* one : own) {
       const bool is_first = first != all_.end() && one == *first;
@@ -104,7 +104,7 @@ private:
     }
     if (!found_.suspects.empty()) return;
     const auto broken = those([](const standing& one) { return one.fault.code == errc::communicator_failed; });
-    if (broken.size() == all_.size() && all_.size() > 1) return; // each may have heard of another's
+    if (broken.size() == all_.size() && all_.size() > 1) return; // each may report the failure of another
     for (const standing* one : broken) add(*one, one->fault);
   }
 
@@ -166,7 +166,7 @@ private:
                        (others_wait ? ", before " + stuck_name() : ""));
       }
     }
-    // Where it is the same with everybody, it tells nobody from the others.
+    // A suspicion of all ranks distinguishes none.
     if (found_.suspects.size() == all_.size() && all_.size() > 1) found_.suspects.clear();
   }
 

@@ -1,5 +1,4 @@
-/// Who is told beforehand what each launch is for: which requests are in it, and whose. A communicator sees operations
-/// alone.
+/// Observes launches: which requests each launch contains, and whose. A communicator sees only operations.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -16,20 +15,20 @@ namespace troupe {
 struct launched_request {
   ticket name;
   request_origin from;
-  const operation* what = nullptr; ///< Not null; of the request.
+  const operation* what = nullptr; ///< Not null; owned by the request.
 };
 
-/// What a rank's launcher is about to launch.
+/// The launch that a rank's launcher is about to make.
 struct launch_notice {
   rank self;       ///< In that epoch of its world.
-  epoch formed_in; ///< Of its world, or sub-world.
-  device_id where; ///< Whose launcher it is: on one device there is one launch after the other.
-  /// Several: launched by one call. None: a plan is captured, and what it holds is no request.
+  epoch formed_in; ///< The epoch of its world or sub-world.
+  device_id where; ///< The launcher's device. Launches on one device are made one after the other.
+  /// Several requests are launched by one call. Empty if a plan is captured: its operations are not requests.
   std::span<const launched_request> all;
 };
 
-/// Copies, replays and what is staged are told of as well, though a communicator is asked for none of the first two and
-/// for several operations of the last. Without an observer a launch costs one look at a pointer.
+/// Also called for copies, plan replays and staged requests, which do not reach the communicator as single operations.
+/// Without an observer, a launch costs one check of a pointer.
 class launch_observer {
 public:
   launch_observer() = default;
@@ -37,14 +36,14 @@ public:
   launch_observer& operator=(const launch_observer&) = delete;
   virtual ~launch_observer() = default;
 
-  /// Before anything of it is enqueued. Lifetime: \p next is valid during the call. Threads: the launchers', several at
-  /// a time, one for each device.
+  /// Called before any of its work is enqueued. Lifetime: \p next is valid during the call. Threads: the launchers, one
+  /// for each device, concurrently.
   virtual void about_to_launch(const launch_notice& next) noexcept = 0;
-  /// The call that it was told of has returned, or failed. Threads: as above.
+  /// The launch call that about_to_launch() announced has returned or failed. Threads: as above.
   virtual void launch_ended() noexcept {}
 };
 
-/// Tells both: a launcher has room for one.
+/// Forwards to two observers, because a launcher has one.
 class launch_observers final : public launch_observer {
 public:
   launch_observers(std::shared_ptr<launch_observer> first, std::shared_ptr<launch_observer> second) noexcept

@@ -1,4 +1,4 @@
-/// What several operations come to when one call launches them: the one order that all ranks' launches agree on.
+/// Arranges operations that one call launches in the one order on which all ranks agree.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -10,21 +10,23 @@
 
 namespace troupe {
 
-/// Launches \p what, whose copies, if it is a group that holds some, go into \p stream first: no communicator is asked
-/// to launch a copy.
+/// Launches \p what. If it is a group with copies, these are first enqueued in \p stream, because communicators do not
+/// launch copies.
 void launch_with_copies(communicator& peers, const operation& what, stream_ref stream);
-/// The first half of that: enqueues the copies of a group, and returns the group without them. Nothing where \p what is
-/// to be launched as it is.
+/// Enqueues the copies of a group in \p stream and returns the group without them. Returns nullopt if \p what is to be
+/// launched unchanged.
 [[nodiscard]] std::optional<group> launch_copies_of(const operation& what, stream_ref stream);
 
-/// Operations side by side, parts of groups among them. They point into what they were made from.
+/// The operations of one launch, with groups replaced by their parts. The pointers refer to the operations they were
+/// made from.
 struct launch_parts {
-  std::vector<const operation*> collectives{}; ///< As given.
-  std::vector<const operation*> transfers{};   ///< Sends and receives, in the order in which they meet their peers'.
+  std::vector<const operation*> collectives{}; ///< In the given order.
+  /// Sends and receives, in the order in which they match those of their peers.
+  std::vector<const operation*> transfers{};
 };
 
-/// Of operations that are launched together, and of the group that is \p all alone: a group in a batch has no order of
-/// its own (ORD-1).
+/// Collects the parts of operations that are launched together, or of a single group. A group in a batch has no order
+/// of its own (ORD-1).
 [[nodiscard]] launch_parts parts_of_launch(std::span<const operation* const> all);
 
 } // namespace troupe

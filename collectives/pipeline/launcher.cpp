@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
-/// Looks at the inbox between two at the clock, which costs more.
+/// Checks of the inbox between two checks of the clock, which are more expensive.
 constexpr int looks_in_a_row = 16;
 
 class called_job final : public launcher_job {
@@ -28,7 +28,7 @@ private:
 
 } // namespace
 
-/// What the thread works on.
+/// State shared by the launcher and its thread.
 class launcher::hand {
 public:
   hand(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval, std::function<void()> enter)
@@ -78,7 +78,7 @@ public:
     wake_.notify();
   }
 
-  /// Whether run() has ended, waiting for it at most this long.
+  /// Waits until run() has ended, for \p at_most. Returns whether it has.
   [[nodiscard]] bool wait_ended(nanoseconds at_most) {
     const auto until = later(steady_now(), at_most);
     for (;;) {
@@ -101,7 +101,7 @@ private:
 
   void end_tail() noexcept { std::exchange(tail_, nullptr)->end(); }
 
-  /// Returns whether anything needs looking after.
+  /// Runs the due checks. Returns whether any object has work to check.
   bool run_checks() {
     std::vector<std::shared_ptr<launcher_check>> loaded;
     {
@@ -126,7 +126,7 @@ private:
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ended_{false};
   inbox<launcher_job> inbox_;
-  std::shared_ptr<launcher_tail> tail_; ///< The thread's own.
+  std::shared_ptr<launcher_tail> tail_; ///< Accessed only by the thread.
   std::mutex guard_;
   std::vector<std::weak_ptr<launcher_check>> checks_;
 };
@@ -139,7 +139,7 @@ launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseco
 
 launcher::~launcher() {
   hand_->stop();
-  // The last holder of a launcher may be a job on its own thread.
+  // A job on the launcher's own thread may be its last owner.
   const bool on_own_thread = thread_.is_current();
   if (!on_own_thread && hand_->wait_ended(stop_deadline_)) {
     thread_.join();

@@ -1,5 +1,5 @@
-/// The one thread that talks to one GPU: every NCCL call and every enqueue of ours for it happens here (BLK-1),
-/// because issuing to one GPU's communicators from several threads is unsafe.
+/// The one thread that makes all NCCL calls and stream calls for one GPU (BLK-1). Calling one GPU's communicators from
+/// several threads is unsafe.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// Something a launcher looks after between launches.
+/// An object that a launcher checks between launches.
 class launcher_check {
 public:
   launcher_check() = default;
@@ -21,12 +21,12 @@ public:
   launcher_check& operator=(const launcher_check&) = delete;
   virtual ~launcher_check() = default;
 
-  /// Whether check() is worth calling now.
+  /// Returns whether check() is worth calling now.
   [[nodiscard]] virtual bool loaded() const noexcept = 0;
   virtual void check() noexcept = 0;
 };
 
-/// What is still to be done behind a job, unless the next one does it for both.
+/// Work left after a job, unless the next job does it for both.
 class launcher_tail {
 public:
   launcher_tail() = default;
@@ -37,7 +37,7 @@ public:
   virtual void end() noexcept = 0;
 };
 
-/// Something a launcher does once. One that it never comes to is only let go of.
+/// A job for the launcher. If the launcher ends before it runs the job, the job is only destroyed.
 class launcher_job : public inbox_node<launcher_job> {
 public:
   launcher_job() = default;
@@ -45,10 +45,10 @@ public:
   launcher_job& operator=(const launcher_job&) = delete;
   virtual ~launcher_job() = default;
 
-  /// Returns what it leaves to be done before the launcher rests or runs a job that does not continue it; none:
-  /// nothing.
+  /// Returns the work to be done before the launcher becomes idle or runs a job that does not continue it; null if
+  /// there is none.
   virtual std::shared_ptr<launcher_tail> run() noexcept = 0;
-  /// Whether run() takes on \p left by the job before.
+  /// Returns whether run() takes over \p left from the previous job.
   [[nodiscard]] virtual bool continues([[maybe_unused]] const launcher_tail& left) const noexcept { return false; }
 };
 
@@ -56,20 +56,20 @@ public:
 class launcher {
 public:
   /// \p stop_deadline is how long the destructor waits for the thread's last call (TIM-1). \p enter runs first on the
-  /// launcher's thread, before the driver prepares it; it must not throw.
+  /// launcher's thread, before the driver prepares that thread. It must not throw.
   launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
            nanoseconds stop_deadline = std::chrono::seconds{5}, std::function<void()> enter = {});
   launcher(const launcher&) = delete;
   launcher& operator=(const launcher&) = delete;
-  /// Runs what has been posted, then ends the thread. A launch that never returns is left behind after a deadline, and
-  /// reported as unreturned.
+  /// Runs all posted jobs, then ends the thread. If a launch does not return before the deadline, the thread is left
+  /// behind and reported as unreturned.
   ~launcher();
 
-  /// Runs \p work on the launcher's thread, in the order of the calls. Allocates nothing.
+  /// Runs \p work on the launcher's thread, in the order of the calls. Does not allocate.
   void post(std::shared_ptr<launcher_job> work);
-  /// The same for anything that can be called. It must not throw.
+  /// The same for a function. It must not throw.
   void post(std::function<void()> work);
-  /// Calls \p checked about every check interval while it is loaded, until it expires.
+  /// Calls \p checked about once per check interval while it is loaded, until it expires.
   void watch(std::weak_ptr<launcher_check> checked);
 
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
@@ -78,7 +78,7 @@ private:
   class hand;
 
   nanoseconds stop_deadline_;
-  std::shared_ptr<hand> hand_; ///< Shared with the thread, which may outlive the launcher when it is stuck.
+  std::shared_ptr<hand> hand_; ///< Shared with the thread, which may outlive the launcher if it is stuck.
   worker thread_;
 };
 

@@ -1,4 +1,4 @@
-/// What one reply says about each part of a group.
+/// Derives the outcome of each part of a group from the group's reply.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// One outcome for each part of \p asked, from \p whole, the reply to it. A group that succeeded has done all its
-/// parts, at once; one that was rejected has done none, and the part at fault (error::part) has the reason, the others
-/// say that it was another's; where the outcome is unknown, it is so of every part.
+/// Returns one outcome for each part of \p asked, from its reply \p whole. If the group succeeded, all parts succeeded
+/// at the same time. If it was rejected, no part ran: the part at fault (error::part) has the reason, and the others
+/// refer to it. If the outcome is unknown, it is unknown for every part.
 [[nodiscard]] std::vector<outcome> part_outcomes(const group& asked, const outcome& whole);
 
 } // namespace troupe

@@ -97,7 +97,7 @@ void pipeline_call::settle_claim(const completion& result) noexcept {
 
 bool pipeline_call::keep(outcome result) noexcept {
   try {
-    // A copy, since the device may still read what this one holds (BUF-1).
+    // A copy, because the device may still read the memory of this one (BUF-1).
     kept_part mine{.self = self_,
                    .name = name(),
                    .what = what_,

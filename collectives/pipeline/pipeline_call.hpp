@@ -20,11 +20,11 @@ namespace troupe {
 
 class rank_pipeline;
 
-/// What a pipeline has its launcher do.
+/// A job of a pipeline for its launcher.
 class pipeline_job : public launcher_job {
 public:
   std::shared_ptr<launcher_tail> run() noexcept final;
-  /// It is not launched.
+  /// The job will not be launched.
   virtual void refuse_launch(const error& why) noexcept = 0;
 
 protected:
@@ -34,55 +34,55 @@ private:
   friend class rank_pipeline;
   virtual void launch(rank_pipeline& by) noexcept = 0;
 
-  std::shared_ptr<rank_pipeline> by_; ///< While the launcher has it.
+  std::shared_ptr<rank_pipeline> by_; ///< Set while the launcher has the job.
 };
 
-/// Holds descriptors, buffers and events until the outcome (BUF-1). Made outside the order of launches, by any thread;
-/// whoever holds it alone may also fail() it.
+/// Holds descriptors, buffers and events until the outcome (BUF-1). It is made by any thread, before its place in the
+/// order of launches is known. A sole owner may also fail() it.
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise reply, operation what,
                 request_origin from, progress_record& progress, const communicator& peers);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
-  /// What its launch waits for on the device.
+  /// Events that its launch waits for on the device.
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
   [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
-  /// If it is staged: what it holds for that.
+  /// Precondition: is_staged(). Resources that staging needs until the outcome.
   [[nodiscard]] staging_hold& staged() noexcept { return *staged_; }
-  /// Whether it is over so soon that its end may be told a few launches late.
+  /// Returns whether it takes so little GPU time that its completion may be reported a few launches late.
   [[nodiscard]] bool is_short() const noexcept { return is_short_; }
-  /// Before it is submitted: all who take part have asked for it.
+  /// Before it is submitted: all participants have asked for it.
   void all_have_asked() noexcept { all_have_asked_ = true; }
-  /// It is over soon after what is launched before it, whatever clients do meanwhile; so what is before it may wait for
-  /// its completion mark.
+  /// True if it ends soon after the launches before it, whatever clients do meanwhile. The launches before it may then
+  /// wait for its completion mark.
   [[nodiscard]] bool continues(const launcher_tail& left) const noexcept override;
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
   [[nodiscard]] const request_origin& from() const noexcept { return from_; }
 
-  /// For the flight recorder, where there is one. It has been accepted, at its asker's \p site, …
-  /// Writes down that it was asked, unless that has been done. Its asker need not: the poller does so when it takes it.
+  /// Records in the flight recorder, if there is one, that it was accepted, unless this was done before. The asker may
+  /// omit the call: the poller makes it when it takes the request.
   void note_asked() noexcept;
-  /// Before it is shared.
+  /// Before it is shared: sets the place in the client's source, for the flight recorder.
   void asked_at(call_site site) noexcept { site_ = site; }
-  /// …its turn has come, before it is submitted, …
+  /// Before it is submitted: sets the time at which its place in the order was decided, for the flight recorder.
   void note_matched(time_point when) noexcept { matched_ = when; }
-  /// …and it is in its stream, one of \p fused.
+  /// Records in the flight recorder, if there is one, that it was enqueued in its stream, as one of \p fused.
   void note_launched(launch_place at, std::size_t fused, time_point when) const noexcept;
 
-  /// Before it is shared: where it stands turns out late, by the order.
+  /// Before it is shared: sets its position, which the order decides late.
   void stands_at(request_origin from) noexcept {
     from_ = from;
     sketch_ = operation_sketch{what_, from};
   }
-  /// Before it is shared: \p who is to hear of its launch.
+  /// Before it is shared: \p who is notified of its launch.
   void tell(std::shared_ptr<launch_listener> who) noexcept { listener_ = std::move(who); }
-  /// Who is; most have nobody.
+  /// Null for most requests.
   [[nodiscard]] launch_listener* listener() const noexcept { return listener_.get(); }
-  /// Before it is shared: it is launched with \p other, which leaves the track later, and so waits for the same.
+  /// Before it is shared: it is launched with \p other, which leaves the track later; so both wait for the same events.
   void wait_also_for(const pipeline_call& other);
 
-  /// Before it is shared: a fault does not answer it, but puts it aside by \p claim.
+  /// Before it is shared: a fault does not answer it, but hands it to \p claim for another run.
   void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
 
   [[nodiscard]] bool inputs_ready() const override;
@@ -98,19 +98,19 @@ private:
   void launch(rank_pipeline& by) noexcept override;
   [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
   void settle_claim(const completion& result) noexcept;
-  /// Hands it to the claim, to be answered with \p result in the end. Returns whether there was memory for that.
+  /// Hands it to the claim, which answers it with \p result in the end. Returns false if there was no memory for that.
   [[nodiscard]] bool keep(outcome result) noexcept;
 
   operation what_;
-  std::vector<const event*> ready_;  ///< Held by what_, and by those that it is launched with.
-  std::shared_ptr<const void> plan_; ///< Of a replay: what its graphs work on.
+  std::vector<const event*> ready_;  ///< Owned by what_, and by the requests that are launched with it.
+  std::shared_ptr<const void> plan_; ///< For a replay: what its graphs use.
   bool is_staged_;
   bool is_short_ = false;
   bool all_have_asked_ = false;
-  std::unique_ptr<staging_hold> staged_; ///< Of most none, since it costs allocations.
+  std::unique_ptr<staging_hold> staged_; ///< Null for most requests, because it needs allocations.
   operation_sketch sketch_;
   std::shared_ptr<launch_listener> listener_;
-  progress_record& progress_; ///< Held by the track, which alone says that it has succeeded.
+  progress_record& progress_; ///< Kept alive by the track. Only the track reports its success.
   request_origin from_;
   rank self_;
   int world_size_;
@@ -120,7 +120,7 @@ private:
   std::atomic<bool> is_noted_{false};
   time_point matched_{};
   std::optional<time_point> started_{};
-  retry_claim claim_; ///< Of most none.
+  retry_claim claim_; ///< Empty for most requests.
 };
 
 } // namespace troupe

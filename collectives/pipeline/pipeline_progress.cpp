@@ -15,7 +15,7 @@ std::size_t sum_of(const std::vector<std::size_t>& counts) noexcept {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-/// What stands for an operation's size.
+/// Returns the number that represents an operation's size.
 template <class T>
 std::uint64_t count_of(const T& what) noexcept {
   if constexpr (std::is_same_v<T, copy>) return what.from.memory.size_bytes();
@@ -43,7 +43,7 @@ operation_reach reach_of(const operation& what) noexcept {
   return operation_reach::all_ranks;
 }
 
-constexpr std::uint32_t reach_shift = 24; // of the nature, behind kind, type and reduction
+constexpr std::uint32_t reach_shift = 24; // position in the word, after kind, type and reduction
 
 std::uint64_t two(std::uint32_t low, std::uint32_t high) noexcept {
   return low | std::uint64_t{high} << 32U;
@@ -100,7 +100,7 @@ operation_mark operation_sketch::unpack() const {
 }
 
 void latest_sketch::set(const operation_sketch& one, std::uint64_t collectives) noexcept {
-  // Release on every word: whoever reads one of this writing sees that the version was odd before it.
+  // Release on every word: a thread that reads a word of this write then sees that the version was odd before it.
   const std::uint64_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < words_.size(); ++i) words_[i].store(one.packed()[i], std::memory_order_release);
@@ -124,7 +124,7 @@ std::optional<operation_mark> latest_sketch::get(std::uint64_t& collectives) con
 
 pipeline_progress progress_record::read(std::optional<time_point> running_since) const {
   pipeline_progress seen;
-  // Backwards: what has finished has been launched by the time that is asked for, and so on.
+  // In reverse order: what has finished was launched before `launched` is read, and so on.
   seen.finished = finished.get(seen.collectives.finished);
   seen.started = running_since ? running.get() : seen.finished;
   seen.running_since = running_since;

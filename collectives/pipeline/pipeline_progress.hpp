@@ -1,5 +1,5 @@
-/// How far one rank has come: the last request that it was given, launched and finished, for reports of who is missing
-/// and of what hangs.
+/// How far one rank has come: its last requests submitted, launched and finished. For reports on missing ranks and on
+/// hangs.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -15,18 +15,18 @@ namespace troupe {
 
 class flight_line;
 
-/// Where a request stands in the order of its client.
+/// Position of a request in the order of its client.
 struct request_origin {
   troupe::lane lane{};
   std::uint64_t position = 0; ///< Among the rank's requests in the lane, from 0.
-  std::uint64_t client = 0;   ///< The asking actor's number, or another of a client; 0: nobody in particular.
-  bool of_world = false;      ///< A part of a request to all ranks, which stands in no lane.
+  std::uint64_t client = 0;   ///< Number of the asking actor or other client; 0: no particular client.
+  bool of_world = false;      ///< Part of a request to all ranks, which belongs to no lane.
 };
 
-/// What a rank's requests have come to; nothing where there was none yet.
+/// The last requests of a rank; nullopt if there was none yet.
 struct pipeline_progress {
-  /// Operations that need all ranks, from the first of the epoch: by these ranks are compared, for of the others each
-  /// rank has as many as it has.
+  /// Counts of operations that need all ranks, from the first of the epoch. Ranks are compared by these, because the
+  /// numbers of their other operations differ.
   struct counts {
     std::uint64_t submitted = 0;
     std::uint64_t launched = 0;
@@ -35,14 +35,14 @@ struct pipeline_progress {
 
   std::optional<operation_mark> submitted{};
   std::optional<operation_mark> launched{};
-  std::optional<operation_mark> started{};  ///< The last that the device has begun, as far as somebody has looked.
+  std::optional<operation_mark> started{};  ///< The last that the device was seen to begin.
   std::optional<operation_mark> finished{}; ///< With success.
   counts collectives{};
-  std::optional<time_point> running_since{};   ///< Of `started`, where it has not finished.
-  std::optional<time_point> launching_since{}; ///< Of a launch call that has not returned.
+  std::optional<time_point> running_since{};   ///< Start of `started`, if it has not finished.
+  std::optional<time_point> launching_since{}; ///< Start of a launch call that has not returned.
 };
 
-/// An operation without its memory, in few words: what a hot path can write down.
+/// An operation without its memory, in a few words that a hot path can write.
 class operation_sketch {
 public:
   static constexpr std::size_t word_count = 4;
@@ -52,45 +52,47 @@ public:
   explicit operation_sketch(const words& packed) noexcept : words_{packed} {}
 
   [[nodiscard]] const words& packed() const noexcept { return words_; }
-  /// 1 for one that needs all ranks, else 0.
+  /// Returns 1 if it needs all ranks, else 0.
   [[nodiscard]] std::uint64_t collectives() const noexcept;
-  /// "all_reduce of 1024 f32, sum", its lane and place. Of the v-forms the sum of counts alone, of a group its size.
+  /// Returns "all_reduce of 1024 f32, sum", its lane and position. Of v-forms it has only the sum of counts, and of a
+  /// group its size.
   [[nodiscard]] operation_mark unpack() const;
 
 private:
   words words_{};
 };
 
-/// The last of several sketches, and how many collectives there were. Threads: set() by one at a time, and never waits;
-/// get() by any.
+/// The last of several sketches, and the number of collectives so far. Threads: set() by one at a time, and it never
+/// waits; get() by any.
 class latest_sketch {
 public:
   void set(const operation_sketch& one) noexcept { set(one, one.collectives()); }
-  /// \p one is the last of several that come together, of which \p collectives need all ranks.
+  /// \p one is the last of several operations that are set together; \p collectives of them need all ranks.
   void set(const operation_sketch& one, std::uint64_t collectives) noexcept;
   [[nodiscard]] std::optional<operation_mark> get() const {
     std::uint64_t collectives = 0;
     return get(collectives);
   }
-  /// The same, and how many collectives there were up to it.
+  /// Also sets \p collectives to the number of collectives up to it.
   [[nodiscard]] std::optional<operation_mark> get(std::uint64_t& collectives) const;
 
 private:
-  std::atomic<std::uint64_t> version_{0}; ///< Odd while words are being written; 0 before the first.
+  std::atomic<std::uint64_t> version_{0}; ///< Odd while words are being written; 0 before the first write.
   std::array<std::atomic<std::uint64_t>, operation_sketch::word_count> words_{};
   std::atomic<std::uint64_t> collectives_{0};
 };
 
-/// A pipeline's, each on a cache line of its own, since each has a writer of its own.
+/// The progress of a pipeline. Each sketch has a writer of its own, and so a cache line of its own.
 struct progress_record {
   alignas(64) latest_sketch submitted;
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
-  latest_sketch running; ///< What has been seen to run, by the same writer: seldom.
-  /// Where every request is written down; none: nowhere. Set before the first, and read by every thread since.
+  latest_sketch running; ///< The last that was seen to run; written rarely, by the writer of `finished`.
+  /// Where every request is recorded; null: not recorded. Set before the first request, and read by every thread
+  /// afterwards.
   alignas(64) std::shared_ptr<flight_line> line;
 
-  /// \p running_since: whether and since when `running` runs.
+  /// \p running_since: since when `running` runs, if it does.
   [[nodiscard]] pipeline_progress read(std::optional<time_point> running_since = {}) const;
 };
 

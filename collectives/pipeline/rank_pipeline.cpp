@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// How long close() lets the poller see what the device has finished.
+/// How long close() waits for the poller to see what the device has finished.
 constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 
 } // namespace
@@ -19,7 +19,7 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
   auto made = std::make_shared<rank_pipeline>(std::move(services), std::move(peers), std::move(hand), formed_in,
                                               std::move(on_fault));
   const pipeline_services& shared = made->services_;
-  // The poller must not keep a pipeline alive, so its hooks know it weakly.
+  // The poller must not keep a pipeline alive, so its hooks hold weak pointers.
   track_hooks hooks{.probe =
                         [weak = made->weak_from_this()] {
                           const auto alive = weak.lock();
@@ -53,8 +53,8 @@ rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communi
 
 rank_pipeline::~rank_pipeline() {
   if (!track_) return; // create() found no completion slot
-  // What the poller has not seen yet of a failure is answered first: an abort may have been quicker than its look.
-  // Nobody else will end what is there, where the abort has failed or there was none.
+  // Answers requests that the poller has not failed yet, because an abort may have been faster than its check. If the
+  // abort failed or there was none, no other code ends them.
   static_cast<void>(mark_->set(
       {.code = errc::abandoned, .text = "the rank was let go of before the request had an outcome", .rank = self()}));
   track_->release_quarantine();
@@ -137,11 +137,11 @@ void rank_pipeline::abort() {
   where()->api().enter_thread(where()->id());
   graphs_->close(); // the communicator cannot end before them
   peers_->abort();
-  // Nothing may be released while the device can still touch it; a device in error touches nothing any more.
+  // No buffer may be released while the device can still access it. A failed device accesses nothing any more.
   try {
     if (const auto last = take_stream()) last->ref().synchronize();
     track_->source().drained();
-  } catch (const exception&) { // The fault that led here has been reported.
+  } catch (const exception&) { // the fault that led here was reported
   }
   end_staging();
   release_buffers();
@@ -161,7 +161,8 @@ void rank_pipeline::close() {
   }
   end_staging();
   track_->source().drained();
-  // Whatever was launched is done by now and gets its answer; only what came too late to be launched is rejected.
+  // All launched requests are done by now and get their answers. Only requests that came too late to be launched are
+  // rejected.
   static_cast<void>(drain(time_to_answer));
   fail(error{.code = errc::stopping, .text = "the rank's communicator has been closed", .rank = self()});
   release_buffers();
@@ -205,7 +206,7 @@ void rank_pipeline::end_staging() {
 void rank_pipeline::release_buffers() {
   {
     const std::lock_guard lock{submit_guard_};
-    waiting_.clear(); // the track has the answers to give
+    waiting_.clear(); // the track answers them
   }
   track_->release_quarantine();
   services_.poller->notify();
@@ -247,7 +248,7 @@ error rank_pipeline::judged(error why) {
 
 void rank_pipeline::report(error why) {
   why = judged(std::move(why));
-  // Whoever set the mark before knows already; what an abort makes fail is no news.
+  // If the mark was set before, its setter knows of the fault. A failure caused by an abort is not reported.
   if (!fail(why)) return;
   std::function<void(error)> hook;
   {

@@ -1,4 +1,4 @@
-// Captured plans at one rank: capture and graphs on the launcher's thread. (docs/design/0020-captured-plans.md)
+// Captured plans on one rank: capture and graphs on the launcher's thread. (docs/design/0020-captured-plans.md)
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -12,7 +12,8 @@ namespace troupe {
 class rank_pipeline::sequenced_work final : public pipeline_job {
 public:
   explicit sequenced_work(std::function<void(rank_pipeline&)> work) noexcept : work_{std::move(work)} {}
-  void refuse_launch(const error&) noexcept override {} // the pipeline has come to its end: who waits for it sees that
+  // the pipeline has ended; code that waits for the work checks that
+  void refuse_launch(const error&) noexcept override {}
 
 private:
   void launch(rank_pipeline& by) noexcept override {
@@ -40,7 +41,7 @@ void rank_pipeline::launch_captured(std::span<const operation* const> all, strea
     else
       peers_->launch_together(all, into);
   } catch (...) {
-    // Peers may have come further in the communicator than this rank, as after any launch that failed.
+    // Peers may be further ahead in the communicator than this rank, as after any failed launch.
     error why = launch_failure();
     report(why);
     throw exception{std::move(why)};
@@ -50,7 +51,7 @@ void rank_pipeline::launch_captured(std::span<const operation* const> all, strea
 void rank_pipeline::drop_graph(std::uint64_t plan) noexcept {
   try {
     if (post([graphs = graphs_, plan] { graphs->erase(plan); })) return;
-  } catch (const std::bad_alloc&) { // then here
+  } catch (const std::bad_alloc&) { // then erase it here
   }
   graphs_->erase(plan);
 }

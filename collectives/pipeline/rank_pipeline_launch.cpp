@@ -1,4 +1,4 @@
-// The way in, second half: launches on the launcher's thread.
+// The request path, second half: launches on the launcher's thread.
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -11,13 +11,13 @@ namespace troupe {
 
 namespace {
 
-/// Launches that share a completion mark: a mark behind work in flight costs the launcher half as much as a launch
+/// Launches that share one completion mark. A mark after work in flight costs the launcher half as much as a launch
 /// (docs/design/0024-shared-marks.md).
 constexpr std::size_t most_unmarked = 8;
 
 } // namespace
 
-/// From the telling until the call has returned, however it did.
+/// Calls launch_ended() at the end of its scope, also after a failure.
 class rank_pipeline::observed_launch {
 public:
   explicit observed_launch(const std::shared_ptr<launch_observer>& observer) noexcept : observer_{observer.get()} {}
@@ -96,8 +96,8 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   const time_point began = services_.time->now();
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
   if (gone != several.end()) {
-    // One is withdrawn only because the communicator has failed, and has been answered as certainly not run: then the
-    // others must not run either, since the batch would not be the one that peers launch (ORD-1).
+    // A request is withdrawn only because the communicator has failed, and it was answered as certainly not run. The
+    // others must not run either, because peers launch the whole batch (ORD-1).
     error why = mark_->why();
     why.effect = effect::rejected;
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
@@ -112,7 +112,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
     for (const auto& one : several) together_.push_back(&one->what());
     peers_->launch_together(together_, *stream_);
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
-    shared_event behind; // one for all: all are done when the last is
+    shared_event behind; // one event for all, because all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
     const launch_place at = mark_launch(false);
     progress_->launched.set(several.back()->sketch(), collectives_in(several));
@@ -144,7 +144,7 @@ void rank_pipeline::tell_observer(const pipeline_calls& several) {
 }
 
 void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {
-  // Before it counts as launched: the poller could deliver the outcome first.
+  // Called before the request counts as launched, because the poller could deliver the outcome first.
   one.listener()->enqueued({self(), one.name(), epoch_, std::move(behind), launch});
 }
 
@@ -173,8 +173,8 @@ void rank_pipeline::arm_mark() {
 }
 
 error rank_pipeline::launch_failure() const {
-  // Peers may have launched theirs, so this rank can no longer keep step: the communicator has failed.
-  // Where an abort is what made the call fail, the reason for the abort is the one to tell.
+  // Peers may have launched theirs, so this rank no longer matches them: the communicator has failed. If an abort made
+  // the call fail, the reason for the abort is returned.
   error why = failed() ? mark_->why() : current_error();
   if (!why.rank) why.rank = self();
   return why;

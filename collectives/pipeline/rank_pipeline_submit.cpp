@@ -1,4 +1,4 @@
-// The way in, first half: from a request to the launcher's queue.
+// The request path, first half: from a request to the launcher's queue.
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Several that are launched by one call.
+/// Several requests that one call launches.
 class rank_pipeline::fused_calls final : public pipeline_job {
 public:
   explicit fused_calls(pipeline_calls several) noexcept : several_{std::move(several)} {}
@@ -36,7 +36,7 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   prepared->accepted_at(one.queued.value_or(now));
   prepared->tell(std::move(listener));
   prepared->asked_at(one.site);
-  if (!from.of_world) prepared->note_asked(); // now, for it may wait for its peers
+  if (!from.of_world) prepared->note_asked(); // recorded now, because it may wait for its peers
   return prepared;
 }
 
@@ -50,7 +50,7 @@ void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
   {
     const std::lock_guard lock{submit_guard_};
     progress_->submitted.set(prepared->sketch());
-    enqueue(prepared); // first: the launcher is what is waited for
+    enqueue(prepared); // first, because the request waits for the launcher
     track_->push(std::move(prepared));
   }
   services_.poller->notify();
@@ -77,7 +77,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
     for (const auto& one : all) one->fail(why);
     throw exception{why};
   }
-  // By the first the track judges whether the launch hangs.
+  // The track judges by the first request whether the launch hangs.
   for (const auto& one : all)
     if (one != all.front()) all.front()->wait_also_for(*one);
   const auto work = std::allocate_shared<fused_calls>(recycling_allocator<fused_calls>{}, std::move(all));

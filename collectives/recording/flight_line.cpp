@@ -30,7 +30,7 @@ flight_name name_from(std::uint64_t key, std::uint64_t with_epoch) noexcept {
   return {ticket{key >> 1U}, (key & 1U) != 0, epoch{with_epoch >> 32U}};
 }
 
-/// A clock's zero stands for none.
+/// A zero word means no time.
 std::optional<time_point> time_from(std::uint64_t word) noexcept {
   if (word == 0) return std::nullopt;
   return time_point{nanoseconds{static_cast<nanoseconds::rep>(word)}};
@@ -89,7 +89,8 @@ std::vector<flight> flight_line::read() const {
     }
     return at->second;
   };
-  // Backwards in a request's life, so that what is read later has not been overwritten by what was read before.
+  // Reads the logs in the order of a request's life. A request that is asked during the read may appear without its
+  // beginning.
   const auto beginnings = asked_.read();
   for (const auto& one : beginnings) {
     flight& to = find(one[0], one[9]);
@@ -114,7 +115,8 @@ std::vector<flight> flight_line::read() const {
     if (static_cast<ending>(one[1] & 0xFFU) == ending::finished) {
       to.started = time_from(one[2]);
       to.finished = time_from(one[3]);
-      // Answered then, unless at its deadline before. A part of a request to the world is not answered itself.
+      // Answered at this time, unless it was answered before at its deadline. A part of a request to the world has no
+      // answer of its own.
       if (!to.replied && !to.name.of_world) to.replied = to.finished;
     } else {
       to.result = static_cast<errc>(one[1] >> 8U & 0xFFU);

@@ -1,5 +1,5 @@
-/// What one rank of one world has been asked for lately, and what became of it: always written down, bounded, and read
-/// when something has gone wrong or somebody asks.
+/// The flight recorder of one rank of one world: its latest requests and their outcomes. Always on, bounded, and read
+/// after a fault or on demand.
 #pragma once
 
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
@@ -19,7 +19,7 @@
 
 namespace troupe {
 
-/// Names a request among those of its rank and world: ranks and worlds number their tickets apart.
+/// Identifies a request among those of its rank and world. Ranks and worlds number their tickets separately.
 struct flight_name {
   troupe::ticket ticket{};
   bool of_world = false;
@@ -28,26 +28,26 @@ struct flight_name {
   friend auto operator<=>(const flight_name&, const flight_name&) = default;
 };
 
-/// The life of one request at one rank, as far as it has come and is still known. Times are the process's steady clock.
+/// The life of one request at one rank, as far as it is known. Times are those of the process's steady clock.
 struct flight {
   flight_name name;
-  std::optional<operation_mark> what{}; ///< None where its beginning has been overwritten.
+  std::optional<operation_mark> what{}; ///< nullopt if its beginning was overwritten.
   std::uint64_t client = 0;
-  std::size_t bytes = 0; ///< Of the buffers that it names.
+  std::size_t bytes = 0; ///< Size of the buffers that it uses.
   call_site site{};
   std::optional<time_point> asked{};        ///< Accepted by its actor.
-  std::optional<time_point> matched{};      ///< All who take part had asked, and its turn had come.
-  std::optional<time_point> launch_began{}; ///< The call that enqueued it.
-  std::optional<time_point> launched{};     ///< That call has returned.
-  std::optional<time_point> started{};      ///< Seen to run; most end before anybody looks.
+  std::optional<time_point> matched{};      ///< All participants had asked, and its place in the order was decided.
+  std::optional<time_point> launch_began{}; ///< Begin of the call that enqueued it.
+  std::optional<time_point> launched{};     ///< End of that call.
+  std::optional<time_point> started{};      ///< Seen to run; most requests end before they are seen running.
   std::optional<time_point> finished{};     ///< Seen done on the GPU.
-  std::optional<time_point> replied{};      ///< Answered. A part of a request to the world: handed to its answer.
-  std::uint64_t launch = 0;                 ///< Its place among the rank's launches, from 1.
-  std::size_t fused = 0;                    ///< Requests in that launch.
-  errc result = errc::none;                 ///< Of its answer.
+  std::optional<time_point> replied{}; ///< Answered. For a part of a request to the world: handed to the common answer.
+  std::uint64_t launch = 0;            ///< Its number among the rank's launches, from 1.
+  std::size_t fused = 0;               ///< Requests in that launch.
+  errc result = errc::none;            ///< The code of its answer.
 };
 
-/// Who a line is about.
+/// The rank and world of a line.
 struct flight_place {
   std::uint64_t world = 0;
   rank self{};
@@ -57,7 +57,7 @@ struct flight_place {
   friend bool operator==(const flight_place&, const flight_place&) = default;
 };
 
-/// Times in a request's life that its rank's threads note; not what they belong to.
+/// Times in a request's life that its rank's threads note; without the request's identity.
 struct flight_stations {
   time_point matched{};
   time_point launch_began{};
@@ -66,31 +66,31 @@ struct flight_stations {
   std::size_t fused = 1;
 };
 
-/// Threads: every function by any. None waits, but follow() and progress() for each other.
+/// Threads: every function by any. None waits, except that follow() and progress() wait for each other.
 class flight_line {
 public:
-  /// Keeps the last \p capacity requests; 0 keeps none, and only counts.
+  /// Keeps the last \p capacity requests; 0 keeps none and only counts.
   flight_line(flight_place who, std::size_t capacity);
 
   void asked(flight_name name, const operation_sketch& what, std::uint64_t client, std::size_t bytes, call_site site,
              time_point when) noexcept;
   void launched(flight_name name, std::uint64_t position, const flight_stations& when) noexcept;
-  /// Seen done on the GPU, and answered, unless it has been before.
+  /// Seen done on the GPU, and thereby answered, unless it was answered before.
   void finished(flight_name name, std::optional<time_point> started, time_point when) noexcept;
   void answered(flight_name name, errc result, time_point when) noexcept;
 
   [[nodiscard]] request_tally& tally() noexcept { return tally_; }
   [[nodiscard]] const request_tally& tally() const noexcept { return tally_; }
   [[nodiscard]] const flight_place& who() const noexcept { return who_; }
-  /// Whether requests are written down, or counted alone.
+  /// Returns whether requests are recorded, or only counted.
   [[nodiscard]] bool records() const noexcept { return !asked_.keeps_nothing(); }
-  /// Requests so far, kept or not.
+  /// Returns the number of requests so far, kept or not.
   [[nodiscard]] std::uint64_t asked_in_all() const noexcept { return asked_.written(); }
-  /// From now on progress() is that of \p present, the rank's in its latest epoch.
+  /// From now on progress() is that of \p present, the rank's progress in its latest epoch.
   void follow(std::weak_ptr<const progress_record> present);
-  /// How far the rank has come in its latest epoch; none where that is over.
+  /// Returns how far the rank has come in its latest epoch; nullopt if that epoch is over.
   [[nodiscard]] std::optional<pipeline_progress::counts> progress() const;
-  /// What is known, in the order of asking; requests of which the beginning is no longer known come first.
+  /// Returns the known requests in the order of asking. Requests whose beginning was overwritten come first.
   [[nodiscard]] std::vector<flight> read() const;
 
 private:
@@ -98,9 +98,9 @@ private:
   request_tally tally_;
   ring_log<10> asked_;
   ring_log<7> launched_;
-  ring_log<4> ended_; ///< Two for a request that was answered at its deadline.
+  ring_log<4> ended_; ///< A request that was answered at its deadline has two entries.
   mutable std::mutex guard_;
-  std::weak_ptr<const progress_record> present_; ///< Which holds the line.
+  std::weak_ptr<const progress_record> present_; ///< It holds this line.
 };
 
 } // namespace troupe

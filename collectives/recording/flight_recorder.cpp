@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Lines that nobody writes any more and that are kept all the same: a report is asked for when its world has ended.
+/// Lines of ended worlds that are kept: reports are often requested after the world has ended.
 constexpr std::ptrdiff_t most_ended = 32;
 
 } // namespace

@@ -13,21 +13,21 @@ namespace troupe {
 /// Threads: every function by any.
 class flight_recorder {
 public:
-  /// Each line keeps the last \p requests; 0: lines count, and keep none.
+  /// Each line keeps the last \p requests. 0: lines only count.
   explicit flight_recorder(std::size_t requests) : requests_{requests} {}
-  /// One that nobody gets a line of.
+  /// Returns a recorder without lines: line_of() returns null.
   [[nodiscard]] static std::shared_ptr<flight_recorder> silent();
 
-  /// The line of \p who, the same in each of its epochs; none of a silent one.
+  /// Returns the line of \p who, the same one in each of its epochs; null from a silent recorder.
   [[nodiscard]] std::shared_ptr<flight_line> line_of(const flight_place& who);
-  /// Of worlds that live, and of those that have ended the last few.
+  /// Returns the lines of worlds that live, and of the last few that have ended.
   [[nodiscard]] std::vector<std::shared_ptr<const flight_line>> lines() const;
 
 private:
   std::size_t requests_;
   bool is_silent_ = false;
   mutable std::mutex guard_;
-  std::vector<std::shared_ptr<flight_line>> lines_; ///< In the order of their making.
+  std::vector<std::shared_ptr<flight_line>> lines_; ///< In the order of creation.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// How large a request is, for counting and for people.
+/// Computes the size of a request, for statistics and for users.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// Bytes of the elements that \p what counts: of one rank's part as its count says, of the v-forms of all parts that it
-/// sends (or, where all ranks' counts are known to each, receives), of a group in all. A barrier and a replay have
-/// none.
+/// Returns the bytes of the elements that \p what counts: for one count, one rank's part; for v-forms, all parts that
+/// the rank sends (or receives, if each rank knows the counts of all); for a group, the sum. A barrier and a replay
+/// have 0.
 [[nodiscard]] std::size_t payload_of(const operation& what) noexcept;
 
 } // namespace troupe

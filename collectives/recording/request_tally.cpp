@@ -9,7 +9,8 @@ namespace {
 
 using number = std::atomic<std::uint64_t>;
 
-/// By the only thread that writes it: a locked instruction would cost it ten times as much.
+/// Adds without an atomic read-modify-write, because only one thread writes \p to: a locked instruction costs ten times
+/// as much.
 void add(number& to, std::uint64_t what) noexcept {
   to.store(to.load(std::memory_order_relaxed) + what, std::memory_order_relaxed);
 }

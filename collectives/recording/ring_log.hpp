@@ -1,4 +1,4 @@
-/// The last so many entries that threads have written down, for whoever wants to read them while they go on.
+/// A bounded log of the latest entries that threads have written, readable while they continue to write.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Entries of \p Words words each. Writing never waits, neither for readers nor for other writers; what is overwritten
-/// while it is read is left out of the reading. Where a writer is overtaken by the whole length of the log, one entry
-/// may have words of two: each is whole.
+/// Entries of \p Words words each. Writing never waits, neither for readers nor for other writers. Entries that are
+/// overwritten during a read are omitted from it. If a writer is overtaken by the whole length of the log, one entry
+/// may mix words of two entries; each word is intact.
 /// Threads: write() and read() by any.
 template <std::size_t Words>
 class ring_log {
@@ -30,23 +30,25 @@ public:
 
   [[nodiscard]] bool keeps_nothing() const noexcept { return entries_ == nullptr; }
   [[nodiscard]] std::size_t capacity() const noexcept { return entries_ ? mask_ + 1 : 0; }
-  /// Entries so far, kept or not.
+  /// Returns the number of entries so far, kept or not.
   [[nodiscard]] std::uint64_t written() const noexcept { return next_.load(std::memory_order_relaxed); }
 
   void write(const words& what) noexcept {
     if (!entries_) return;
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
     entry& to = entries_[number & mask_];
-    // Odd while it is being written. Release on every word: whoever reads one of them sees that it was odd before.
+    // The version is odd during the write. Release on every word: a thread that reads a new word then sees the odd
+    // version.
     to.version.store(2 * number + 1, std::memory_order_relaxed);
     for (std::size_t i = 0; i < Words; ++i) to.held[i].store(what[i], std::memory_order_release);
     to.version.store(2 * number + 2, std::memory_order_release);
-    // A log is too long for a cache: a write that waited for its memory would hold up the next locked instruction.
+    // The log is too long for a cache. Without the prefetch, a write would wait for its memory and delay the next
+    // locked instruction.
     const char* const next = reinterpret_cast<const char*>(&entries_[(number + 1) & mask_]);
     for (std::size_t at = 0; at < sizeof(entry); at += alignof(entry)) __builtin_prefetch(next + at, 1);
   }
 
-  /// What is kept, oldest first.
+  /// Returns the kept entries, oldest first.
   [[nodiscard]] std::vector<words> read() const {
     std::vector<words> all;
     const std::uint64_t end = next_.load(std::memory_order_acquire);
@@ -65,7 +67,7 @@ public:
 
 private:
   struct alignas(64) entry {
-    std::atomic<std::uint64_t> version{0}; ///< 2 n + 2 holds the n-th; odd while it is written.
+    std::atomic<std::uint64_t> version{0}; ///< 2 n + 2 if it holds the n-th; odd during a write.
     std::array<std::atomic<std::uint64_t>, Words> held{};
   };
 

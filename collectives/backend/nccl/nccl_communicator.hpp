@@ -19,7 +19,7 @@ namespace troupe {
 
 /// A blocking communicator (`blocking = 1`): a launch costs 5.5 µs, against 70 µs and more for a non-blocking one.
 ///
-/// What NCCL does, according to its sources (2.28.9 and 2.30, src/init.cc, src/group.cc), and what follows:
+/// NCCL's behaviour, according to its sources (2.28.9 and 2.30, src/init.cc, src/group.cc), and the consequences:
 /// - Inside a group, ncclCommInitRankConfig() returns the handle at once, and the end of the group connects the ranks.
 ///   Therefore init() can publish the handle before it blocks, and abort() always knows it.
 /// - ncclCommAbort() sets the abort flag, which every wait inside NCCL polls, on the host and on the device. On a

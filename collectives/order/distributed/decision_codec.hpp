@@ -52,7 +52,7 @@ struct decision_record {
   enum class form : std::uint8_t { release, refusal, turn };
 
   form kind = form::release;
-  std::uint64_t number = 0;                ///< Of the request, for a release or refusal.
+  std::uint64_t number = 0;                ///< Number of the request, for a release or refusal.
   std::optional<std::uint64_t> position{}; ///< For a release, if its client gave no position.
   error why{};                             ///< For a refusal.
   /// For a refusal. Requests that are refused for one reason share it.

@@ -110,7 +110,7 @@ private:
   std::deque<std::function<void()>> turns_asked_;
   time_point due_ = time_point::max(); ///< No request is given up before.
   error closed_;
-  std::atomic<bool> is_closed_{false}; ///< Whether closed_ is set, readable without the lock.
+  std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
 
   combining_queue queue_; ///< Last: its tasks use all other members.
 };

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What a sequencer must know of another process's request. Its operands are empty. `staged` says whether it is
+/// The data that a sequencer needs of another process's request. Its operands are empty. `staged` says whether it is
 /// launched in chunks, for any reason. The plan of a replay is a placeholder that has only the number.
 struct operation_outline {
   operation what;

@@ -8,9 +8,9 @@ namespace troupe {
 
 namespace {
 
-/// Between looks at whether the world still lives, which nobody here is told.
+/// Period of the check whether the world still lives, since no thread is notified here.
 constexpr auto between_looks = std::chrono::milliseconds{2};
-/// Ranks, or operations, that a text names.
+/// Limit of the ranks or operations that a text names.
 constexpr std::size_t most_named = 8;
 
 std::size_t index(rank one) {
@@ -92,7 +92,7 @@ void capture_match::compare_collectives() {
   changed_.notify_all();
 }
 
-/// Whether nobody can go on any more, though not all have come to their ends.
+/// Fails the capture if no rank can continue and not all have reached their ends.
 void capture_match::find_standstill() {
   if (failure_) return;
   const auto is_still = [](const member& one) {

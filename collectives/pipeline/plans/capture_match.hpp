@@ -1,4 +1,4 @@
-/// Where the ranks of a capture compare what they ask for, on the CPU, before any of them enqueues it (ORD-2).
+/// Compares the requests of the ranks of a capture, on the CPU, before any rank enqueues them (ORD-2).
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -17,38 +17,39 @@
 
 namespace troupe {
 
-/// The k-th launch with collectives of a rank meets the k-th of every other; the k-th send from one rank to another the
-/// k-th recv, which must name the same tag, since a plan's launches are in one order. A capture in which that cannot be
-/// any more (ranks ask for different things, wait for each other in a circle, or have come to their ends) fails at
-/// once on all ranks; one whose ranks do not come fails at its deadline.
+/// The k-th launch with collectives of a rank matches the k-th of every other rank. The k-th send from one rank to
+/// another matches the k-th recv, which must have the same tag, because a plan's launches are in one order. A capture
+/// that can no longer match (ranks ask for different things, wait for each other in a circle, or have reached their
+/// ends) fails at once on all ranks. A capture that some ranks do not join fails at its deadline.
 /// Threads: safe from any; each rank's calls come from one.
 class capture_match {
 public:
-  /// What else ranks must agree on about one collective: errc::none, or why not.
+  /// Checks what else ranks must agree on about one collective. Returns errc::none, or the reason.
   using comparison = std::function<error(std::span<const operation* const> parts)>;
-  /// Why a rank must not wait any longer: errc::none as long as it may.
+  /// Returns the reason why a rank must not wait any longer; errc::none while it may.
   using interruption = std::function<error()>;
 
   capture_match(int world_size, time_point deadline, comparison also = {});
 
-  /// What \p self launches next. Returns when its peers have asked for the same. Blocks. Throws failure().
+  /// \p self launches \p all next. Returns when its peers have asked for the same. Blocks. Throws failure().
   void offer(rank self, std::span<const operation* const> all, const interruption& interrupted);
-  /// \p self has come to its end. Returns when all have. Blocks. Throws failure().
+  /// \p self has reached its end. Returns when all have. Blocks. Throws failure().
   void end(rank self, const interruption& interrupted);
-  /// Fails at the deadline, for a rank that is in none of the other calls: names where each is.
+  /// Fails at the deadline, when called for a rank that is in none of the other calls. The error says where each rank
+  /// is.
   void expire();
-  /// Ends the capture on all ranks; the first reason stays.
+  /// Ends the capture on all ranks. The first reason stays.
   void fail(error why);
-  /// errc::none as long as it has not failed.
+  /// Returns errc::none while it has not failed.
   [[nodiscard]] error failure() const;
 
 private:
   enum class stage : std::uint8_t { running, waiting, ended };
   struct member {
     stage at = stage::running;
-    std::string asked{};                         ///< The launch that it waits in, for people.
-    std::vector<const operation*> collectives{}; ///< Of that launch, while it waits for all.
-    std::size_t unmet = 0;                       ///< Transfers of that launch whose other half has not come.
+    std::string asked{};                         ///< The launch in which it waits, for users.
+    std::vector<const operation*> collectives{}; ///< Collectives of that launch, while it waits for all ranks.
+    std::size_t unmet = 0;                       ///< Transfers of that launch whose other half was not offered yet.
     std::size_t launches = 0;
     std::map<std::size_t, std::uint64_t> sent{};     ///< By receiver.
     std::map<std::size_t, std::uint64_t> received{}; ///< By sender.
@@ -74,7 +75,7 @@ private:
   mutable std::mutex guard_;
   condition changed_;
   std::vector<member> members_;
-  std::map<transfer_key, half> alone_; ///< Transfers of which one half has come.
+  std::map<transfer_key, half> alone_; ///< Transfers of which one half was offered.
   error failure_;
 };
 

@@ -12,15 +12,15 @@ namespace troupe {
 
 namespace {
 
-/// Between looks at whether the world still lives.
+/// Period of the check whether the world still lives.
 constexpr auto between_looks = std::chrono::milliseconds{5};
 
-/// Throws what the client's function threw, as an error of troupe's that says whose it is.
+/// Rethrows the exception of the client's function as a troupe exception that names the rank.
 [[noreturn]] void rethrow_of_client(rank self) {
   error why = current_error();
   try {
     throw;
-  } catch (const exception&) { // of a call of troupe's
+  } catch (const exception&) { // from a call of troupe
   } catch (const std::exception& other) {
     why = {.code = errc::cancelled,
            .text = "the client's function threw during the capture: " + std::string{other.what()}};
@@ -62,12 +62,12 @@ void capture_session::take_part(rank_pipeline& one) noexcept {
     one.graphs().erase(plan_->number());
     error why = current_error();
     if (!why.rank) why.rank = one.self();
-    meeting_.fail(std::move(why)); // where another rank was first, its reason stays
+    meeting_.fail(std::move(why)); // if another rank failed first, its reason stays
   }
   leave(one.self(), std::move(mine));
 }
 
-/// False where it has failed already: who comes then is never in it.
+/// Returns false if the capture has failed already; the rank does not take part then.
 bool capture_session::enter(rank self) {
   const std::lock_guard lock{guard_};
   if (meeting_.failure()) return false;
@@ -140,7 +140,7 @@ nanoseconds capture_session::took() const {
 }
 
 std::vector<rank> capture_session::give_up() {
-  meeting_.expire(); // unless it has failed already
+  meeting_.expire(); // no effect if it has failed already
   plan_->fail(meeting_.failure());
   const std::lock_guard lock{guard_};
   return inside_;

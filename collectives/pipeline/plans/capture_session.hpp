@@ -1,4 +1,4 @@
-/// One capture of a plan under way, on all ranks.
+/// One capture of a plan in progress, on all ranks.
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
@@ -16,27 +16,28 @@ namespace troupe {
 
 class graph;
 
-/// Each rank takes part on its launcher's thread, at one place in the order of launches: so that ranks that wait for
-/// each other do so in the same order on every GPU (ORD-1). All or nothing: a plan has graphs on all ranks or can be
-/// replayed on none.
+/// Each rank takes part on its launcher's thread, at one place in the order of launches, so that ranks that wait for
+/// each other do so in the same order on every GPU (ORD-1). All or nothing: either a plan has graphs on all ranks, or
+/// it cannot be replayed on any.
 class capture_session {
 public:
-  /// Of \p plan, for the world and epoch \p stamp, of which \p ranks are all. \p registered: memory whose places ranks
-  /// must agree on.
+  /// Captures \p plan for the world and epoch \p stamp, whose ranks are \p ranks. \p registered: pools of memory for
+  /// which ranks must use the same offsets.
   capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                   world_stamp stamp, time_point deadline,
                   std::vector<std::shared_ptr<registered_pool>> registered = {});
 
-  /// On the launcher's thread of \p one, once. Calls the client's function; may wait for the other ranks.
+  /// Call once, on the launcher's thread of \p one. Calls the client's function. May wait for the other ranks.
   void take_part(rank_pipeline& one) noexcept;
 
-  /// Waits until all have taken part, or until it has failed and nobody is in it any more; throws why. From then on the
-  /// plan can be replayed, or says why not. Blocks: helpers.
+  /// Waits until all ranks have taken part, or until the capture has failed and no rank is in it any more; then throws
+  /// the reason. Afterwards the plan can be replayed, or reports why not. Blocks: call on a helper thread.
   void wait();
-  /// Where nobody waits for wait() any longer, long after the deadline: returns the ranks that are stuck in it.
+  /// For use long after the deadline, if no thread is in wait() any more: ends the capture and returns the ranks that
+  /// are stuck in it.
   [[nodiscard]] std::vector<rank> give_up();
   [[nodiscard]] error failure() const { return meeting_.failure(); }
-  /// From the first rank that took part to the last that ended so far; 0 where none did.
+  /// Returns the time from the first rank that took part to the last that ended so far; 0 if none did.
   [[nodiscard]] nanoseconds took() const;
 
 private:

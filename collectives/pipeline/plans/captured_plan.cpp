@@ -106,7 +106,7 @@ void captured_plan::succeed(content captured) {
   made->all = std::move(captured);
   std::shared_ptr<const held_content> ready = std::move(made);
   const std::lock_guard lock{guard_};
-  content_.swap(ready); // what was there ends behind the lock, or with its last replay
+  content_.swap(ready); // the old content is destroyed after the unlock, or with its last replay
 }
 
 void captured_plan::fail(error why) {

@@ -26,7 +26,7 @@ bool waits_for_events(const operation& what) {
   return any;
 }
 
-/// In a world of one rank such a product is a host function that runs once.
+/// Returns whether an operation uses pre_mul_sum. In a world of one rank the product is a host function that runs once.
 bool is_scaled(const operation& what) {
   if (const auto* several = std::get_if<group>(&what)) return std::ranges::any_of(several->parts, is_scaled);
   return std::visit(
@@ -74,7 +74,7 @@ void rank_capture::check(const operation& what) const {
   throw exception{std::move(why)};
 }
 
-/// In the words of fusion: whether one batch can hold them all.
+/// Throws unless one fused batch can hold all parts.
 void rank_capture::check_side_by_side(std::span<const operation> parts) const {
   std::vector<fusion_part> each;
   std::vector<std::size_t> ends;
@@ -115,7 +115,7 @@ void rank_capture::launch_together(std::vector<operation> parts) {
 }
 
 void rank_capture::enqueue(std::span<const operation> parts) {
-  // Looked at before the peers are met: whoever has met them enqueues too.
+  // Checked before the peers are waited for: a rank for which the wait has ended must enqueue too.
   if (into_.where().api().status_of_capture(into_.where().id(), into_.native()) != capture_status::active)
     throw exception{error{.code = errc::invalid_argument,
                           .text = "the stream is not in capture any more: something was asked of it that cannot be "
@@ -123,7 +123,7 @@ void rank_capture::enqueue(std::span<const operation> parts) {
                           .rank = self()}};
   if (const auto* move = std::get_if<copy>(&parts.front()))
     return into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-  std::vector<operation> without_copies; // of groups that hold some
+  std::vector<operation> without_copies; // only filled with groups that contain copies
   without_copies.reserve(parts.size());
   std::vector<const operation*> all;
   for (const operation& part : parts) {

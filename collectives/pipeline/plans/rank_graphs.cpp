@@ -7,7 +7,7 @@ namespace troupe {
 bool rank_graphs::add(std::uint64_t plan, std::shared_ptr<const graph> made) {
   const std::lock_guard lock{guard_};
   if (closed_) return false;
-  all_[plan].swap(made); // what was there before ends behind the lock
+  all_[plan].swap(made); // the old graph is destroyed after the unlock
   return true;
 }
 

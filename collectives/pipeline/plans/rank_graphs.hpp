@@ -1,4 +1,4 @@
-/// The graphs of captured plans on one rank. They refer to its communicator, which cannot end before they do.
+/// The graphs of captured plans on one rank. They refer to its communicator, which must not end before them.
 #pragma once
 
 #include <troupe/device/graph.hpp>
@@ -10,16 +10,16 @@
 
 namespace troupe {
 
-/// Threads: safe from any. Who launches a graph holds it meanwhile, so that close() from a helper takes none away from
-/// under a launcher.
+/// Threads: safe from any. A launcher holds the graph that it launches, so that close() on a helper thread does not
+/// destroy it meanwhile.
 class rank_graphs {
 public:
-  /// In place of what the plan had. False when closed: the graph is then dropped.
+  /// Replaces the graph of the plan. Returns false if closed; the graph is then dropped.
   bool add(std::uint64_t plan, std::shared_ptr<const graph> made);
-  /// Empty where the plan has none here.
+  /// Returns null if the plan has no graph here.
   [[nodiscard]] std::shared_ptr<const graph> find(std::uint64_t plan) const;
   void erase(std::uint64_t plan) noexcept;
-  /// Drops all, and whatever comes later.
+  /// Drops all graphs, and those added later.
   void close() noexcept;
 
 private:

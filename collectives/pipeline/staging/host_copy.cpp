@@ -15,7 +15,7 @@ struct host_copies::job {
     self.gate->pass([&] {
       for (const piece& one : self.pieces) std::memcpy(one.to, one.from, one.size_bytes);
     });
-    self.ran.store(true, std::memory_order_release); // the last touch
+    self.ran.store(true, std::memory_order_release); // the last access to the job
   }
 
   std::shared_ptr<memory_gate> gate;
@@ -26,7 +26,7 @@ struct host_copies::job {
 host_copies::host_copies() = default;
 
 host_copies::~host_copies() {
-  // Kept reachable, so that leak checkers tell it from an oversight.
+  // Kept reachable, so that leak checkers do not report it.
   static std::mutex guard;
   static auto* const left_behind = new std::vector<std::unique_ptr<job>>;
   for (auto& one : jobs_)
@@ -38,7 +38,7 @@ host_copies::~host_copies() {
 
 void host_copies::enqueue(stream_ref stream, std::shared_ptr<memory_gate> gate, std::vector<piece> pieces) {
   jobs_.push_back(std::make_unique<job>(std::move(gate), std::move(pieces)));
-  // A call that fails may have enqueued it none the less.
+  // A failed call may have enqueued it nevertheless.
   stream.call(&job::run, jobs_.back().get());
 }
 

@@ -1,4 +1,4 @@
-/// A copy between host addresses as work of a stream: CUDA's own holds its caller until pageable memory has been read,
+/// Copies between host addresses as work of a stream. CUDA's own copy blocks its caller until pageable memory was read,
 /// and a launcher must not wait for that.
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace troupe {
 
-/// Whether host functions may still touch memory. Threads: any.
+/// Controls whether host functions may still access memory. Threads: any.
 class memory_gate {
 public:
-  /// Runs \p work if the gate is open, which it then is until \p work is done.
+  /// Runs \p work if the gate is open. It stays open until \p work is done.
   template <class Work>
   void pass(const Work& work) {
     if (closed_.load(std::memory_order_acquire)) return;
     const std::shared_lock lock{guard_};
     if (!closed_.load(std::memory_order_relaxed)) work();
   }
-  /// When it returns, nothing is inside, and nothing enters any more.
+  /// When close() has returned, no work is inside the gate, and none enters any more.
   void close() {
     closed_.store(true, std::memory_order_release);
     const std::unique_lock lock{guard_};
@@ -33,8 +33,9 @@ private:
   std::shared_mutex guard_;
 };
 
-/// Copies in the streams of one request. Destroyed when the request has its outcome and the gate is closed or all have
-/// run (BUF-1); one that never ran, since its device failed, is left behind: the driver has its address.
+/// The host copies of one request, in its streams. Destroy it when the request has its outcome and the gate is closed
+/// or all copies have run (BUF-1). A copy that never ran because its device failed is leaked, because the driver has
+/// its address.
 class host_copies {
 public:
   /// One range of a copy.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t least_slot_bytes = 4096;
 
-/// All of a buffer, or its front.
+/// Returns the first \p size_bytes of a buffer as one area.
 staged_area whole_area(const buffer& memory, std::size_t size_bytes) {
   return {.memory = memory, .pieces = {{0, size_bytes}}, .size_bytes = size_bytes};
 }
@@ -22,7 +22,7 @@ bool is_pageable(const buffer& memory) {
 
 } // namespace
 
-/// A result's memory on the device and where it goes from there.
+/// The device memory of a result, and its destination.
 struct host_staging::area_in_use {
   staged_area area;
   staging_slot* slot;
@@ -92,7 +92,7 @@ void host_staging::launch_copy(const copy& what, stream_ref main, staging_hold& 
   const buffer& to = what.to.memory;
   const std::size_t length = from.size_bytes();
   if (from.on_host() && to.on_host()) {
-    // CUDA would do it while its caller waits.
+    // CUDA would copy while its caller waits.
     held.copies.enqueue(main, gate_, {{to.data(), from.data(), length}});
     return;
   }
@@ -117,12 +117,12 @@ void host_staging::finish(stream_ref main) {
 }
 
 staging_slot& host_staging::slot_for(const staged_area& area, bool transient, staging_hold& held) {
-  if (transient) { // parts of a group need theirs at the same time, however many they are
+  if (transient) { // the parts of a group need their slots at the same time, however many there are
     staging_slot& made = held.slots.emplace_back(device_);
     made.memory = stock_->device_memory(device_, area.size_bytes);
     return made;
   }
-  // Powers of two, so that slots are not replaced often.
+  // Powers of two, so that slots are rarely replaced.
   const auto make = [this](std::size_t size_bytes) {
     return stock_->device_memory(device_, std::bit_ceil(std::max(size_bytes, least_slot_bytes)));
   };
@@ -213,7 +213,7 @@ void host_staging::synchronize() noexcept {
   for (const stream* one : {&fill_, &in_, &out_, &empty_}) {
     try {
       one->ref().synchronize();
-    } catch (const exception&) { // the fault that led here has been reported
+    } catch (const exception&) { // the fault that led here was reported
     }
   }
 }

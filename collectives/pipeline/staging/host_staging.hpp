@@ -1,4 +1,4 @@
-/// Carries out operations on host memory: chunks come in, are worked on and go out at the same time, on streams beside
+/// Executes operations on host memory in chunks: copying in, the operation and copying out overlap, on streams beside
 /// the rank's. (docs/design/0012-host-staging.md)
 #pragma once
 
@@ -16,32 +16,33 @@
 
 namespace troupe {
 
-/// What one request needs until its outcome, beside its own buffers (BUF-1).
+/// Resources that one request needs until its outcome, beside its own buffers (BUF-1).
 struct staging_hold {
   std::vector<buffer> memory{};
   std::deque<staging_slot> slots{};
   host_copies copies{};
 };
 
-/// One rank's. Order: all of an operation comes behind what is in the rank's stream, and what comes later is behind all
-/// of it.
-/// Threads: launch() on the launcher; synchronize() and close() on a helper, after the last launch().
+/// Host staging of one rank. Order: an operation starts after all work before it in the rank's stream, and later work
+/// starts after the whole operation.
+/// Threads: launch() on the launcher; synchronize() and close() on a helper thread, after the last launch().
 class host_staging {
 public:
-  /// Makes streams and events. Memory is taken from \p stock when it is first needed, and kept.
+  /// Makes streams and events. Memory is allocated from \p stock on first use, and kept.
   host_staging(std::shared_ptr<device> where, std::shared_ptr<staging_stock> stock);
   host_staging(const host_staging&) = delete;
   host_staging& operator=(const host_staging&) = delete;
-  /// Gives the pinned chunks back. Errors in it are none: close() comes before.
+  /// Returns the pinned chunks. Precondition: close() was called.
   ~host_staging();
 
-  /// Enqueues \p what, which is staged, around the launches of \p peers in \p main. \p held gets what must live on.
-  /// Errors: the device's and those of peers' launch(); part of it may then be enqueued.
+  /// Enqueues \p what, which is staged, around the launches of \p peers in \p main. \p held receives the resources that
+  /// must live on.
+  /// Errors: those of the device and of the communicator's launch(); a part of the operation may be enqueued then.
   void launch(const operation& what, communicator& peers, stream_ref main, staging_hold& held);
 
-  /// Waits for what is in the streams of its own. Says nothing of a failed device, which does nothing more.
+  /// Waits for the work in its own streams. Does not report a failed device, which does no more work.
   void synchronize() noexcept;
-  /// From its return on no host function touches memory.
+  /// When close() has returned, no host function accesses memory.
   void close() { gate_->close(); }
 
 private:
@@ -55,9 +56,9 @@ private:
   [[nodiscard]] staging_slot& slot_for(const staged_area& area, bool transient, staging_hold& held);
   /// Enqueues copies to device memory at \p target, in the stream of inputs.
   void bring_in(const staged_area& area, std::byte* target, staging_hold& held);
-  /// The reverse, in the stream of results.
+  /// Enqueues copies from device memory at \p source, in the stream of results.
   void take_out(const staged_area& area, const std::byte* source, staging_hold& held);
-  /// Calls \p use(pieces on the host, offset, size) for the area in parts that fit a pinned chunk.
+  /// Calls \p use(pieces on the host, offset, size) for the area, in parts that fit a pinned chunk.
   template <class Use>
   void for_each_bounce(const staged_area& area, const Use& use) const;
   [[nodiscard]] staging_slot& bounce_slot(staging_ring& ring, staging_hold& held);
@@ -65,7 +66,7 @@ private:
   std::shared_ptr<device> device_;
   std::shared_ptr<staging_stock> stock_;
   std::shared_ptr<memory_gate> gate_ = std::make_shared<memory_gate>();
-  // Host functions have streams of their own, so that they run beside the copies to and from the device.
+  // Host functions have streams of their own, so that they overlap with the copies to and from the device.
   stream fill_;  ///< Pageable memory to pinned chunks.
   stream in_;    ///< To the device.
   stream out_;   ///< From the device.

@@ -11,19 +11,19 @@ namespace troupe {
 
 namespace {
 
-/// More launches than this are not put into a stream at once: larger requests get larger chunks. NCCL's proxies were
-/// seen to hang near 2,048 operations in flight.
+/// Limit of the launches put into a stream at one time: larger requests get larger chunks. NCCL's proxies were seen to
+/// hang near 2,048 operations in flight.
 constexpr std::size_t most_chunks = 256;
-/// Parts of a chunk begin at multiples of this, as NCCL's fast paths and copy engines like it.
+/// Parts of a chunk begin at multiples of this, which NCCL's fast paths and copy engines prefer.
 constexpr std::size_t alignment_bytes = 128;
 
-/// The collectives whose counts all ranks know.
+/// Collectives whose counts all ranks know. They are launched in chunks.
 template <class T>
 constexpr bool is_cut = requires(T one) {
   one.staged;
 };
 
-/// Whether one rank's input or result holds a part for each rank.
+/// True if one rank's input or result holds a part for each rank.
 template <class T>
 constexpr bool has_part_for_each =
     !std::is_same_v<T, all_reduce> && !std::is_same_v<T, reduce> && !std::is_same_v<T, broadcast>;
@@ -41,7 +41,7 @@ std::size_t largest_of(const std::vector<std::size_t>& counts) {
   return counts.empty() ? 0 : *std::ranges::max_element(counts);
 }
 
-/// Elements of the longest part.
+/// Returns the number of elements of the longest part.
 template <class T>
 std::size_t longest_part(const T& what) {
   if constexpr (requires { what.count; }) return what.count;
@@ -64,7 +64,7 @@ struct part {
   std::size_t count = 0;
 };
 
-/// Those of every part from begin to end.
+/// The elements [begin, end) of every part.
 struct slab {
   std::size_t begin = 0;
   std::size_t end = std::numeric_limits<std::size_t>::max();
@@ -75,8 +75,8 @@ struct slab {
   }
 };
 
-/// The parts of the operand \p role, or nothing where this rank does not use it. \p count: of the parts of an operation
-/// that has one count for all.
+/// Returns the parts of the operand \p role; nullopt if this rank does not use it. \p count: the count of each part,
+/// for an operation with one count for all.
 std::optional<std::vector<part>> parts_of(const footprint& touched, std::string_view role,
                                           std::optional<std::size_t> count) {
   std::optional<std::vector<part>> parts;
@@ -122,7 +122,7 @@ public:
 private:
   template <class T>
   void cut(T& one, const footprint& touched) const {
-    if constexpr (is_cut<T>) one.staged = false; // what is launched knows nothing of it
+    if constexpr (is_cut<T>) one.staged = false; // the launched operation is not staged any more
     std::optional<std::size_t> count;
     if constexpr (requires { one.count; }) count = one.count;
     if constexpr (std::is_same_v<T, send>) {
@@ -148,7 +148,7 @@ private:
     auto parts = parts_of(touched, role, count);
     if (!parts) {
       argument = {};         // not used here
-      if (layout != nullptr) // its counts still say what the other argument holds
+      if (layout != nullptr) // its counts still describe the other argument
         for (std::size_t& one : layout->counts) one = range_.of({0, one}).count;
       return;
     }

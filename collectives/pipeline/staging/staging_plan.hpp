@@ -1,4 +1,5 @@
-/// How an operation on host memory becomes operations on device memory: which elements go where, without touching any.
+/// Translates an operation on host memory to operations on device memory. Computes which elements go where, without
+/// accessing any.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,54 +11,56 @@
 
 namespace troupe {
 
-/// The same at every rank of a world, in all its processes: the launches follow from it (ORD-1).
+/// Limits of staging. They must be the same at every rank of a world, in all its processes, because launches depend on
+/// them (ORD-1).
 struct staging_limits {
-  std::size_t chunk_bytes = std::size_t{4} << 20U; ///< Of the larger of a chunk's input and result.
-  std::size_t slots = 3;                           ///< Chunks of input, and of results, on the device at once.
+  std::size_t chunk_bytes = std::size_t{4} << 20U; ///< Size limit of the larger one of a chunk's input and result.
+  std::size_t slots = 3;                           ///< Chunks of input, and of results, on the device at one time.
 };
 
-/// What is done about an operation's host memory.
+/// How an operation's host memory is handled.
 enum class staging : std::uint8_t {
-  none,   ///< It has none.
+  none,   ///< It has no host memory.
   chunks, ///< One launch for each chunk, at every rank.
-  whole,  ///< One launch; only this rank knows.
+  whole,  ///< One launch; other ranks do not know of the staging.
   copy,   ///< A copy that the device cannot do by itself.
 };
 
 [[nodiscard]] staging staging_of(const operation& what);
 
-/// Whether ranks must agree about it: an operation of no elements is launched once in any case.
+/// Returns whether ranks must agree on the staging of \p what. An operation without elements is launched once in any
+/// case.
 [[nodiscard]] bool is_launched_in_chunks(const operation& what);
 
-/// Elements of one operand that are to lie on the device, one piece behind the other.
+/// Elements of one operand that are to be placed in device memory, one piece after the other.
 struct staged_area {
-  /// One range of it.
+  /// One range of the area.
   struct piece {
     std::size_t offset_bytes = 0; ///< In \p memory.
     std::size_t size_bytes = 0;
   };
 
-  buffer memory{}; ///< The client's.
+  buffer memory{}; ///< The client's buffer.
   std::vector<piece> pieces{};
   std::size_t size_bytes = 0;
-  bool written = false; ///< A result; else an input.
+  bool written = false; ///< True for a result, false for an input.
 };
 
-/// Gives the device memory for an area, of that size at least.
+/// Returns device memory for an area, of at least its size.
 using staging_place = std::function<buffer(const staged_area&)>;
 
-/// One operation, cut. Chunk c takes the same elements of every rank's part, so that it is the operation itself with a
-/// smaller count. How many there are follows from what all ranks agree on: counts, dtype, world size, limits.
+/// The chunks of one operation. Chunk c takes the same elements of every rank's part, so it is the same operation with
+/// a smaller count. The number of chunks depends only on what all ranks agree on: counts, dtype, world size, limits.
 class staging_plan {
 public:
-  /// \p what has been validated, and is staged in chunks or whole.
+  /// \p what must be validated, and staged in chunks or whole.
   staging_plan(const operation& what, rank self, int world_size, const staging_limits& limits);
 
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }
-  /// One launch, of whatever size.
+  /// One launch, of any size.
   [[nodiscard]] bool is_whole() const noexcept { return whole_; }
-  /// The operation on chunk \p index, on device memory alone. \p place is asked for each host operand that the rank
-  /// uses, and for those in device memory whose elements of this chunk do not lie together.
+  /// Returns the operation on chunk \p index, on device memory only. \p place is called for each host operand that the
+  /// rank uses, and for each device operand whose elements of this chunk are not contiguous.
   [[nodiscard]] operation chunk(std::size_t index, const staging_place& place) const;
 
 private:

@@ -1,4 +1,4 @@
-/// Slots of memory that chunks pass through in turn, each waiting on the device for the one before it in its slot.
+/// Slots of memory that chunks use in turn. A chunk waits on the device for the previous one in its slot.
 #pragma once
 
 #include <troupe/device/event.hpp>
@@ -13,16 +13,16 @@
 
 namespace troupe {
 
-/// Memory for one chunk, and the events that say when it may be used.
+/// Memory for one chunk, and the events that tell when it may be used.
 struct staging_slot {
   explicit staging_slot(const std::shared_ptr<device>& where) : filled{where}, free{where} {}
 
   buffer memory{};
-  event filled; ///< What comes out of it may be read.
-  event free;   ///< It may be filled again; recorded before the slot is taken anew.
+  event filled; ///< Its content may be read.
+  event free;   ///< It may be filled again. Recorded before the slot is taken again.
 };
 
-/// Threads: the launcher's own.
+/// Threads: the launcher's only.
 class staging_ring {
 public:
   using maker = std::function<buffer(std::size_t size_bytes)>;
@@ -30,11 +30,12 @@ public:
   staging_ring(std::shared_ptr<device> where, std::size_t most_slots) noexcept
     : device_{std::move(where)}, most_{most_slots} {}
 
-  /// The next slot, with at least \p size_bytes of memory. Whoever fills it waits for its event `free` first.
-  /// Memory that is too small is replaced by \p make's; then \p outgrown gets the old, which may be in use yet.
+  /// Returns the next slot, with at least \p size_bytes of memory. The caller must wait for the slot's event `free`
+  /// before filling it. Memory that is too small is replaced by that of \p make; the old memory, which may still be in
+  /// use, is moved to \p outgrown.
   [[nodiscard]] staging_slot& take(std::size_t size_bytes, const maker& make, std::vector<buffer>& outgrown);
 
-  /// Those there are: a ring grows while its oldest slot is still in use.
+  /// Existing slots. A ring grows while its oldest slot is still in use.
   [[nodiscard]] std::deque<staging_slot>& slots() noexcept { return slots_; }
 
 private:

@@ -43,7 +43,7 @@ void staging_stock::give_pinned(buffer chunk) noexcept {
   const std::lock_guard lock{guard_};
   try {
     pinned_.push_back(std::move(chunk));
-  } catch (...) { // no memory to remember it: the chunk goes back to the driver
+  } catch (...) { // no memory to store it: the chunk is returned to the driver
     --pinned_count_;
   }
 }
