@@ -16,7 +16,7 @@ namespace troupe {
 
 /// Which operations may share a launch. Fusion changes how NCCL works, and so how sums of floats are rounded.
 enum class fusion : std::uint8_t {
-  off,   ///< Nothing.
+  off,   ///< No operations.
   plans, ///< Only the requests of a captured plan: the same in every run.
   free,  ///< Also requests released while the launchers were busy: differs from run to run.
 };
