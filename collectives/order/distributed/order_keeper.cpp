@@ -80,7 +80,7 @@ error order_keeper::receive(rank from, std::string_view batch, time_point now) {
       case request_record::form::withdraw: order_->withdraw(world_, from, one.client, one.why, effects_); break;
       case request_record::form::turn:
         ++by.turns;
-        settle(); // requests released so far go before the turn
+        settle(); // what was released by now goes before it
         meet_turns();
         break;
     }
