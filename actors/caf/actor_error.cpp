@@ -25,7 +25,7 @@ private:
 } // namespace
 
 caf::error to_caf(const error& why) {
-  // The code that CAF sees is the same for all: what it stands for is in the context.
+  // All errors have the same CAF code; the troupe error is in the context.
   return caf::make_error(caf::sec::runtime_error, why);
 }
 

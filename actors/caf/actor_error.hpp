@@ -1,4 +1,4 @@
-/// troupe's errors as CAF's, and back: at an actor's boundary every failure is a caf::error.
+/// Converts troupe's errors to caf::error and back: at an actor's boundary every failure is a caf::error.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -11,22 +11,23 @@
 
 namespace troupe {
 
-/// \p why as a caf::error that carries all of it.
+/// Returns a caf::error that carries \p why completely.
 [[nodiscard]] caf::error to_caf(const error& why);
 
-/// What \p failure says, for error handlers of requests. CAF's own errors (the actor has ended) become errc::abandoned.
+/// Returns the troupe error that \p failure carries, for error handlers of requests. CAF's own errors (the actor has
+/// ended) become errc::abandoned.
 [[nodiscard]] error from_caf(const caf::error& failure);
 
-/// An answer that goes where \p to leads.
+/// Returns a promise that delivers its outcome through \p to.
 [[nodiscard]] reply_promise answer_to(compat::foreign_reply to);
 
-/// An answer to the request that \p self is handling, deliverable from any thread.
+/// Returns a promise for the request that \p self is handling. Threads: any thread may deliver it.
 template <class Self>
 [[nodiscard]] reply_promise take_answer(Self* self) {
   return answer_to(compat::foreign_reply{self});
 }
 
-/// The same for requests whose reply is a value.
+/// Returns a promise through \p to, for a request whose reply is a value.
 template <class Value>
 [[nodiscard]] std::shared_ptr<value_promise<Value>> value_promise_to(compat::foreign_reply to) {
   auto reply = std::make_shared<compat::foreign_reply>(std::move(to));
@@ -37,7 +38,7 @@ template <class Value>
       reply->deliver(std::get<Value>(std::move(result)));
   });
 }
-/// The same, for the request that \p self is handling.
+/// Returns a value promise for the request that \p self is handling.
 template <class Value, class Self>
 [[nodiscard]] std::shared_ptr<value_promise<Value>> take_value_promise(Self* self) {
   return value_promise_to<Value>(compat::foreign_reply{self});

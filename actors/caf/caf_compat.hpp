@@ -1,10 +1,11 @@
-/// The differences between CAF 0.17.6 and CAF 1.x, and nothing else. The only file that tells them apart.
+/// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides caf_stepping.hpp this is
+/// the only file that distinguishes the two lines.
 /// Keep to the common subset: class-based typed actors, state in members, clean-up in on_exit(), no links or groups.
 #pragma once
 
 #include <caf/config.hpp>
 
-// CAF_VERSION is written in octal by some 1.x releases: only the major version can be trusted.
+// Some 1.x releases write CAF_VERSION in octal: only the major version can be trusted.
 #if CAF_MAJOR_VERSION < 1
 #define TROUPE_CAF_0_17 1
 #else
@@ -39,8 +40,8 @@
 #include <type_traits>
 #include <utility>
 
-// Message types that never leave the process, at global scope. 1.x wants an id for each, in a block that begins at
-// \p offset and is registered before the first actor system; 0.17 wants neither. A block of yours begins where
+// Message types that never leave the process, declared at global scope. 1.x needs an id for each type, in a block that
+// begins at \p offset and is registered before the first actor system; 0.17 needs neither. A user's block begins where
 // troupe's ends: TROUPE_LOCAL_TYPES_AFTER(yours, troupe).
 #if TROUPE_CAF_0_17
 #define TROUPE_LOCAL_TYPES_BEGIN(block, offset)
@@ -60,9 +61,9 @@
 
 namespace troupe::compat {
 
-// Interfaces are written as caf::result<R>(A) signatures in both lines.
+// In both lines, interfaces are written as caf::result<R>(A) signatures.
 #if TROUPE_CAF_0_17
-/// A signature caf::result<R>(A) as CAF 0.17 writes it.
+/// Translates the signature caf::result<R>(A) to the form of CAF 0.17.
 template <class Signature>
 struct interface_of;
 template <class... Results, class... Arguments>
@@ -76,14 +77,14 @@ template <class... Signatures>
 using typed_actor = caf::typed_actor<caf::statically_typed<Signatures...>>;
 #endif
 
-/// Before the first actor system, beside TROUPE_REGISTER_LOCAL_TYPES.
+/// Registers CAF's own types. Call it before the first actor system, together with TROUPE_REGISTER_LOCAL_TYPES.
 inline void register_core_types() {
 #if !TROUPE_CAF_0_17
   caf::core::init_global_meta_objects();
 #endif
 }
 
-/// Sends from a thread that is no actor, or without caring for a sender. Never blocks.
+/// Sends a message without a sender, also from a thread that is not an actor. Never blocks.
 template <class Handle, class Message>
 void post(const Handle& to, Message&& what) {
 #if TROUPE_CAF_0_17
@@ -93,7 +94,7 @@ void post(const Handle& to, Message&& what) {
 #endif
 }
 
-/// An actor that is told things as long as it lives, and is not kept alive for that.
+/// Sends messages to an actor while it is alive, without keeping it alive.
 template <class Handle>
 class weak_handle {
 public:
@@ -104,7 +105,7 @@ public:
   void post(Message&& what) const {
     if (auto alive = to_.lock()) compat::post(caf::actor_cast<Handle>(alive), std::forward<Message>(what));
   }
-  /// The same, some time later.
+  /// Sends \p what after \p delay.
   template <class Message>
   void post_after(std::chrono::nanoseconds delay, Message&& what) const {
     const auto alive = to_.lock();
@@ -114,7 +115,7 @@ public:
 #if TROUPE_CAF_0_17
     caf::delayed_anon_send(to, delay, std::forward<Message>(what));
 #else
-    // delay() counts from the real time, whatever clock the system has.
+    // delay() counts in real time, also when the system has another clock.
     const auto now = caf::actor_cast<caf::abstract_actor*>(alive)->home_system().clock().now();
     caf::anon_mail(std::forward<Message>(what)).schedule(now + delay).send(to);
 #endif
@@ -124,7 +125,7 @@ private:
   caf::weak_actor_ptr to_;
 };
 
-/// Sends from an actor, in whose order the messages arrive.
+/// Sends \p what from the actor \p self. Messages from one actor to another arrive in the order of sending.
 template <class Self, class Handle, class Message>
 void send(Self* self, const Handle& to, Message&& what) {
 #if TROUPE_CAF_0_17
@@ -134,7 +135,8 @@ void send(Self* self, const Handle& to, Message&& what) {
 #endif
 }
 
-/// Asks without CAF's own time limit, whose timer 0.17 keeps until it expires: troupe's requests carry a deadline.
+/// Sends a request without CAF's own timeout, because 0.17 keeps the timer until it expires. troupe's requests carry a
+/// deadline instead.
 template <class Self, class Handle, class Message>
 auto request_unbounded(Self* self, const Handle& to, Message&& what) {
 #if TROUPE_CAF_0_17
@@ -152,7 +154,7 @@ inline void set_worker_count(caf::actor_system_config& settings, std::size_t cou
 #endif
 }
 
-/// How many messages an actor handles before it lets others run on its worker.
+/// Sets how many messages an actor handles before its worker continues with another actor.
 inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_t count) {
 #if TROUPE_CAF_0_17
   settings.set("scheduler.max-throughput", count);
@@ -161,19 +163,19 @@ inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_
 #endif
 }
 
-/// How long a worker looks for work, about, before it begins to sleep between two looks.
+/// Sets about how long a worker polls for work before it sleeps between two polls.
 inline void set_worker_spin(caf::actor_system_config& settings, std::chrono::nanoseconds spin) {
 #if TROUPE_CAF_0_17
   constexpr std::chrono::nanoseconds look{50};
   settings.set("work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
 #else
-  constexpr std::chrono::nanoseconds look{5'000}; // a wait of no time: see end_waits_in_time()
+  constexpr std::chrono::nanoseconds look{5'000}; // a wait with timeout 0: see end_waits_in_time()
   settings.set("caf.work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
 #endif
 }
 
-/// How long a worker that has found nothing for long sleeps before it looks whether others have too much. Its own work
-/// wakes it.
+/// Sets how long a worker that has been idle for long sleeps before it tries to steal work from others. Work of its own
+/// wakes it at once.
 inline void set_worker_nap(caf::actor_system_config& settings, caf::timespan nap) {
 #if TROUPE_CAF_0_17
   settings.set("work-stealing.relaxed-sleep-duration", nap);
@@ -182,15 +184,15 @@ inline void set_worker_nap(caf::actor_system_config& settings, caf::timespan nap
 #endif
 }
 
-/// For a thread that is to spin: where CAF looks by a wait of no time, the kernel would let it sleep for 50 us and
-/// more.
+/// Lets the calling thread spin without delays. CAF 1.x polls by a wait with timeout 0, which the kernel's timer slack
+/// would extend to 50 us or more.
 inline void end_waits_in_time() noexcept {
 #if !TROUPE_CAF_0_17 && defined(__linux__)
   static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL)); // nanoseconds
 #endif
 }
 
-/// Calls \p begin first on every thread that CAF makes: workers, clock.
+/// Calls \p begin at the start of every thread that CAF creates (workers, clock).
 inline void on_thread_start(caf::actor_system_config& settings, std::function<void()> begin) {
   class hook final : public caf::thread_hook {
   public:
@@ -221,7 +223,7 @@ inline void on_thread_start(caf::actor_system_config& settings, std::function<vo
 #endif
 }
 
-// What an actor's enqueue() is given and gives back, for those that take some messages at the door.
+// Parameter and result type of an actor's enqueue(), for actors that handle some messages on the sender's thread.
 #if TROUPE_CAF_0_17
 using enqueue_host = caf::execution_unit;
 using enqueue_result = void;
@@ -230,19 +232,21 @@ using enqueue_host = caf::scheduler;
 using enqueue_result = bool;
 #endif
 
-/// The message in \p element, if it is one \p Message and nothing else, moved out where nobody else holds it.
+/// Returns the content of \p element if it is exactly one \p Message. The message is moved out if nobody else shares
+/// it.
 template <class Message>
 [[nodiscard]] std::optional<Message> take_message(caf::mailbox_element& element) {
   auto& content = element.content();
   if (!content.template match_elements<Message>()) return std::nullopt;
 #if TROUPE_CAF_0_17
-  if (!element.stages.empty()) return std::nullopt; // a forwarding chain is CAF's own business
+  if (!element.stages.empty()) return std::nullopt; // CAF handles a forwarding chain itself
   if (content.shared()) return content.template get_as<Message>(0);
 #endif
   return std::move(content.template get_mutable_as<Message>(0));
 }
 
-/// A down handler per watched actor. 0.17 has one for all, 1.x one for each. Keep it as a member of the actor.
+/// Calls a down handler per watched actor. 0.17 has one handler for all actors, 1.x has one for each. Keep it as a
+/// member of the actor.
 class watches {
 public:
   using callback = std::function<void(const caf::error&)>;
@@ -272,8 +276,8 @@ private:
 #endif
 };
 
-/// The reply to the request being handled, taken out of the handler so that any thread may deliver it.
-/// It enqueues at the requester with a null execution unit, which is thread-safe in both lines; delivering a
+/// Holds the reply to the request being handled outside the handler, so that any thread may deliver it.
+/// It enqueues the reply at the requester with a null execution unit, which is thread-safe in both lines. Delivering a
 /// caf::response_promise on a foreign thread is a data race in both.
 class foreign_reply {
 public:
@@ -282,7 +286,7 @@ public:
     if (auto* element = self->current_mailbox_element()) take(self, *element);
     if (requester_) id_ = self->take_current_message_id();
   }
-  /// The same for a request that \p self has not queued, and never will.
+  /// Holds the reply to the request in \p element, which \p self has not put into its mailbox and never will.
   template <class Self>
   foreign_reply(Self* self, const caf::mailbox_element& element) {
     take(self, element);

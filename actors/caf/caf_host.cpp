@@ -15,7 +15,7 @@ constexpr const char* prefix = "";
 constexpr std::chrono::nanoseconds look{50};
 #else
 constexpr const char* prefix = "caf.";
-constexpr std::chrono::nanoseconds look{5'000}; // as set_worker_spin() reckons
+constexpr std::chrono::nanoseconds look{5'000}; // as in set_worker_spin()
 #endif
 
 std::optional<std::size_t> setting_of(const caf::actor_system_config& settings, const char* name) {
@@ -41,7 +41,7 @@ std::optional<std::size_t> messages_per_turn_of(const caf::actor_system_config& 
 }
 
 std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings) {
-  constexpr std::size_t of_caf = 100; // its default, in both lines
+  constexpr std::size_t of_caf = 100; // CAF's default in both lines
   return look * setting_of(settings, "work-stealing.aggressive-poll-attempts").value_or(of_caf);
 }
 
@@ -54,7 +54,7 @@ bool knows_messages() {
 }
 
 bool await_end(const std::vector<caf::weak_actor_ptr>& actors, std::chrono::nanoseconds longest) {
-  // They have been told to end: it is a matter of their last turns.
+  // They have been told to end, so only their last turns remain.
   const auto give_up = std::chrono::steady_clock::now() + longest;
   while (!std::ranges::all_of(actors, has_ended)) {
     if (std::chrono::steady_clock::now() >= give_up) return false;

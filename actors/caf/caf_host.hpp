@@ -1,4 +1,4 @@
-/// What troupe wants to know of an actor system that is not its own, for both lines of CAF.
+/// Reads the configuration of an actor system that troupe did not create, for both lines of CAF.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -10,16 +10,17 @@
 
 namespace troupe::compat {
 
-/// As its configuration says; none where that leaves it to CAF, which then takes one for each core, four at least.
+/// Returns the configured number of workers, or nullopt if it is left to CAF's default (one per core, at least four).
 [[nodiscard]] std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings);
-/// As set_messages_per_turn(); none: all that an actor has.
+/// Returns the value of set_messages_per_turn(), or nullopt if an actor handles all messages that it has.
 [[nodiscard]] std::optional<std::size_t> messages_per_turn_of(const caf::actor_system_config& settings);
-/// About how long its workers look for work before they begin to sleep between two looks.
+/// Returns about how long a worker polls for work before it sleeps between two polls.
 [[nodiscard]] std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings);
-/// Whether CAF knows troupe's message types; 0.17 needs not.
+/// Returns whether troupe's message types are registered. 0.17 does not need that.
 [[nodiscard]] bool knows_messages();
 
-/// Waits until all of \p actors have ended; they are not kept alive for that. False where some have not in time.
+/// Waits until all of \p actors have ended, without keeping them alive. Returns false if some have not ended after \p
+/// longest.
 [[nodiscard]] bool await_end(const std::vector<caf::weak_actor_ptr>& actors, std::chrono::nanoseconds longest);
 
 } // namespace troupe::compat

@@ -1,6 +1,6 @@
-/// An actor system without threads of its own: its actors take turns when somebody says so, and its delays are of
-/// whatever time it is given. For simulations (DET-1). Beside caf_compat.hpp the only file that tells the CAF lines
-/// apart.
+/// Provides an actor system without threads for simulations (DET-1): the caller decides which actor runs next, and
+/// delays follow the clock that the caller supplies. Besides caf_compat.hpp this is the only file that distinguishes
+/// the CAF lines.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -31,17 +31,17 @@
 
 namespace troupe::compat {
 
-/// Only scheduled actors may be spawned in it: detached and blocking ones want threads.
-/// Threads: all of it on one. Lifetime: all actors have ended, as of any actor system.
+/// Runs scheduled actors only: detached and blocking actors need threads.
+/// Threads: all calls from one thread. Lifetime: all actors must have ended before it is destroyed, as with any actor
+/// system.
 class stepped_system {
 public:
-  /// \p now says what time it is; \p changed is called when there is something to be done that was not there before,
-  /// and must do nothing but wake.
+  /// \p now returns the current time. \p changed is called when new work appears; it may only wake its owner.
   stepped_system(std::function<time_point()> now, std::function<void()> changed)
     : now_{std::move(now)}, changed_{std::move(changed)} {
 #if TROUPE_CAF_0_17
     settings_.module_factories.push_back([this](caf::actor_system& made) -> caf::actor_system::module* {
-      return scheduler_ = new scheduler{made, *this}; // the system's from here on
+      return scheduler_ = new scheduler{made, *this}; // owned by the system
     });
     system_.emplace(settings_);
 #else
@@ -55,23 +55,23 @@ public:
   [[nodiscard]] caf::actor_system& system() noexcept {
     return *system_;
   }
-  /// Actors that have not ended.
+  /// Returns the number of actors that have not ended.
   [[nodiscard]] std::size_t living() {
     return system_->registry().running();
   }
 
-  /// Actors that have something to do and that nobody has taken.
+  /// Returns the number of runnable actors that take() has not returned yet.
   [[nodiscard]] std::size_t waiting() const noexcept {
     return waiting_.size();
   }
-  /// The actor that waits at place \p which, for run(): nobody else can take it meanwhile.
+  /// Removes the runnable actor at index \p which and returns it for run().
   [[nodiscard]] caf::resumable* take(std::size_t which) {
     const auto place = waiting_.begin() + static_cast<std::ptrdiff_t>(which);
     caf::resumable* const taken = *place;
     waiting_.erase(place);
     return taken;
   }
-  /// Lets what was taken handle one message.
+  /// Lets the actor that take() returned handle one message.
   void run(caf::resumable* taken) {
 #if TROUPE_CAF_0_17
     unit host{*this};
@@ -84,13 +84,13 @@ public:
     else if (then != caf::resumable::shutdown_execution_unit)
       intrusive_ptr_release(taken);
   }
-  /// Its number in the system; 0: it is no actor.
+  /// Returns the actor's id in the system, or 0 if \p taken is not an actor.
   [[nodiscard]] static std::uint64_t number_of(const caf::resumable* taken) {
     const auto* const one = dynamic_cast<const caf::abstract_actor*>(taken);
     return one == nullptr ? 0 : one->id();
   }
 
-  /// When the next delay is over; none: nothing is delayed.
+  /// Returns when the next delay expires, or nullopt if nothing is delayed.
   [[nodiscard]] std::optional<time_point> next_delayed() const {
 #if TROUPE_CAF_0_17
     const auto& delayed = scheduler_->time.schedule();
@@ -100,7 +100,7 @@ public:
     if (delayed.empty()) return std::nullopt;
     return delayed.begin()->first;
   }
-  /// Sends whatever has been delayed long enough.
+  /// Sends all messages whose delay has expired.
   void send_delayed() {
 #if TROUPE_CAF_0_17
     scheduler_->time.trigger_expired_timeouts();
@@ -114,12 +114,12 @@ public:
   }
 
 private:
-  /// With the reference that goes with it.
+  /// Appends \p one and takes over its reference.
   void put(caf::resumable* one) {
     waiting_.push_back(one);
     changed_();
   }
-  /// The end of the system: what its own actors have been told yet, and nothing that waits for a time.
+  /// Runs what is already queued when the system ends. Delayed messages are dropped.
   void run_out() {
     while (!waiting_.empty()) run(take(0));
   }

@@ -1,10 +1,10 @@
-/// What an actor system must know of troupe's messages.
+/// Registers troupe's message types with CAF.
 #pragma once
 
 namespace troupe {
 
-/// To be called before the first actor system that troupe's actors live in: CAF 1.x keeps a table of types. A runtime
-/// does it. Idempotent. Threads: any.
+/// Registers troupe's message types. Call it before the first actor system in which troupe's actors live, because CAF
+/// 1.x keeps a table of types. A runtime does so itself. Idempotent. Threads: any.
 void register_message_types();
 
 } // namespace troupe

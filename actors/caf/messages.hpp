@@ -1,4 +1,4 @@
-/// What actors of troupe say to each other, and the handles they are said to.
+/// Defines the messages of troupe's actors and the handles that accept them.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -114,31 +114,32 @@ TROUPE_LOCAL_TYPES_END(troupe)
 
 namespace troupe {
 
-/// A request whose answer does not go to its sender: from a plain thread (a future) or from the world (a part of a
-/// request to all ranks). The answer is shared only because messages must be copyable; its taker moves it out.
+/// A request whose answer does not go to its sender. It comes from a plain thread (a future) or from the world (a part
+/// of a request to all ranks). The answer is shared only because messages must be copyable; the receiver moves it out.
 struct posted_request {
   rank_request what;
   std::shared_ptr<reply_promise> reply;
-  std::uint64_t client = 0; ///< Who owns the lane; 0: nobody in particular.
+  std::uint64_t client = 0; ///< The owner of the lane; 0: no particular owner.
 };
 
-/// A request whose reply comes when it is in the GPU's queue, with an event behind it: for kernels of the client's own
-/// that are chained to it without the CPU. (docs/overlap.md)
+/// A request that is answered when it is in the GPU's queue, with an event that follows it. The client can chain its
+/// own kernels to that event without the CPU. (docs/overlap.md)
 struct overlapped_request {
   rank_request what;
 };
-/// The same for all ranks: answered when it is in the queue of each of their GPUs.
+/// A request to all ranks that is answered when it is in the queue of each of their GPUs.
 struct overlapped_world_request {
   world_request what;
 };
 
-/// To whom the request was sent, any time after its first reply: answered when the request has its outcome.
+/// Asks for the final outcome of an overlapped request. It goes to the actor that received the request, at any time
+/// after the first reply.
 struct outcome_request {
   outcome_claim outcome;
 };
 
-/// A client asks in its lanes no more: what waits there is taken back, and the lanes are free. A client actor that
-/// ends need not say so.
+/// Tells a rank that a client sends no more requests in its lanes. Its waiting requests are withdrawn and the lanes
+/// become free. A client actor that ends need not send it.
 struct leave_lane {
   std::uint64_t client = 0;
 };
@@ -149,21 +150,22 @@ struct posted_world_request {
   std::shared_ptr<reply_promise> reply;
 };
 
-/// Collective → itself: a client's first request has come.
+/// Sent by a collective actor to itself when a client's first request has arrived.
 struct watch_client {
   caf::actor client;
 };
 
-/// World → collective: the pipeline has been given back; end.
+/// Sent by the world to a collective actor: the pipeline has been released, so the actor must end.
 struct leave {};
 
 /// Asks a world for its state.
 struct status_query {};
 
-/// Asks a world what it can do: what a request outside it is refused with is known beforehand.
+/// Asks a world for its capabilities, so that a client knows beforehand which requests would be refused.
 struct capabilities_query {};
 
-/// Asks a world to finish what is in flight and give everything back. Watch for world_phase::stopped.
+/// Asks a world to finish the requests in flight and to release all resources. The end is reported as
+/// world_phase::stopped.
 struct stop_world {};
 
 using listener_handle = compat::typed_actor<caf::result<void>(world_event)>;
@@ -173,14 +175,14 @@ struct subscribe {
   listener_handle listener;
 };
 
-/// One rank, to its clients and to its world.
+/// The interface of one rank to its clients and to its world.
 using collective_handle =
     compat::typed_actor<caf::result<completion>(rank_request), caf::result<void>(posted_request),
                         caf::result<enqueued>(overlapped_request), caf::result<completion>(outcome_request),
                         caf::result<void>(cancel_request), caf::result<void>(leave_lane),
                         caf::result<void>(watch_client), caf::result<void>(leave)>;
 
-/// A world, to its clients.
+/// The interface of a world to its clients.
 using world_handle =
     compat::typed_actor<caf::result<completion>(world_request), caf::result<void>(posted_world_request),
                         caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
@@ -193,7 +195,7 @@ using world_handle =
                         caf::result<world_event>(status_query), caf::result<capabilities>(capabilities_query),
                         caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
-/// A world, to its own parts.
+/// The interface of a world to its own parts.
 using world_inner_handle = compat::typed_actor<
     caf::result<completion>(world_request), caf::result<void>(posted_world_request),
     caf::result<enqueued>(overlapped_world_request), caf::result<completion>(outcome_request),
@@ -207,26 +209,26 @@ using world_inner_handle = compat::typed_actor<
     caf::result<void>(rank_report), caf::result<void>(rebuild_due), caf::result<void>(sub_worlds_report),
     caf::result<void>(straggling_report), caf::result<void>(restored_report), caf::result<void>(guidance)>;
 
-/// Asks a world to split off a world for each group. Every process of the world asks for the same groups, at the same
-/// place among its requests. Requests that arrive meanwhile wait; those in flight end first. The new worlds end with
-/// their parent's stop, or before it by their own.
+/// Asks a world to split off one sub-world per group. Every process of the world must ask for the same groups, at the
+/// same place among its requests. Requests in flight end first; requests that arrive meanwhile wait. A sub-world ends
+/// when its parent stops, or earlier by its own stop.
 struct split_request {
   std::vector<rank_group> groups;
   troupe::epoch epoch; ///< The world's epoch as the client knows it (EPO-1).
 };
 
-/// One world that was split off. Where none of its ranks live in this process, there is only the group.
+/// One sub-world. If none of its ranks live in this process, only \p group is set.
 struct sub_world {
   rank_group group;
-  std::vector<rank> local_ranks{}; ///< In the new world, ascending.
+  std::vector<rank> local_ranks{}; ///< Rank numbers in the sub-world, ascending.
   world_handle world{};
-  std::shared_ptr<rank_directory> ranks{}; ///< Their actors, in the order of local_ranks.
+  std::shared_ptr<rank_directory> ranks{}; ///< The actors of local_ranks, in the same order.
   std::shared_ptr<world_board> board{};
   std::shared_ptr<admission_quota> pending{};
   std::shared_ptr<retry_queue> retries{};
 };
 
-/// In the order of the groups asked for. All of them are ready.
+/// The sub-worlds in the order of the requested groups. All of them are ready.
 struct split_reply {
   std::vector<sub_world> worlds;
 };
@@ -268,7 +270,7 @@ struct posted_credit {
   std::shared_ptr<credit_answer> reply;
 };
 
-/// To a world, from one that was split off it.
+/// Sent to a world by one of its sub-worlds.
 struct sub_worlds_report {
   std::uint64_t child = 0;
   world_event event;

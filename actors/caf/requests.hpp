@@ -1,4 +1,4 @@
-/// What clients ask of ranks and worlds beside operations.
+/// Defines what clients can request from ranks and worlds besides operations.
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
@@ -15,52 +15,55 @@
 
 namespace troupe {
 
-/// Takes back a request that waits for its peers: it is answered with errc::cancelled, and they are told. One that has
-/// been released has its outcome all the same.
+/// Withdraws a request that waits for its peers. The request is answered with errc::cancelled, and the peers are told.
+/// A request that has already been released keeps its outcome.
 struct cancel_request {
   troupe::lane lane;
-  std::uint64_t position = 0; ///< Among the requests of this rank in the lane, in `epoch`, from 0.
-  troupe::epoch epoch{};      ///< As the request's. Nothing happens in another (EPO-1).
+  std::uint64_t position = 0; ///< Index from 0 among the requests of this rank in the lane in `epoch`.
+  troupe::epoch epoch{};      ///< The epoch of the request. In any other epoch nothing happens (EPO-1).
 };
 
-/// Asks a world to register memory on every local rank. Every process asks for the same, at the same place among its
-/// requests, which wait meanwhile as for a split.
+/// Asks a world to register memory on every local rank. Every process must ask for the same size, at the same place
+/// among its requests. Later requests wait meanwhile, as for a split.
 struct registration_request {
-  std::size_t size_bytes = 0; ///< On each rank.
+  std::size_t size_bytes = 0; ///< Size on each rank.
   troupe::epoch epoch;
 };
 
-/// Memory that requests use through registered windows by themselves; its why_ordinary() says where they do not.
+/// Memory that requests use through registered windows automatically. If windows are not available, why_ordinary() of
+/// the pool gives the reason.
 struct registration_reply {
   std::shared_ptr<registered_pool> pool;
 };
 
-/// Asks an idle world to give back the device memory of its communicators, which requests need: those that come wait,
-/// and their deadlines run, until it is resumed. What clients hold, registered memory too, keeps its contents and
-/// addresses. Every process asks for it, at the same place among its requests. Stopping the world resumes it first; an
-/// epoch that follows a fault has its memory. Errors: unsupported (what the backend lacks), invalid_argument (it is
-/// suspended already), stale_epoch, stopping, world_failed.
+/// Asks an idle world to release the device memory of its communicators. Requests that arrive while it is suspended
+/// wait until it is resumed, and their deadlines run. Memory of clients, registered memory included, keeps its contents
+/// and addresses. Every process must ask for it, at the same place among its requests. Stopping the world resumes it
+/// first. An epoch that follows a fault has its memory.
+/// Errors: unsupported (the backend lacks a feature), invalid_argument (already suspended), stale_epoch, stopping,
+/// world_failed.
 struct suspension_request {
   troupe::epoch epoch;
 };
 
-/// The answer to a suspension_request, when the memory is free.
+/// The answer to a suspension_request, sent when the memory is free.
 struct suspension_reply {
-  std::vector<std::size_t> bytes; ///< Given back on each local rank's device, in the order of the ranks.
+  std::vector<std::size_t> bytes; ///< Bytes released on each local rank's device, in rank order.
 };
 
-/// Asks a world to take that memory again, and to serve what waits. Does nothing to one that is not suspended. Every
-/// process asks for it. Errors: world_failed (there was no memory: the world fails or is rebuilt).
+/// Asks a suspended world to allocate that memory again and to serve the waiting requests. Does nothing if the world is
+/// not suspended. Every process must ask for it. Errors: world_failed (out of memory: the world fails or is rebuilt).
 struct resumption_request {};
 
-/// The answer to a resumption_request, when requests are served.
+/// The answer to a resumption_request, sent when requests are served again.
 struct resumption_reply {};
 
-/// Asks a world to capture a plan: what \p function launches, called once for each rank, or \p steps, requests alone;
-/// one of the two. It takes its place in the order of requests, and those behind it wait for it. A capture that fails
-/// has done nothing, and the world goes on. Errors: invalid_argument, unsupported (ranks in other processes), mismatch
-/// (ranks ask for different things), deadline_exceeded, stale_epoch, stopping, world_failed, and what the function
-/// throws (else than troupe's: cancelled).
+/// Asks a world to capture a plan from exactly one of two sources: \p function, which is called once for each rank and
+/// launches the work, or \p steps, which are requests only. The capture has a place in the order of requests, and later
+/// requests wait for it. A failed capture has no effect, and the world continues.
+/// Errors: invalid_argument, unsupported (ranks in other processes), mismatch (ranks ask for different things),
+/// deadline_exceeded, stale_epoch, stopping, world_failed, and what the function throws (exceptions that are not
+/// troupe's become cancelled).
 struct capture_request {
   capture_function function{};
   plan_steps steps{};
@@ -70,18 +73,18 @@ struct capture_request {
 
 /// The answer to a capture_request.
 struct capture_reply {
-  std::shared_ptr<captured_plan> plan; ///< For replay requests, as long as the world lives.
+  std::shared_ptr<captured_plan> plan; ///< For replay requests; valid as long as the world lives.
 };
 
-/// Asks a world to set room aside: answered when that much is there and all who asked before have theirs, first come,
-/// first served. Requests that name the credit are then never refused for what others leave pending. Take what an
-/// operation needs at once, for all its ranks: clients that each hold a part, and wait for the rest, wait for each
-/// other until their deadlines.
+/// Asks a world to reserve quota. It is answered when the quota is available and all earlier credit requests have been
+/// served (first come, first served). Requests that name the credit are never refused because of what others have
+/// pending. Reserve everything that an operation needs in one request, for all its ranks: clients that each hold a part
+/// and wait for the rest would block each other until their deadlines.
 struct credit_request {
-  std::size_t operations = 1; ///< Requests that may be pending under it at once.
-  std::size_t bytes = 0;      ///< Of the buffers that they name; looked at only where limits.pending_bytes is set.
+  std::size_t operations = 1; ///< Number of requests that may be pending under the credit at once.
+  std::size_t bytes = 0;      ///< Bytes of the buffers that they name; used only if limits.pending_bytes is set.
   troupe::epoch epoch;
-  nanoseconds deadline = world_default_deadline; ///< To wait for room.
+  nanoseconds deadline = world_default_deadline; ///< Limit of the wait for quota.
 };
 
 using registration_promise = value_promise<registration_reply>;

@@ -1,4 +1,4 @@
-// Who may join a world: what a controller compares, and how it says no.
+// Decides whether a process may join a world, and states the reason for a refusal.
 #include <troupe/actors/control/controller_state.hpp>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ error no(std::string text) {
   return {.code = errc::invalid_argument, .text = std::move(text)};
 }
 
-/// Takes the same time whatever is wrong, so that nobody can guess a token letter by letter.
+/// Compares in constant time, so that a token cannot be guessed character by character.
 bool is_same_secret(std::string_view one, std::string_view other) noexcept {
   unsigned difference = one.size() == other.size() ? 0U : 1U;
   for (std::size_t i = 0; i < other.size(); ++i)

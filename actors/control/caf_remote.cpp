@@ -14,8 +14,8 @@ namespace troupe::compat {
 
 namespace {
 
-/// BASP knows published actors by their ports. There are none here, so all are offered as if at this one: what is
-/// written to a connection says which actor it is.
+/// A placeholder port: BASP finds published actors by their port, but here each connection publishes one actor, so all
+/// use the same number.
 constexpr std::uint16_t no_port = 1;
 
 #if TROUPE_CAF_0_17
@@ -40,7 +40,7 @@ void load_remote(caf::actor_system_config& settings) {
   settings.load<caf::io::middleman>();
 }
 
-// These are the messages that CAF's middleman sends to the same broker once it has opened a socket of its own.
+// These are the messages that CAF's middleman sends to the same broker after it has opened a socket of its own.
 void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection) {
   auto line = system.middleman().backend().new_scribe(connection.release());
   auto offered = caf::actor_cast<caf::strong_actor_ptr>(whom);

@@ -1,6 +1,6 @@
-/// What actor systems need in order to talk to each other, for both lines of CAF. CAF neither listens nor connects: it
-/// is given connected sockets, whose other ends are a guard's. CAF's own ports would believe whoever connects, and
-/// every local user can connect to a port of loopback (docs/security.md, SEC-2).
+/// Connects actor systems through connected sockets, for both lines of CAF. CAF itself neither listens nor connects:
+/// each socket that it gets leads to a TLS proxy. CAF's own ports trust any peer that connects, and every local user
+/// can connect to a loopback port (docs/security.md, SEC-2).
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -13,18 +13,20 @@
 
 namespace troupe::compat {
 
-/// Before the first actor system that shall do so.
+/// Registers the message types of CAF's I/O module. Call it before the first actor system that uses the functions
+/// below.
 void register_remote_types();
-/// For an actor system that shall do so.
+/// Loads CAF's I/O module into an actor system that uses the functions below.
 void load_remote(caf::actor_system_config& settings);
 
-/// Offers \p whom to the system at the other end of \p connection. Threads: any.
+/// Publishes \p whom to the system at the other end of \p connection. Threads: any.
 void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection);
-/// The actor that the system at the other end of \p connection offers. Blocks until that has answered or the connection
-/// has ended. Errors: missing (the connection ended, or no actor is offered).
+/// Returns the actor that the system at the other end of \p connection publishes. Blocks until that system has answered
+/// or the connection has ended. Errors: missing (the connection ended, or no actor is published).
 [[nodiscard]] caf::actor find_through(caf::actor_system& system, guard_socket connection);
 
-/// From an actor to one of another system, whose interface is not known here; in the sender's order.
+/// Sends \p bytes from an actor to an actor of another system, whose interface is not known here. The order of sending
+/// is kept.
 template <class Self>
 void send_to_remote(Self* self, const caf::actor& to, std::string bytes) {
   auto sender = caf::actor_cast<caf::strong_actor_ptr>(self);

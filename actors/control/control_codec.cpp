@@ -9,18 +9,18 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_of_name = 256; ///< Bytes of names, hosts, tokens, GPUs.
+constexpr std::size_t most_of_name = 256; ///< Limit in bytes of names, hosts, tokens, GPUs.
 constexpr std::size_t most_of_text = 4096;
 constexpr std::size_t most_facts = 256;
 constexpr std::uint64_t most_ranks = 65536;
 
-/// Writes what fields() names; its other half reads the same.
+/// Writes the fields that fields() lists; frame_reader reads the same fields.
 class frame_writer {
 public:
   void number(std::uint64_t value, std::uint64_t) { to_.varint(value); }
   void signed_number(std::int64_t value) { to_.signed_varint(value); }
   void flag(bool value) { to_.flag(value); }
-  /// A text that is too long is cut: it is for people.
+  /// Truncates a text that is too long, because it is only read by people.
   void text(const std::string& value, std::size_t most) { to_.bytes(std::string_view{value}.substr(0, most)); }
   void bytes(const std::string& value, std::size_t) { to_.bytes(value); }
   void id(const unique_id& value) { to_.raw({reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()}); }
@@ -73,8 +73,8 @@ private:
 constexpr std::uint64_t any_number = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t any_int = std::numeric_limits<std::int32_t>::max();
 
-// One function for each type says which fields cross, in which order and within which limits, for both directions:
-// Value is const where they are written.
+// One function per type defines the transferred fields, their order and their limits, for both directions. Value is
+// const when writing.
 
 template <class Archive, class Strong>
 void strong(Archive& io, Strong& value, std::uint64_t most) {
@@ -135,7 +135,7 @@ template <class Archive, class Message>
 void fields(Archive& io, Message& what) {
   using type = std::remove_const_t<Message>;
   if constexpr (std::is_same_v<type, join_request>) {
-    whole(io, what.protocol); // first, so that later protocols can be told apart
+    whole(io, what.protocol); // first, so that later protocols can be distinguished
     io.bytes(what.token, most_of_name);
     fields_of_identity(io, what.who);
     io.list(what.facts, most_facts, [&](auto& one) {

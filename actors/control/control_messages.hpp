@@ -1,4 +1,5 @@
-/// What a controller and the processes of its world say to each other. Plain values: control_codec.hpp has their bytes.
+/// Defines the messages between a controller and the processes of its world as plain values. control_codec.hpp encodes
+/// them.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -14,70 +15,72 @@
 
 namespace troupe {
 
-/// Both ends must speak the same one.
+/// The version of the control protocol. Both ends must use the same version.
 inline constexpr std::uint32_t control_protocol = 1;
 
-/// One stay of one process with one controller. Drawn at random, so that whoever was not given it cannot speak for the
-/// process; 0: none. A process that was declared lost and speaks again has a session that is no longer known (EPO-1).
+/// Identifies one membership of one process with one controller; 0: none. It is drawn at random, so that only a process
+/// that received it can use it. If a process was declared lost and sends again, its session is no longer known (EPO-1).
 using session_id = std::uint64_t;
 
-/// Which process it is, for people and for whoever started it.
+/// Identifies a process for people and for the program that started it.
 struct process_identity {
-  std::string name{}; ///< As its launcher calls it: "0", "s1"; else its host and process id.
+  std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
   std::string host{};
   std::int64_t pid = 0;
-  std::string gpu{}; ///< Of its rank: the device's own name on that host; empty for a pretend one.
+  std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.
 };
 [[nodiscard]] std::string describe(const process_identity& who);
 
-/// Something that all processes of a world must have alike: a version, a setting.
+/// A version or setting that must be equal in all processes of a world.
 struct shared_fact {
   std::string name;
   std::string value;
 };
 
-/// Process → controller, first of all.
+/// Process → controller: the first message.
 struct join_request {
   std::uint32_t protocol = control_protocol;
   std::string token{}; ///< Never logged (SEC-1).
   process_identity who{};
   std::vector<shared_fact> facts{};
-  std::optional<int> place{}; ///< The rank it was started as, where somebody has said so.
-  bool spare = false;         ///< Stands by until a place is free: that one rather than another, where it has one.
-  int attempt = 0;      ///< It follows so many that were started for this place: one that finds it taken stands by.
-  int local_device = 0; ///< That it is to use,
-  int device_count = 0; ///< of so many there.
-  epoch last_epoch{};   ///< The latest that it has been part of: a controller that starts anew goes on from there.
-  std::int64_t wall_clock_ns = 0; ///< Since 1970, when it was sent.
+  std::optional<int> place{}; ///< The rank that it was started as, if one was given.
+  bool spare = false;         ///< Stands by until a place is free. If \p place is set, it prefers that one.
+  /// Number of processes started for this place before it. A process with attempt > 0 that finds the place taken stands
+  /// by.
+  int attempt = 0;
+  int local_device = 0;           ///< The device that it is to use, as an index
+  int device_count = 0;           ///< among this many on its host.
+  epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
+  std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
 };
 
-/// Process → controller: it lives.
+/// Process → controller: the process is alive.
 struct heartbeat {};
-/// Process → controller: names the forming of `of`, as was asked.
+/// Process → controller: the NCCL unique id for the forming of `of`, as requested by id_wanted.
 struct id_offer {
   epoch of;
   unique_id id{};
 };
-/// The process's rank has formed `of`.
+/// Process → controller: its rank has formed `of`.
 struct formed_report {
   epoch of;
 };
-/// The process's rank failed in `of`, while it formed or later.
+/// Process → controller: its rank failed in `of`, while forming or later.
 struct failed_report {
   epoch of;
   error why;
-  std::vector<rank> blamed{}; ///< Whom its own report of the fault names.
+  std::vector<rank> blamed{}; ///< The ranks that its own report of the fault names.
 };
-/// After quiesce_order: nothing is in flight here.
+/// Process → controller, after quiesce_order: no operation is in flight in this process.
 struct drained_report {
   epoch of;
 };
-/// Requests of its rank on their way to the one order, or, from the controller, what has come of them.
+/// In both directions: the process sends requests of its rank for the common order; the controller sends the decisions.
 struct order_batch {
   epoch of;
   std::string bytes;
 };
-/// The process goes, because of `why`; errc::none: it has done its work.
+/// Process → controller: the process leaves because of `why`; errc::none: it has finished its work.
 struct leave_notice {
   error why;
 };
@@ -85,45 +88,47 @@ struct leave_notice {
 using process_message = std::variant<join_request, heartbeat, id_offer, formed_report, failed_report, drained_report,
                                      order_batch, leave_notice>;
 
-/// Controller → process: it is one of the world's.
+/// Controller → process: the process has been admitted.
 struct join_welcome {
   session_id session = 0;
   nanoseconds heartbeat{};
-  nanoseconds suspicion{}; ///< Silence after which either takes the other for lost.
+  nanoseconds suspicion{}; ///< Silence after which either side considers the other lost.
 };
-/// The process may not join, and why.
+/// Controller → process: the process may not join, for the reason `why`.
 struct join_refusal {
   error why;
 };
-/// To rank 0 of the epoch that is to form.
+/// Controller → rank 0 of the epoch that is to form: send an id_offer.
 struct id_wanted {
   epoch of;
 };
-/// Form this epoch. What went before is failed with `reason`, if it has not been yet.
+/// Controller → process: form this epoch. Requests of the previous epoch fail with `reason`, unless they have failed
+/// already.
 struct formation_order {
   epoch of;
   rank self;
   int world_size = 1;
   unique_id id{};
-  error reason{};                   ///< Of the epoch before; errc::none for the first.
-  bool has_newcomers = false;       ///< Some process was not part of the epoch before.
-  std::vector<std::string> hosts{}; ///< Of each rank.
+  error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
+  bool has_newcomers = false;       ///< Some process was not part of the previous epoch.
+  std::vector<std::string> hosts{}; ///< The host of each rank.
 };
-/// The epoch has failed somewhere: nothing of it that is unanswered has a known outcome.
+/// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown.
 struct failure_order {
   epoch of;
   error why;
 };
-/// Take no more requests, finish what is in flight, and say so: another epoch follows without a fault.
+/// Controller → process: accept no more requests, finish those in flight, and report it. Another epoch follows without
+/// a fault.
 struct quiesce_order {
   epoch of;
-  error why; ///< What whoever asks meanwhile is told.
+  error why; ///< The error for requests that arrive meanwhile.
 };
-/// The process is no longer of the world: its session has ended.
+/// Controller → process: the process no longer belongs to the world, and its session has ended.
 struct fence_notice {
   error why;
 };
-/// The world ends: well where `why` is errc::stopping.
+/// Controller → process: the world ends; without a fault if `why` is errc::stopping.
 struct stop_order {
   error why;
 };

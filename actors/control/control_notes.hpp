@@ -1,4 +1,4 @@
-/// What the actors that speak across processes are told within their own.
+/// Defines the messages that the actors of the control connection receive from within their own process.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -12,35 +12,36 @@
 
 namespace troupe {
 
-/// Look at the clock.
+/// Timer tick: check the deadlines.
 struct time_passes {};
-/// Whoever started the process called `name` has seen it end.
+/// The program that started the process called `name` has observed its end.
 struct process_end {
   std::string name;
   std::int64_t pid = 0;
   std::string how;
 };
-/// Let all finish what they do, and end.
+/// Let all processes finish their work, then end.
 struct stop_control {};
 
-/// Its owner goes: end now. CAF's exit messages are not heeded, since other systems can send them.
+/// Ends the controller's actor at once, because its owner is being destroyed. CAF's exit messages are ignored, because
+/// other systems can send them.
 struct quit_control {};
 
-/// To a controller.
+/// A message to a controller.
 struct controller_note {
   std::variant<time_passes, process_end, stop_control, quit_control> what;
 };
 
-/// A connection to the controller is there.
+/// The search has connected to the controller.
 struct controller_found {
   caf::actor it;
 };
-/// It has ended.
+/// The connection to the controller failed or was not made.
 struct controller_lost {
   error why;
 };
 
-/// To a process's actor.
+/// A message to a process's actor.
 struct process_note {
   std::variant<time_passes, controller_found, controller_lost, stop_control> what;
 };

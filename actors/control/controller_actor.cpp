@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_every{20};
 
-/// Not 0, and not to be guessed.
+/// Returns a random session that is not 0.
 session_id draw_session() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
@@ -37,7 +37,7 @@ controller_actor::controller_actor(caf::actor_config& settings, controller_terms
     hooks_{std::move(hooks)} {}
 
 compat::enqueue_result controller_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
-  // SEC-2: a system that may speak to this actor may not end it, by exit_reason::kill neither.
+  // SEC-2: another system may send to this actor but must not end it, not even by exit_reason::kill.
   if (compat::take_message<caf::exit_msg>(*what)) return compat::enqueue_result(true);
   return controller_inner_handle::base::enqueue(std::move(what), host);
 }
@@ -101,7 +101,7 @@ void controller_actor::take(link_id from, const order_batch& asked) {
   const time_point now = steady_now();
   carry_out(state_.on_message(from, heartbeat{}, now)); // it is alive
   const auto self = state_.rank_of(from, asked.of);
-  if (!self) return; // of an epoch that is over
+  if (!self) return; // the epoch has ended
   if (const error why = order_.receive(*self, asked.bytes, now))
     carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
   hand_out();
@@ -119,11 +119,11 @@ void controller_actor::hand_out() {
 }
 
 void controller_actor::admit(const join_request& asked) {
-  if (!current_sender()) return; // whoever it is cannot be answered
+  if (!current_sender()) return; // without a sender there is no way to answer
   const link_id link = draw_session();
   const auto process = caf::actor_cast<caf::actor>(current_sender());
   const control_effects effects = state_.on_join(link, asked, steady_now(), wall_clock());
-  links_[link] = process; // until it has been answered, at least
+  links_[link] = process; // at least until it has been answered
   carry_out(effects);
   if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
@@ -131,7 +131,7 @@ void controller_actor::admit(const join_request& asked) {
   if (is_new) watches_.add(this, process, [this, which = known->first](const caf::error&) { lose(which); });
   const link_id before = std::exchange(known->second, link);
   if (before == link) return;
-  links_.erase(before); // it speaks by this one from now on
+  links_.erase(before); // the process uses the new link from now on
   carry_out(state_.on_link_down(before, steady_now()));
 }
 
@@ -169,7 +169,7 @@ void controller_actor::carry_out(const control_effects& effects) {
                    [this](const control_effect::close_order& one) {
                      if (ordered_ == 0) return;
                      order_.close(one.why);
-                     hand_out(); // before whatever the ranks are told next: they launch what was released
+                     hand_out(); // before the ranks' next message: they launch what was released
                      ordered_ = 0;
                    },
                    [this](const control_effect::end& one) {

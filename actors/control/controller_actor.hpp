@@ -1,4 +1,4 @@
-/// The controller of a world that spans processes: one actor, to which each process speaks.
+/// Defines the controller actor of a world that spans processes. Every process sends to this one actor.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -15,29 +15,31 @@
 
 namespace troupe {
 
-/// What a controller's owner hears and does. Called in the controller's turns: must neither block nor throw.
+/// Callbacks of a controller's owner. The controller's actor calls them while it handles a message, so they must
+/// neither block nor throw.
 struct controller_hooks {
   std::function<void(const control_event&)> heard;
-  /// An operation's peers are late.
+  /// Called when peers of an operation are late.
   std::function<void(const absence_report&)> straggling;
-  /// Something came that is no message of troupe's, or not for this world.
+  /// Called for input that is not a valid troupe message or not meant for this world.
   std::function<void(const error&)> refused;
-  /// A process is to be made sure of being dead.
+  /// Called to ensure that a process is dead.
   std::function<void(const process_identity&)> kill;
-  /// A process has joined.
+  /// Called when a process has joined.
   std::function<void(const process_identity&)> joined;
-  /// The world rebuilds, and no process is there for this place.
+  /// Called when the world rebuilds and there is no process for this place.
   std::function<void(int place)> wanted;
-  /// Nothing is left to control; errc::none: all processes have done their work.
+  /// Called when there is nothing left to control; errc::none: all processes have finished their work.
   std::function<void(const error& why)> ended;
 };
 
-/// Frames come from processes (control_codec.hpp), by whatever thread of theirs: the session in each says whose it is.
+/// Accepts frames of processes (control_codec.hpp). A process may send them from any of its threads; the session in
+/// each frame identifies the process.
 using controller_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(controller_note)>;
 
-/// A controller_state, told what comes over connections and from the clock, and doing what it decides. It ends when it
-/// is told quit_control, and by nothing that another system can send. Where a handler's exception ends it, its hooks
-/// hear that the world has failed.
+/// Connects controller_state to CAF: it passes on messages and ticks, and executes the returned effects. It ends only
+/// on quit_control, which no other system can send. If an exception in a handler ends it, its hooks report that the
+/// world has failed.
 class controller_actor final : public controller_inner_handle::base {
 public:
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
@@ -52,19 +54,20 @@ private:
   void admit(const join_request& asked);
   void lose(const caf::actor_addr& process);
   void carry_out(const control_effects& effects);
-  /// Requests of a process's rank.
+  /// Adds requests of a process's rank to the order.
   void take(link_id from, const order_batch& asked);
-  /// To every rank what the order has for it.
+  /// Sends every rank its pending decisions of the order.
   void hand_out();
   void tick_later();
 
   controller_state state_;
   order_keeper order_;
   controller_hooks hooks_;
-  int ordered_ = 0; ///< Ranks whose requests it orders.
+  int ordered_ = 0; ///< Number of ranks whose requests it orders.
   bool is_told_to_quit_ = false;
   std::map<link_id, caf::actor> links_;
-  std::map<caf::actor_addr, link_id> latest_; ///< Of each process that is watched: once, however often it joins.
+  /// The latest link of each watched process. A process is watched once, even if it joins several times.
+  std::map<caf::actor_addr, link_id> latest_;
   compat::watches watches_;
 };
 

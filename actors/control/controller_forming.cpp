@@ -1,4 +1,4 @@
-// When the next epoch of a world forms, and with whom.
+// Decides when the next epoch of a world forms, and with which processes.
 #include <troupe/actors/control/controller_state.hpp>
 
 #include <algorithm>
@@ -93,7 +93,8 @@ void controller_state::quiesce(time_point now, control_effects& out) {
              .text = "the world forms anew with more ranks: ask again when it is ready in its next epoch",
              .epoch = epoch_};
   for (auto& [link, one] : members_) one.reported = false;
-  // First: what one rank launches all must have been told of, or its drain never ends.
+  // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
+  // ends.
   out.emplace_back(control_effect::close_order{reason_});
   send_to_ranks(quiesce_order{epoch_, reason_}, out);
   announce(out);

@@ -1,4 +1,5 @@
-// Which link between two ranks is broken, and without whom the world goes on. (docs/design/0051-broken-links.md)
+// Decides which link between two ranks is broken, and which ranks the world excludes because of it.
+// (docs/design/0051-broken-links.md)
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/pipeline/fault_suspects.hpp>
 
@@ -12,14 +13,14 @@ namespace {
 
 using directed_links = std::set<std::pair<rank, rank>>;
 
-constexpr std::chrono::seconds first_pause{1}; ///< Before a forming that has no other processes than the last.
+constexpr std::chrono::seconds first_pause{1}; ///< Delay before another forming with the same processes as the last.
 constexpr int most_pause_doublings = 5;
 
 bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
   return all.contains({one.second, one.first});
 }
 
-/// Reports that both ends have made come first: a rank that waits for one which is itself stuck reports it, too.
+/// Prefers links that both ends have reported: a rank that waits for a peer which is itself stuck reports a link, too.
 std::pair<rank, rank> surest_of(const directed_links& all) {
   const auto found = std::ranges::find_if(all, [&](const auto& one) { return is_mutual(all, one); });
   return found == all.end() ? *all.begin() : *found;
@@ -41,7 +42,7 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
   for (const rank peer : report.blamed)
     if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(*one.self, peer);
-  // Ranks whose connections others have closed fail after those: that says nothing new.
+  // Ranks whose connections were closed by others fail after those: such a report adds nothing.
   if (unreached_.empty() || is_of_its_own(report.why.code)) {
     error why = report.why;
     if (!why.rank && report.blamed.empty()) why.rank = one.self;
@@ -50,8 +51,9 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   if (all_reported()) judge_links(now, out);
 }
 
-/// The rank with the most broken links, of equal ones the last; all ranks of its host, where links between hosts are
-/// broken, or those of the host at the other end, where these are fewer.
+/// Returns the links of the ranks to exclude. This is the rank with the most broken links (of equal ranks the last). If
+/// its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the other end if
+/// these are fewer.
 std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
   std::map<rank, std::set<rank>> ends;
   for (const auto& [from, to] : unreached) {
@@ -100,7 +102,7 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
   const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
   const bool is_old = std::ranges::any_of(names, is_known);
-  // Once may be a moment's cut, or a pause of one process: the same twice is not.
+  // A single report may be a short network outage or a pause of one process. The same report twice is not.
   if (!is_old && std::ranges::none_of(names, [&](const link_name& one) { return suspected_.contains(one); })) {
     suspected_ = std::move(names);
     return fail_epoch(std::move(why), {}, terms_.settle, now, out);

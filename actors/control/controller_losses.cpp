@@ -1,4 +1,4 @@
-// Who is lost to a world, or leaves it, and what that leads to.
+// Handles the loss of a process and the departure of a process.
 #include <troupe/actors/control/controller_state.hpp>
 
 #include <algorithm>
@@ -52,14 +52,15 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   if (was_needed)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
-  out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}}); // it has been heard, and may go
+  // confirms the leave_notice: the process may end
+  out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}});
   members_.erase(which);
   const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
                             std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
   if (was_serving || nobody_works) phase_ = control_phase::finishing;
   const bool is_ending =
       phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
-  // Who stands by is not waited for.
+  // Spares are not waited for.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
     for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{told_to_end()}});
@@ -81,7 +82,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
   }
   if (phase_ == control_phase::finishing) {
     if (!gone.self) return;
-    // Those who still work need another in its place, if only to finish.
+    // The remaining ranks need a replacement, if only to finish.
     const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
     if (somebody && terms_.policy != loss_policy::fail)
       return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
@@ -102,7 +103,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_order{epoch_, why}, out);
   for (auto& [link, one] : members_) {
-    // A process that was new to an epoch which never served is as new to the next.
+    // A process that was new to an epoch which never served still counts as new in the next.
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
     one.self.reset();
   }

@@ -43,7 +43,8 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     refuse(std::move(why));
     return out;
   }
-  // The same process by a new connection: what the old one was is over, though nobody has noticed yet.
+  // The same process has joined by a new connection: its old membership has ended, even if that has not been noticed
+  // yet.
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (is_same_process(one->second.who, asked.who))
@@ -59,7 +60,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   }
   if (members_.empty() && !served_) {
     agreed_ = asked.facts;
-    due_ = later(now, terms_.gather); // whoever is started may be no member of a world at all
+    due_ = later(now, terms_.gather); // processes that joined before may not be members of the world at all
   }
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
   member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};
@@ -69,14 +70,15 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
       from, join_welcome{.session = from, .heartbeat = terms_.heartbeat, .suspicion = terms_.suspicion}});
   const control_phase before = phase_;
   go_on(now, out);
-  if (phase_ == before) announce(out); // that there is one more
+  if (phase_ == before) announce(out); // reports the additional process
   return out;
 }
 
 void controller_state::give_place(member& newcomer, const join_request& asked) {
-  newcomer.spare = asked.spare || (asked.place && holder_of(*asked.place) != nullptr); // a spare was there first
+  newcomer.spare = asked.spare || (asked.place && holder_of(*asked.place) != nullptr); // a spare took the place first
   newcomer.place = asked.place;
-  if (!asked.spare && !asked.place) newcomer.place = free_places().front(); // there is one: objection_to_place()
+  // there is one: objection_to_place() checked it
+  if (!asked.spare && !asked.place) newcomer.place = free_places().front();
 }
 
 std::vector<int> controller_state::free_places(const process_identity* asker) const {
@@ -115,9 +117,9 @@ control_effects controller_state::on_message(link_id from, const process_message
     return of == epoch_ && phase_ == phase && one.self && !one.reported;
   };
   std::visit(overloaded{
-                 [](const join_request&) {}, // it is in already
+                 [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
-                 [](const order_batch&) {}, // its shell's
+                 [](const order_batch&) {}, // handled by controller_actor
                  [&](const id_offer& offer) {
                    if (offer.of == epoch_ && phase_ == control_phase::forming && !named_ && one.self == rank{0})
                      form(offer.id, now, out);
@@ -142,7 +144,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    error why = report.why;
                    if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
                    if (why.code == errc::process_poisoned)
-                     return lose(found, std::move(why), false, now, out); // it goes by itself
+                     return lose(found, std::move(why), false, now, out); // the process ends itself
                    const bool is_finishing = phase_ == control_phase::finishing;
                    if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
                    if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
@@ -174,7 +176,7 @@ control_effects controller_state::on_tick(time_point now) {
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     const bool was_silent = std::exchange(one->second.silent, now - one->second.heard > terms_.suspicion);
-    // At two ticks in a row: what had arrived before the first one has been heard by the second.
+    // Silent at two ticks in a row: messages that had arrived before the first tick are handled before the second.
     if (!one->second.silent || !was_silent) continue;
     lose(one,
          {.code = errc::communicator_failed,
@@ -212,7 +214,7 @@ control_effects controller_state::on_tick(time_point now) {
                             " in time"},
                    {}, nanoseconds{0}, now, out);
       break;
-    case control_phase::serving: go_on(now, out); break; // a link may be due to be tried again
+    case control_phase::serving: go_on(now, out); break; // a broken link may be due for another attempt
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
@@ -240,7 +242,8 @@ control_effects controller_state::on_stop(time_point) {
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
   phase_ = control_phase::stopping;
   reason_ = told_to_end();
-  // First: what one rank launches all must have been told of, or its drain never ends.
+  // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
+  // ends.
   out.emplace_back(control_effect::close_order{reason_});
   for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
   announce(out);

@@ -1,4 +1,4 @@
-/// What a controller decides, without CAF: who is in the world, which epoch forms next and with whom.
+/// Decides, without CAF, which processes are in the world and which epoch forms next with which of them.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -19,74 +19,77 @@
 
 namespace troupe {
 
-/// What becomes of a world that has lost a process.
+/// Reaction to the loss of a process.
 enum class loss_policy : std::uint8_t {
-  fail,    ///< It ends.
-  respawn, ///< It waits for another process in the lost one's place, a spare rather than a new one.
-  shrink,  ///< It goes on at once with a spare, or without, and grows back when another process has come.
+  fail,    ///< The world ends.
+  respawn, ///< The world waits for a replacement, preferably a spare.
+  /// The world continues at once with a spare or with fewer ranks, and grows again when another process has joined.
+  shrink,
 };
 [[nodiscard]] std::string_view to_string(loss_policy policy) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
 [[nodiscard]] loss_policy parse_loss_policy(std::string_view name);
 
-/// What a controller is set up with.
+/// The configuration of a controller.
 struct controller_terms {
-  int world_size = 1; ///< Processes, one rank each.
+  int world_size = 1; ///< Number of processes, one rank each.
   loss_policy policy = loss_policy::respawn;
-  int smallest = 1;    ///< The fewest ranks to go on with, under loss_policy::shrink.
-  std::string token{}; ///< That whoever joins must know; empty (in simulations alone): none is asked for.
+  int smallest = 1; ///< The minimum number of ranks under loss_policy::shrink.
+  /// The token that a joining process must present; empty (in simulations only): none is required.
+  std::string token{};
   nanoseconds heartbeat{std::chrono::milliseconds{250}};
-  /// Silence after which a process counts as lost. Only time in which the controller itself was awake counts. A process
-  /// that ends is noticed at once, by its connection or its launcher (docs/design/0050-silence.md).
+  /// Silence after which a process counts as lost. Only time in which the controller itself was awake counts. The end
+  /// of a process is noticed at once, by its connection or its launcher (docs/design/0050-silence.md).
   nanoseconds suspicion{std::chrono::seconds{10}};
-  nanoseconds gather{std::chrono::seconds{60}}; ///< Until all processes have come, at first and after a loss.
+  nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};
   nanoseconds drain{std::chrono::seconds{30}};
-  /// After a rank's own fault, until the next epoch begins: so that the death of a process which its peers see first as
-  /// an error of the communicator is known by then.
+  /// Delay between a rank's own fault and the next epoch. If a process died and its peers first saw only a communicator
+  /// error, its death is known by then.
   nanoseconds settle{std::chrono::milliseconds{50}};
-  /// From the first report of a peer that could not be reached until the forming is judged: the peer's own report comes
-  /// meanwhile (docs/design/0051-broken-links.md).
+  /// Delay from the first report of an unreachable peer until the forming is judged. The peer's own report arrives in
+  /// that time (docs/design/0051-broken-links.md).
   nanoseconds judge{std::chrono::seconds{1}};
-  nanoseconds link_retry{std::chrono::seconds{10}};      ///< Until a broken link is tried again; doubled each time,
-  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< up to this.
-  nanoseconds clock_skew{std::chrono::seconds{60}};      ///< Between a process's host and the controller's, at most.
-  /// Losses and faults within `window`; the world ends at the one after them.
+  nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubled each time,
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< up to this limit.
+  /// Maximum difference between the clock of a process's host and the controller's.
+  nanoseconds clock_skew{std::chrono::seconds{60}};
+  /// Maximum number of losses and faults within `window`; the next one ends the world.
   std::size_t rebuilds = 10;
   nanoseconds window{std::chrono::minutes{10}};
 };
 
-/// A connection to a process: the session that it is given, which its shell draws.
+/// Identifies a connection to a process: the session that controller_actor draws for it.
 using link_id = session_id;
 
-/// What a controller's world does now.
+/// The phase of a controller's world.
 enum class control_phase : std::uint8_t {
   gathering, ///< Processes join for the first time.
-  forming,   ///< An epoch's ranks meet.
+  forming,   ///< The ranks of an epoch create their communicators.
   serving,
-  quiescing,  ///< It serves no more, to form with more ranks.
+  quiescing,  ///< It accepts no more requests, in order to form with more ranks.
   rebuilding, ///< Between two epochs, after a loss or a fault.
-  finishing,  ///< Some processes have done their work and gone, and the others are let finish theirs.
+  finishing,  ///< Some processes have finished their work and left; the others may finish theirs.
   stopping,   ///< Processes have been told to end.
   failed,
 };
 [[nodiscard]] std::string_view to_string(control_phase phase) noexcept;
 
-/// What a controller tells of its world.
+/// The state of a world as a controller reports it.
 struct control_event {
   control_phase phase = control_phase::gathering;
   troupe::epoch epoch{};
-  int ranks = 0;                                ///< In the epoch.
-  int world_size = 0;                           ///< That it should have.
-  std::size_t spares = 0;                       ///< Standing by.
-  std::vector<std::string> holders{};           ///< Names of the processes that are ranks of the epoch.
-  error reason{};                               ///< Of rebuilding and failed, and of serving what came before it.
-  std::optional<process_identity> lost{};       ///< The process whose loss this is about.
-  std::optional<nanoseconds> since_detection{}; ///< Of serving after a fault: since that was known.
+  int ranks = 0;                      ///< Number of ranks in the epoch.
+  int world_size = 0;                 ///< Configured number of ranks.
+  std::size_t spares = 0;             ///< Processes that stand by.
+  std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
+  error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.
+  std::optional<process_identity> lost{};       ///< The process whose loss caused the event.
+  std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
 };
 [[nodiscard]] std::string describe(const control_event& event);
 
-/// Whether both are one process, by whatever connections it speaks.
+/// Returns whether both describe one process, whatever connections it uses.
 [[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
 
 namespace control_effect {
@@ -95,32 +98,32 @@ struct send {
   link_id to;
   controller_message what;
 };
-/// After what was sent.
+/// Closes a connection after all earlier messages have been sent.
 struct close_link {
   link_id which;
 };
-/// It is not to be trusted to be dead.
+/// Kills a process that may still be alive.
 struct kill_process {
   process_identity who;
 };
-/// The world rebuilds, and no process is there for this place.
+/// Asks for a process: the world rebuilds, and there is none for this place.
 struct want_process {
   int place;
 };
-/// Tells those who listen.
+/// Reports an event to the owner.
 struct announce {
   control_event event;
 };
-/// Requests of the epoch are put into one order from now on.
+/// Starts to order the requests of an epoch.
 struct open_order {
   epoch of;
   int world_size;
 };
-/// No more of them; what waits is refused with \p why.
+/// Stops ordering; waiting requests are refused with \p why.
 struct close_order {
   error why;
 };
-/// No process is left, or none will be waited for.
+/// Reports the end: no process is left, or no remaining one will be waited for.
 struct end {
   error why;
 };
@@ -131,48 +134,50 @@ using control_effects =
                              control_effect::want_process, control_effect::announce, control_effect::open_order,
                              control_effect::close_order, control_effect::end>>;
 
-/// SEC-2: a message of a process that has not been admitted changes nothing here; it is at most answered.
-/// Threads: its shell's, one call at a time. Time only comes with the calls.
+/// Implements the membership decisions of a controller as a state machine whose calls return effects.
+/// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
+/// Threads: one call at a time. Time advances only by the calls.
 class controller_state {
 public:
   controller_state(controller_terms terms, time_point now);
 
   [[nodiscard]] control_effects on_join(link_id from, const join_request& asked, time_point now,
                                         std::int64_t wall_clock_ns);
-  /// Of a process that has joined by \p from. One whose session has ended is fenced.
+  /// Handles a message of a process that has joined by \p from. A process whose session has ended is fenced.
   [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
   [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
-  /// Whoever started the process called \p name, with this pid, has seen it end.
+  /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
+  /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                  time_point now);
   [[nodiscard]] control_effects on_tick(time_point now);
   [[nodiscard]] control_effects on_stop(time_point now);
 
   [[nodiscard]] control_event event() const;
-  /// Whether the process that speaks by \p from has been admitted, and is not lost since.
+  /// Returns whether the process behind \p from has been admitted and has not been lost since.
   [[nodiscard]] bool has_member(link_id from) const { return members_.contains(from); }
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
-  /// Who speaks by \p from, in the epoch \p of; none where that is no rank of it.
+  /// Returns the rank of the process behind \p from in epoch \p of, or nullopt if it is not a rank of that epoch.
   [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
-  /// By rank, of the present epoch.
+  /// Returns the link of a rank of the present epoch.
   [[nodiscard]] std::optional<link_id> link_of(rank one) const;
 
 private:
   struct member {
     process_identity who;
-    std::optional<int> place{}; ///< Of a spare: the one it is meant for.
+    std::optional<int> place{}; ///< For a spare: the preferred place.
     bool spare = false;
-    std::optional<rank> self{}; ///< In the present epoch.
+    std::optional<rank> self{}; ///< Its rank in the present epoch.
     epoch joined_in{};          ///< The epoch before its first.
-    bool reported = false;      ///< What the phase waits for.
-    bool worked = false;        ///< It was a rank of the latest epoch that has served.
+    bool reported = false;      ///< It has sent the report that the phase waits for.
+    bool worked = false;        ///< It was a rank of the latest epoch that served.
     time_point heard{};
-    bool silent = false; ///< For too long, at the last tick.
+    bool silent = false; ///< It had been silent for too long at the last tick.
   };
   using members = std::map<link_id, member>;
   /// Two hosts, or two processes of one host, in alphabetical order.
   using link_name = std::pair<std::string, std::string>;
-  /// A link that is known to be broken.
+  /// When a broken link is tried again.
   struct link_retry {
     time_point at{};
     nanoseconds wait{};
@@ -180,41 +185,43 @@ private:
 
   [[nodiscard]] static error told_to_end();
   [[nodiscard]] static error ended_session(const error& why);
-  /// As if earlier connections of the same process were over.
+  /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
   [[nodiscard]] error objection_to_facts(const join_request& asked) const;
   [[nodiscard]] error objection_to_place(const join_request& asked) const;
-  /// Null where the place is free, or where \p asker itself has it.
+  /// Returns the holder of \p place; null if the place is free or \p asker itself holds it.
   [[nodiscard]] const member* holder_of(int place, const process_identity* asker = nullptr) const;
-  /// The rank's process, another than \p who, that uses the GPU of \p who; null where there is none.
+  /// Returns the process of a rank, other than \p who, that uses the GPU of \p who; null if there is none.
   [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
   void give_place(member& newcomer, const join_request& asked);
 
-  /// It has done its work. Where nobody is left who has not, while the world rebuilds, it has ended well.
+  /// Removes a process that has finished its work. The world finishes if it was serving, or if it is rebuilding and no
+  /// process is left that worked in the latest epoch.
   void let_go(members::iterator which, time_point now, control_effects& out);
   void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
-  /// \p counts: towards the rebuilds within the window.
+  /// Ends the epoch with an error and starts to rebuild. \p counts: whether the fault counts towards the rebuilds
+  /// within the window.
   void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
                   control_effects& out, bool counts = true);
-  /// Says, once for each rebuild, which places have no process.
+  /// Requests, once per rebuild, a process for each place that has none.
   void want_processes(time_point now, control_effects& out);
-  /// Whatever can be done next, is.
+  /// Takes the next step that the present phase allows: forms an epoch, or quiesces to grow.
   void go_on(time_point now, control_effects& out);
   void fill_places(time_point now);
   void begin_epoch(time_point now, control_effects& out);
   void form(const unique_id& id, time_point now, control_effects& out);
   void quiesce(time_point now, control_effects& out);
   void give_up(error why, control_effects& out);
-  /// Takes the time in which this process did not run out of everything that is waited for.
+  /// Excludes from all deadlines the time in which this process did not run.
   void forgive_sleep(time_point now);
 
-  // controller_links.cpp: which link is broken, and without whom the world goes on.
-  /// \p one has not formed the epoch, because of \p report.
+  // controller_links.cpp: decides which link is broken and which ranks are excluded.
+  /// Handles the report that \p one has not formed the epoch.
   void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
-  /// All reports have come that will.
+  /// Judges the broken links when all expected reports have arrived or the deadline has passed.
   void judge_links(time_point now, control_effects& out);
   [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
-  /// Whether the world can form without \p side now; makes these processes stand by if so.
+  /// Turns the processes in \p side into spares if the world can form without them now. Returns whether it can.
   [[nodiscard]] bool set_aside(const std::vector<link_id>& side, time_point now);
   [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
   void forget_links_of_ranks();
@@ -230,28 +237,29 @@ private:
 
   controller_terms terms_;
   members members_;
-  std::map<link_id, error> fenced_; ///< Who is told, if it speaks again, that it is out.
-  std::vector<shared_fact> agreed_; ///< Of the first who joined.
+  std::map<link_id, error> fenced_; ///< Former members, which are told that they are excluded if they send again.
+  std::vector<shared_fact> agreed_; ///< The facts of the first process that joined.
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;
-  bool named_ = false;     ///< The epoch's id has come.
-  bool served_ = false;    ///< Once.
-  bool some_done_ = false; ///< Since the latest epoch served, a rank of it has left with its work done.
-  std::set<int> wanted_;   ///< Places of which want_process has been said in this rebuild.
+  bool named_ = false;     ///< The epoch's id has arrived.
+  bool served_ = false;    ///< Some epoch has served.
+  bool some_done_ = false; ///< Since the latest epoch served, a rank of it has left with its work finished.
+  std::set<int> wanted_;   ///< Places for which want_process has been emitted in this rebuild.
   error reason_{};
-  time_point due_;          ///< Of what the phase waits for.
-  time_point not_before_{}; ///< The next epoch.
-  time_point spoke_{};      ///< To all, that it is alive.
+  time_point due_;          ///< Deadline of the present phase.
+  time_point not_before_{}; ///< Earliest time of the next epoch.
+  time_point spoke_{};      ///< When the last heartbeat was sent to all.
   std::optional<time_point> detected_{};
-  std::deque<time_point> faults_; ///< Within the window.
+  std::deque<time_point> faults_; ///< Times of the faults within the window.
   time_point ticked_;
 
-  std::set<std::pair<rank, rank>> unreached_; ///< In the epoch that forms: who could not reach whom.
-  time_point judged_at_{};                    ///< Where there are some.
-  std::set<link_name> suspected_{};           ///< In the forming before this one.
+  /// In the forming epoch: pairs of a rank and the peer that it could not reach.
+  std::set<std::pair<rank, rank>> unreached_;
+  time_point judged_at_{};          ///< Valid if unreached_ is not empty.
+  std::set<link_name> suspected_{}; ///< Links suspected in the previous forming.
   std::map<link_name, link_retry> broken_{};
-  int vain_formings_ = 0; ///< In a row, because of a link that the world cannot do without.
+  int vain_formings_ = 0; ///< Failed formings in a row because of a link that the world needs.
 };
 
 } // namespace troupe

@@ -55,7 +55,7 @@ private:
   std::mutex guard_;
   condition changed_;
   bool stopped_ = false;
-  worker thread_; ///< Last: it uses the others.
+  worker thread_; ///< Last: it uses the other members.
 };
 
 process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link,

@@ -1,4 +1,5 @@
-/// A process's own actor in a world that spans processes: it finds the controller, and carries what is said.
+/// Defines the actor that represents a process in a world that spans processes. It connects to the controller and
+/// passes messages between process_link and the controller.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -14,10 +15,11 @@
 
 namespace troupe {
 
-/// Makes a connection. Called in helpers: it may block, and throws where there is nobody.
+/// Connects to the controller and returns its actor. It is called in helper threads, so it may block. It throws if no
+/// controller answers.
 using controller_search = std::function<caf::actor()>;
 
-/// To the controller that the process is connected with, if it is. Threads: safe from any.
+/// Sends to the controller that the process is connected with, if there is one. Threads: safe from any.
 class process_outlet {
 public:
   void set(caf::actor to);
@@ -30,7 +32,7 @@ private:
 
 using process_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(process_note)>;
 
-/// Ends when it is told stop_control.
+/// Connects process_link to CAF. It ends on stop_control.
 class process_actor final : public process_inner_handle::base {
 public:
   process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link, std::shared_ptr<process_outlet> outlet,
@@ -40,8 +42,8 @@ public:
   void on_exit() override;
 
 private:
-  /// Says that the process lives, from a thread of its own: clients' actors may hold all workers of the system. Without
-  /// a worker the actor neither hears nor ticks, and then it does not judge the controller either.
+  /// Sends heartbeats from a thread of its own, because clients' actors may occupy all workers of the system. Without a
+  /// worker the actor neither receives nor ticks, so it does not declare the controller lost either.
   class pulse;
 
   void tick();
@@ -53,9 +55,9 @@ private:
   std::shared_ptr<process_outlet> outlet_;
   controller_search search_;
   std::shared_ptr<deadline_pool> helpers_;
-  std::shared_ptr<pulse> pulse_; ///< Until on_exit().
+  std::shared_ptr<pulse> pulse_; ///< Set until on_exit().
   bool searching_ = false;
-  std::uint64_t connection_ = 0; ///< Counts them: an older one's end means nothing.
+  std::uint64_t connection_ = 0; ///< Number of connections made; the end of an older one is ignored.
   compat::watches watches_;
 };
 

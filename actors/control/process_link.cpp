@@ -72,7 +72,7 @@ void process_link::receive(std::string_view bytes) {
   if (!frame) return end(why);
   const bool is_answer =
       std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
-  // What is said to an earlier stay: that it has ended, for one.
+  // Ignore messages for an earlier session, for example that it has ended.
   if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
   heard_ = services_.time->now();
   std::visit(overloaded{
@@ -90,7 +90,7 @@ void process_link::receive(std::string_view bytes) {
                  },
                  [&](failure_order& order) { services_.deliver({std::move(order)}); },
                  [&](quiesce_order& order) { services_.deliver({std::move(order)}); },
-                 [](const order_batch&) {}, // has been followed
+                 [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
                  [&](stop_order& order) { services_.deliver({std::move(order)}); },
              },
@@ -160,7 +160,7 @@ bool process_link::tick() {
          .text = "the controller has taken the connection and has not answered for " +
                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
                  " s: see whether it runs, or give it more time (control.patience)"});
-  // At two ticks in a row: what had arrived before the first one has been heard by the second.
+  // Silent at two ticks in a row: messages that had arrived before the first tick are handled before the second.
   if (is_silent_ && was_silent) {
     lock.unlock();
     disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});

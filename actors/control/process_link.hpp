@@ -1,4 +1,4 @@
-/// A process's side of what it and its world's controller say to each other, without CAF.
+/// Implements a process's side of the control protocol between a process and its world's controller, without CAF.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -17,52 +17,53 @@
 
 namespace troupe {
 
-/// What a process does when it has lost its controller.
+/// Reaction to the loss of the controller.
 enum class orphan_policy : std::uint8_t {
-  leave,  ///< Its world ends.
-  rejoin, ///< It waits for the controller to come back at its address, and joins again.
+  leave,  ///< The world of the process ends.
+  rejoin, ///< The process waits until the controller is back at its address, and joins again.
 };
 [[nodiscard]] std::string_view to_string(orphan_policy policy) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
 [[nodiscard]] orphan_policy parse_orphan_policy(std::string_view name);
 
-/// Where what a process says goes, and what it hears from.
+/// The services that process_link calls.
 struct link_services {
   std::shared_ptr<const clock> time;
-  /// To the controller that it is connected with. Any thread; never blocks.
+  /// Sends to the connected controller. Called from any thread; never blocks.
   std::function<void(std::string bytes)> send;
-  /// To the world of this process. Any thread; never blocks.
+  /// Sends to the world of this process. Called from any thread; never blocks.
   std::function<void(guidance)> deliver;
-  /// A fresh name for a forming, given to whom it is passed; may take its time, so not here.
+  /// Creates a unique id for a forming and passes it to the callback. Creating it may take long, so this call must
+  /// return before.
   std::function<void(std::function<void(unique_id)>)> make_id;
-  /// There is no controller any more, and there will be no other: \p why.
+  /// Reports that there is no controller and that none will be sought, because of \p why.
   std::function<void(const error& why)> abandoned;
 };
 
-/// Threads: safe from any; what it calls must not call back.
+/// Holds the connection state of one process. Threads: safe from any; the services must not call back into it.
 class process_link final : public world_guide, public std::enable_shared_from_this<process_link> {
 public:
-  /// \p orphaned_for: how long it may be without a controller before it is abandoned.
+  /// \p orphaned_for: how long the process may be without a controller before it gives up.
   process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for);
 
-  /// What a controller is to be told first, by whoever its answers shall go to.
+  /// Returns the first message to a controller. The actor that sends it receives the controller's answers.
   [[nodiscard]] std::string introduction();
-  /// It is connected with a controller, which has been sent the introduction.
+  /// Reports that the introduction has been sent to a connected controller.
   void connected();
   void receive(std::string_view bytes);
-  /// The connection has ended, or could not be made.
+  /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
-  /// Time passes: to be called more often than heartbeats are due. Time in which it was not called counts for nothing:
-  /// the process was stopped, or had no processor, and what came meanwhile is still to be read. Returns whether a
-  /// connection is wanted.
+  /// Checks the deadlines. Call it more often than heartbeats are due. Time in which it was not called does not count
+  /// as silence: the process was stopped or had no processor, and messages that arrived meanwhile are still to be read.
+  /// Returns whether a connection is needed.
   [[nodiscard]] bool tick();
-  /// Says that the process lives, where that is due. Does not judge the controller.
+  /// Sends a heartbeat if one is due. Does not check the controller's silence.
   void beat();
 
-  /// Nothing more is said after a leave_notice.
+  /// Sends \p what to the controller. Nothing is sent after a leave_notice.
   void tell(process_message what) override;
-  /// After a leave_notice: waits until the controller has heard it, at most \p at_most; whoever ends the process before
-  /// would be taken for lost.
+  /// Waits after a leave_notice until the controller has confirmed it, for at most \p at_most. If the process ended
+  /// before, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
 
@@ -71,14 +72,14 @@ private:
 
   void forgive_sleep(time_point now);
   void hear(const join_welcome& welcome);
-  /// What the controller has decided of this rank's requests.
+  /// Applies the controller's decisions about this rank's requests.
   void follow(const order_batch& decided);
   void end(const error& why);
   void take_leave();
   void send(process_message what);
 
   std::mutex guard_;
-  condition heard_out_; ///< It is no longer leaving.
+  condition heard_out_; ///< Signals the end of state::leaving.
   join_request who_;
   link_services services_;
   const orphan_policy policy_;
@@ -89,12 +90,12 @@ private:
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
   nanoseconds suspicion_{std::chrono::seconds{10}};
   time_point heard_{};
-  bool is_silent_ = false; ///< The controller, for too long, at the last tick.
+  bool is_silent_ = false; ///< The controller had been silent for too long at the last tick.
   time_point ticked_;
   time_point spoke_{};
-  time_point orphaned_{};                      ///< Since when it is without a controller.
-  std::shared_ptr<distributed_order> order_{}; ///< Of the present epoch, where the controller keeps one.
-  epoch epoch_{};                              ///< The latest that it was told to form.
+  time_point orphaned_{};                      ///< Since when it has had no controller.
+  std::shared_ptr<distributed_order> order_{}; ///< The order of the present epoch, if the controller keeps one.
+  epoch epoch_{};                              ///< The latest epoch that it was told to form.
 };
 
 } // namespace troupe

@@ -46,7 +46,7 @@ bool collective_actor::take_at_door(caf::mailbox_element& brought) {
 
 collective_actor::behavior_type collective_actor::make_behavior() {
   return {
-      // These six come here only where CAF itself had to look at them first.
+      // The next six handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](rank_request& asked) -> caf::result<completion> {
         const std::uint64_t client = client_of(current_sender());
         state_->accept(std::move(asked), take_answer(this), client);

@@ -1,4 +1,4 @@
-/// One actor per GPU: the only address of its rank.
+/// Defines the actor that represents one rank (one GPU). It is the only address of that rank.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// Shell around collective_state. What clients say is dealt with at the door, by the thread that brings it.
+/// Connects collective_state to CAF. Client messages are handled in enqueue(), on the sender's thread, and do not enter
+/// the mailbox.
 class collective_actor final : public collective_handle::base {
 public:
   collective_actor(caf::actor_config& settings, std::shared_ptr<collective_state> state);
@@ -21,9 +22,10 @@ public:
   void on_exit() override;
 
 private:
-  /// Whether \p brought was for the door, and has been taken there.
+  /// Handles \p brought on the sender's thread if it is a client message. Returns whether it was.
   [[nodiscard]] bool take_at_door(caf::mailbox_element& brought);
-  /// Who sent a message: watched from its first request on, because its lanes end with it. 0: nobody.
+  /// Returns the client number of \p asker, or 0 if there is none. From its first request on, the client is watched,
+  /// because its lanes end with it.
   [[nodiscard]] std::uint64_t client_of(const caf::strong_actor_ptr& asker);
   void watch(const caf::actor& client);
   void leave_lanes(const leave_lane& gone);

@@ -87,7 +87,7 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
                                   .retry_safe = asked.retry_safe,
                                   .site = asked.site});
   } catch (...) {
-    reply.deliver(current_error()); // out of memory, and not handed on
+    reply.deliver(current_error()); // out of memory before the request was handed on
   }
 }
 

@@ -1,4 +1,4 @@
-/// What one rank's collective actor decides, without CAF: whether a request is admitted, and how it is refused.
+/// Decides without CAF whether a rank's request is admitted, and with which error it is refused.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -16,63 +16,63 @@
 
 namespace troupe {
 
-/// The refusal of a rank's request for epoch \p named, or for none (0), where the world is in \p now.
+/// Returns the error for a request that names epoch \p named (0: none) while the world is in epoch \p now.
 [[nodiscard]] error stale_epoch_error(epoch named, epoch now);
 
-/// Holds the rank's pipeline, and with it stream and communicator, for as long as the epoch lasts.
-/// Shared by the rank's actor, whose clients speak to it, and the world's, which opens and closes it.
-/// Threads: safe from any.
+/// Holds the rank's pipeline, and with it the stream and the communicator, for the duration of an epoch.
+/// It is shared by the rank's actor, which receives the clients' requests, and the world's actor, which opens and
+/// closes it. Threads: safe from any.
 class collective_state {
 public:
   explicit collective_state(rank self);
 
-  /// \p order is none where the callers promise theirs; \p pending is the whole world's; \p first is the epoch that the
-  /// world was ready in first, here.
+  /// Opens the rank for requests. \p order is null if the callers guarantee the order. \p pending is the quota of the
+  /// whole world. \p first is the first epoch in which the world was ready in this process.
   void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order, nanoseconds default_deadline,
              std::shared_ptr<admission_quota> pending, epoch first = epoch{1});
-  /// Everything from now on is rejected with \p reason.
+  /// Rejects all further requests with \p reason.
   void close(error reason);
-  /// The same for good: its rank has left the world.
+  /// Rejects all further requests with \p reason and releases the pipeline, because the rank has left the world.
   void lose(error reason);
 
-  /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
+  /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   void accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept;
   void cancel(const cancel_request& wish);
-  /// \p client asks no more.
+  /// Withdraws the waiting requests of \p client, which sends no more.
   void forget(std::uint64_t client, const error& why);
 
-  /// The actor ends: work in flight loses its owner, so its outcome is unknown.
+  /// Ends the rank with its actor. Work in flight loses its owner, so its outcome is unknown.
   void end(const std::string& reason);
 
 private:
-  /// What requests are judged by, and where they go.
+  /// The conditions of the present epoch: whether requests are admitted, and where they go.
   struct terms {
-    /// Whether a request that names \p named is for this epoch. Those that name none are for the first: after a rebuild
-    /// ranks may differ in which requests they saw succeed, so that each names what its client has acknowledged
-    /// (CUT-1).
+    /// Returns whether a request that names epoch \p named is admitted. A request that names none is admitted only in
+    /// the first epoch: after a rebuild, ranks may differ in which requests they saw succeed, so each request must name
+    /// the epoch that its client has acknowledged (CUT-1).
     [[nodiscard]] bool admits(epoch named) const noexcept;
 
     bool ended = false;
-    error closed{}; ///< Why nothing is admitted; errc::none where it is.
+    error closed{}; ///< Why requests are refused; errc::none if they are admitted.
     std::shared_ptr<rank_pipeline> pipeline{};
     std::shared_ptr<rank_order> order{};
     nanoseconds default_deadline{0};
     std::shared_ptr<admission_quota> pending{};
-    epoch first{}; ///< The epoch that the world was ready in first, here.
+    epoch first{}; ///< The first epoch in which the world was ready in this process.
   };
 
-  /// What this rank is called in the present epoch.
+  /// Returns this rank's number in the present epoch.
   [[nodiscard]] rank name_in(const terms& now) const noexcept { return now.pipeline ? now.pipeline->self() : self_; }
   [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now, const reply_promise& reply);
   [[nodiscard]] static error objection_to_retry(const rank_request& asked, const terms& now,
                                                 const reply_promise& reply);
-  /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
+  /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, reply_promise& reply);
 
-  const rank self_; ///< In the first epoch that it was part of; later ones may call it otherwise.
+  const rank self_; ///< The number in the first epoch that it was part of; it may differ in later epochs.
   rcu_pointer<terms> terms_;
   lane_lines lines_;
-  std::atomic<std::uint64_t> next_{1}; ///< Ticket.
+  std::atomic<std::uint64_t> next_{1}; ///< The next ticket.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Which clients a rank's actor watches already.
+/// Records which clients a rank's actor already watches.
 #pragma once
 
 #include <array>
@@ -8,12 +8,12 @@
 
 namespace troupe {
 
-/// A set of actors' numbers, which are never 0 and never used twice. It may forget some when there are many: whoever
-/// asks is then told "new" again.
-/// Threads: safe from any; one number from one thread at a time.
+/// Holds a set of actor ids, which are never 0 and never reused. It may forget some ids if there are many; add() then
+/// returns true for them again.
+/// Threads: safe from any; calls for the same id from one thread at a time.
 class known_clients {
 public:
-  /// Whether \p client was not in it.
+  /// Adds \p client. Returns false if it is already in the set.
   bool add(std::uint64_t client) noexcept {
     std::atomic<std::uint64_t>* free = nullptr;
     for (std::size_t i = 0; i < reach; ++i) {
@@ -24,7 +24,8 @@ public:
     }
     if (free == nullptr) return true;
     std::uint64_t nobody = 0;
-    free->compare_exchange_strong(nobody, client, std::memory_order_relaxed); // another may have taken the place
+    // may fail if another thread took the place
+    free->compare_exchange_strong(nobody, client, std::memory_order_relaxed);
     return true;
   }
 
@@ -37,7 +38,7 @@ public:
 
 private:
   static constexpr std::size_t size = 1024;
-  static constexpr std::size_t reach = 8; ///< Places that one number may have.
+  static constexpr std::size_t reach = 8; ///< Number of places in which one id may be stored.
 
   std::array<std::atomic<std::uint64_t>, size> places_{};
 };

@@ -1,4 +1,4 @@
-/// A rank's lanes as whoever has something pending, each with a line of its own.
+/// Gives each lane of a rank its own line in the admission quota.
 #pragma once
 
 #include <troupe/collectives/order/lane.hpp>
@@ -13,11 +13,12 @@
 
 namespace troupe {
 
-/// Lines by the index of their lane, made when a lane is first used. They lie in runs of 1, 2, 4, … that never move, so
-/// that finding one is two loads; only a lane's first request takes a lock. Threads: safe from any.
+/// Maps a lane's index to its pending line, which is created when the lane is first used. The lines are stored in runs
+/// of 1, 2, 4, … that never move, so a lookup takes two loads; only the first request of a lane takes a lock. Threads:
+/// safe from any.
 class lane_lines {
 public:
-  /// The line of \p one, made in \p where if there is none. Lifetime: this object's.
+  /// Returns the line of \p one, created in \p where if it does not exist. Lifetime: that of this object.
   [[nodiscard]] pending_line& of(lane one, const std::shared_ptr<admission_quota>& where);
 
 private:
@@ -25,8 +26,8 @@ private:
 
   pending_line& make(std::size_t run, std::size_t place, const std::shared_ptr<admission_quota>& where);
 
-  std::array<std::atomic<slot*>, 33> runs_{}; ///< As many as there are bits in an index, and one.
-  std::mutex guard_;                          ///< Of those who make one.
+  std::array<std::atomic<slot*>, 33> runs_{}; ///< One more than an index has bits.
+  std::mutex guard_;                          ///< Protects creation.
   std::vector<std::unique_ptr<slot[]>> all_runs_;
   std::vector<pending_line_owner> all_;
 };
