@@ -49,7 +49,7 @@ openssl_owner<evp_pkey_st> new_key() {
 void set_serial(X509* certificate) {
   std::array<unsigned char, serial_bytes> bytes{};
   made_or_throw(RAND_bytes(bytes.data(), serial_bytes) == 1, "RAND_bytes");
-  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3fu) | 0x40u); // positive, and of full length
+  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3fu) | 0x40u); // positive and of full length
   const std::unique_ptr<BIGNUM, decltype(&BN_free)> number{BN_bin2bn(bytes.data(), serial_bytes, nullptr), &BN_free};
   made_or_throw(number != nullptr && BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr,
                 "BN_to_ASN1_INTEGER");
@@ -79,7 +79,7 @@ void extend(X509* certificate, X509* issuer, int what, const std::string& value)
   made_or_throw(extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1, "X509V3_EXT_conf_nid");
 }
 
-/// A certificate without extensions and signature.
+/// Returns a certificate without extensions and signature.
 openssl_owner<x509_st> draft(const std::string& name, EVP_PKEY* key, certificate_span span) {
   openssl_owner<x509_st> made{X509_new()};
   made_or_throw(made != nullptr && X509_set_version(made.get(), X509_VERSION_3) == 1, "X509_new");
@@ -97,7 +97,7 @@ bool is_host_name(const std::string& host) {
          });
 }
 
-/// The subject's alternative names, as OpenSSL's configuration writes them.
+/// Returns the subject's alternative names in the syntax of OpenSSL's configuration.
 std::string alternative_names(const std::vector<std::string>& hosts) {
   std::string all;
   for (const std::string& host : hosts) {

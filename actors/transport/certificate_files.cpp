@@ -48,7 +48,7 @@ void make_folder(const std::filesystem::path& folder) {
     system_failed("mkdir", "the folder '" + folder.string() + "' could not be made");
 }
 
-/// 256 random bits, in hexadecimal.
+/// Returns 256 random bits in hexadecimal.
 std::string new_token() {
   static constexpr std::string_view digits = "0123456789abcdef";
   guard_nonce bits = fresh_nonce();

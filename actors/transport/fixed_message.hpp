@@ -1,4 +1,4 @@
-/// A message of the preamble on its way through a channel, which may take several turns.
+/// Transfers one preamble message of fixed size through a channel, in as many calls as needed.
 #pragma once
 
 #include <troupe/actors/transport/guard_channel.hpp>
@@ -8,14 +8,14 @@
 
 namespace troupe {
 
-/// So many bytes to be read or written. Threads: one.
+/// Reads or writes exactly N bytes. Threads: one.
 template <std::size_t N>
 class fixed_message {
 public:
   fixed_message() noexcept = default;
   explicit fixed_message(const std::array<std::uint8_t, N>& bytes) noexcept : bytes_{bytes} {}
 
-  /// Done once all bytes have come.
+  /// Reads more bytes. Returns done when all bytes have been read.
   [[nodiscard]] channel_progress read(guard_channel& from) {
     while (moved_ < N) {
       std::size_t count = 0;
@@ -26,7 +26,7 @@ public:
     return channel_progress::done;
   }
 
-  /// Done once all bytes have gone.
+  /// Writes more bytes. Returns done when all bytes have been written.
   [[nodiscard]] channel_progress write(guard_channel& to) {
     while (moved_ < N) {
       std::size_t count = 0;

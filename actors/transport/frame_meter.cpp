@@ -6,8 +6,9 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t length_read = 8; ///< Bytes of a header with which the length is known.
-/// Of the first byte of a message's id, behind the length: the message is one of a stream (caf/message_id.hpp).
+constexpr std::size_t length_read = 8; ///< Number of header bytes after which the length is known.
+/// A bit in the first byte of the message id, which follows the length: the message belongs to a stream
+/// (caf/message_id.hpp).
 constexpr std::uint8_t of_a_stream = 0x20;
 
 } // namespace
@@ -45,7 +46,7 @@ std::size_t frame_meter::pass(std::span<const std::uint8_t> bytes) noexcept {
       payload_left_ -= static_cast<std::uint32_t>(step);
       passed += step;
     }
-    if (header_count_ == header_bytes && payload_left_ == 0) header_count_ = 0; // the next frame's
+    if (header_count_ == header_bytes && payload_left_ == 0) header_count_ = 0; // the next frame starts
   }
   return passed;
 }

@@ -1,4 +1,4 @@
-/// Where a guard listens and what it dials.
+/// Represents the IP addresses and ports at which a TLS proxy listens or to which it connects.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,9 +13,9 @@ namespace troupe {
 /// An IP address and a port.
 class guard_address {
 public:
-  /// 127.0.0.1.
+  /// Returns 127.0.0.1 with \p port.
   [[nodiscard]] static guard_address loopback(std::uint16_t port) noexcept;
-  /// Where a socket is bound to. Errors: internal.
+  /// Returns the address that a socket is bound to. Errors: internal.
   [[nodiscard]] static guard_address of_socket(int descriptor);
 
   guard_address() noexcept = default;
@@ -25,9 +25,9 @@ public:
   [[nodiscard]] socklen_t length() const noexcept { return length_; }
   [[nodiscard]] int family() const noexcept { return storage_.ss_family; }
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// 127.0.0.0/8 or ::1, also where IPv6 wraps IPv4.
+  /// Returns whether the address is in 127.0.0.0/8 or ::1, also as an IPv4-mapped IPv6 address.
   [[nodiscard]] bool is_loopback() const noexcept;
-  /// As "10.0.0.1:7000" or "[fd00::1]:7000".
+  /// Returns the address as "10.0.0.1:7000" or "[fd00::1]:7000".
   [[nodiscard]] std::string text() const;
 
 private:
@@ -35,12 +35,12 @@ private:
   socklen_t length_ = 0;
 };
 
-/// The addresses that \p host stands for, at most four. May ask the name service, and take as long as it takes.
+/// Returns the addresses of \p host, at most four. May query the name service, for an unbounded time.
 ///
-/// Errors: invalid_argument for a port or a host that there is none of.
+/// Errors: invalid_argument for an unknown host or port.
 [[nodiscard]] std::vector<guard_address> resolve_guard_address(const std::string& host, std::uint16_t port);
 
-/// As "10.0.0.1:7000" or "[fd00::1]:7000", of what a person wrote.
+/// Formats \p host, as a person wrote it, and \p port as "10.0.0.1:7000" or "[fd00::1]:7000".
 [[nodiscard]] std::string host_and_port(std::string_view host, std::uint16_t port);
 
 } // namespace troupe

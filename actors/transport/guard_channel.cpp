@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// TLS takes an int; a record is 16 KiB anyhow.
+/// TLS takes the length as an int; a record has at most 16 KiB anyway.
 constexpr std::size_t most_tls_bytes = 1u << 20;
 
 constexpr std::string_view binding_label = "EXPORTER-troupe-guard";
@@ -121,14 +121,15 @@ channel_progress guard_channel::write(std::span<const std::uint8_t> from, std::s
 }
 
 channel_progress guard_channel::finish() {
-  if (tls_ && !fault_.text.empty()) return channel_progress::failed; // a session that failed has no farewell
+  // a failed session must not send a close notification
+  if (tls_ && !fault_.text.empty()) return channel_progress::failed;
   if (!tls_) {
     ::shutdown(socket_.descriptor(), SHUT_WR);
     return channel_progress::done;
   }
   ERR_clear_error();
   errno = 0;
-  const int returned = SSL_shutdown(tls_.get()); // 0: said, but not yet heard from the other side
+  const int returned = SSL_shutdown(tls_.get()); // 0: sent, but not yet received from the other side
   return returned >= 0 ? channel_progress::done : judge_tls(returned, write_events_, false);
 }
 

@@ -1,4 +1,4 @@
-/// One socket's bytes, with TLS around them or without. Nothing here ever blocks.
+/// Reads and writes the bytes of one socket, with or without TLS. No call blocks.
 #pragma once
 
 #include <troupe/actors/transport/guard_event.hpp>
@@ -13,52 +13,52 @@
 
 namespace troupe {
 
-/// How far a call of a channel got.
+/// The result of a channel operation.
 enum class channel_progress : std::uint8_t {
-  done,    ///< Some bytes went, or the step is over.
-  blocked, ///< Nothing now: wait for what the channel waits for.
-  ended,   ///< The other side said that it sends no more.
-  failed,  ///< The connection is of no more use.
+  done,    ///< Some bytes were transferred, or the step is finished.
+  blocked, ///< Nothing can be transferred now: wait for the channel's poll events.
+  ended,   ///< The other side has announced that it sends no more.
+  failed,  ///< The connection is unusable.
 };
 
-/// A socket, or TLS over one. Threads: one.
+/// A plain socket, or TLS over a socket. Threads: one.
 class guard_channel {
 public:
   guard_channel() noexcept = default;
-  /// Without TLS.
+  /// Creates a channel without TLS.
   explicit guard_channel(guard_socket socket) noexcept : socket_{std::move(socket)} {}
-  /// With it. \p expected_peer, where not empty, is the DNS name or IP address that the other side's certificate has to
-  /// name. Errors: out_of_memory, invalid_argument.
+  /// Creates a channel with TLS. If \p expected_peer is not empty, the other side's certificate must name this DNS name
+  /// or IP address. Errors: out_of_memory, invalid_argument.
   guard_channel(guard_socket socket, ssl_ctx_st& context, guard_side side, const std::string& expected_peer);
 
   [[nodiscard]] int descriptor() const noexcept { return socket_.descriptor(); }
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
 
-  /// TLS's handshake; done at once without TLS.
+  /// Performs the TLS handshake. Without TLS it returns done at once.
   [[nodiscard]] channel_progress handshake();
 
-  /// Reads at most \p into.size() bytes, at least one where it is done. \p count says how many.
+  /// Reads at most \p into.size() bytes, and at least one if it returns done. \p count is the number of bytes read.
   [[nodiscard]] channel_progress read(std::span<std::uint8_t> into, std::size_t& count);
 
-  /// Writes a part of \p from, at least one byte where it is done. After it was blocked the same bytes come first
-  /// again.
+  /// Writes a part of \p from, at least one byte if it returns done. After it returned blocked, the next call must
+  /// begin with the same bytes.
   [[nodiscard]] channel_progress write(std::span<const std::uint8_t> from, std::size_t& count);
 
-  /// Says that nothing more will be sent; what comes may still be read.
+  /// Announces that nothing more will be sent. Incoming bytes may still be read.
   [[nodiscard]] channel_progress finish();
 
-  /// What poll is to wait for, so that a blocked read or write may go on.
+  /// Returns the poll events after which a blocked read (or write) can continue.
   [[nodiscard]] short read_events() const noexcept { return read_events_; }
   [[nodiscard]] short write_events() const noexcept { return write_events_; }
 
-  /// A value that both ends of this TLS session have and nobody else; zeros without TLS. After the handshake.
+  /// Returns a value that only the two ends of this TLS session know; zeros without TLS. Call it after the handshake.
   [[nodiscard]] guard_digest binding() const;
 
-  /// Why it failed.
+  /// Returns why the channel failed.
   [[nodiscard]] const guard_fault& fault() const noexcept { return fault_; }
 
-  /// Takes TLS off, after it has failed, so that what is under way can be read off before the socket is closed: else
-  /// the system would cut off what the other side has yet to read.
+  /// Removes TLS after it has failed, so that incoming bytes can be read before the socket is closed. Otherwise the
+  /// system would discard data that the other side has not read yet.
   void drop_tls() noexcept { tls_.reset(); }
 
 private:

@@ -14,7 +14,7 @@ struct guard_dialer::parts {
   explicit parts(guard_dialer_options& options)
     : terms{options.mode, options.limits, options.credentials.token, options.credentials.expected_peer} {}
 
-  /// Remembers failures, then tells the owner.
+  /// Stores failures, then reports the event to the owner.
   void note(const guard_event& event, const guard_event_sink& owner) {
     if (event.kind != guard_event_kind::warning && event.kind != guard_event_kind::ended) {
       const std::scoped_lock lock{guard};

@@ -1,5 +1,5 @@
-/// What a guard tells its owner: who was let in, who was refused and why. Its texts are made of fixed words and numbers
-/// alone; neither a secret nor anything that a stranger sent is ever part of them.
+/// Defines the events that a TLS proxy reports to its owner: admitted and refused connections, with the reason. The
+/// texts consist of fixed words and numbers only; they never contain a secret or bytes from an unauthenticated peer.
 #pragma once
 
 #include <cstdint>
@@ -9,36 +9,37 @@
 
 namespace troupe {
 
-/// What happened to one connection of a guard.
+/// The kind of event on one connection of a proxy.
 enum class guard_event_kind : std::uint8_t {
-  admitted,        ///< It passed every check: its bytes go through.
-  ended,           ///< An admitted connection was closed in order.
-  broken,          ///< The other side went away, or stood still for too long.
-  bad_certificate, ///< A certificate was missing or not accepted, by either side.
-  bad_protocol,    ///< The other side speaks no TLS, too old a TLS, or not this preamble.
-  bad_token,       ///< The other side does not know the join token, or says that we do not.
-  bad_frame,       ///< What came after the preamble was no BASP frame, or too long a one.
-  too_slow,        ///< A phase's deadline passed.
-  too_many,        ///< The bound on connections was reached.
-  unreachable,     ///< What the connection was to be passed on to could not be reached.
-  left_out,        ///< Of no connection: how many were not admitted without an event of their own.
-  warning,         ///< Of no connection: something about the credentials should be mended.
+  admitted,        ///< It passed all checks; its bytes are passed on.
+  ended,           ///< An admitted connection was closed normally.
+  broken,          ///< The other side disappeared, or made no progress for too long.
+  bad_certificate, ///< A certificate was missing or not accepted, on either side.
+  bad_protocol,    ///< The other side does not use TLS, uses a TLS version that is too old, or sent no valid preamble.
+  bad_token,       ///< The other side does not know the join token, or reports that we do not.
+  bad_frame,       ///< After the preamble came bytes that are not a BASP frame, or a frame that is too long.
+  too_slow,        ///< The deadline of a phase passed.
+  too_many,        ///< The limit on connections was reached.
+  unreachable,     ///< The target of the connection could not be reached.
+  left_out,        ///< Without a connection: the number of refused connections that had no event of their own.
+  warning,         ///< Without a connection: a problem with the credentials that should be corrected.
 };
 
 [[nodiscard]] std::string_view to_string(guard_event_kind kind) noexcept;
 
-/// One thing that happened.
+/// One event.
 struct guard_event {
   guard_event_kind kind = guard_event_kind::warning;
-  std::string peer; ///< Address and port of the public side, as "10.0.0.1:7000"; empty for warnings and left_out.
-  std::string text; ///< For people.
+  /// Address and port of the public side, for example "10.0.0.1:7000"; empty for warnings and left_out.
+  std::string peer;
+  std::string text; ///< A text for people.
 };
 
-/// Threads: called by the guard's own thread, warnings by the thread that makes the guard. It must neither block nor
-/// stop the guard. What it throws is dropped.
+/// Receives a proxy's events. Threads: called by the proxy's own thread; warnings by the thread that creates the proxy.
+/// It must neither block nor stop the proxy. Its exceptions are ignored.
 using guard_event_sink = std::function<void(const guard_event&)>;
 
-/// Why a connection cannot go on. Its text is a predicate: "refused the join token".
+/// Why a connection cannot continue. The text is a predicate: "refused the join token".
 struct guard_fault {
   guard_event_kind kind = guard_event_kind::broken;
   std::string text;

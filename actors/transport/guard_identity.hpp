@@ -1,4 +1,4 @@
-/// A guard's credentials as they are once read and checked.
+/// Holds the credentials of a TLS proxy after they have been read and checked.
 #pragma once
 
 #include <troupe/actors/transport/guard_credentials.hpp>
@@ -9,22 +9,23 @@
 
 namespace troupe {
 
-/// Certificate, key and CA of one process. Movable only.
+/// Certificate, key and CA of one process. Move-only.
 struct guard_identity {
   openssl_owner<x509_st> certificate;
-  std::vector<openssl_owner<x509_st>> between; ///< Certificates between ours and the CA's.
+  std::vector<openssl_owner<x509_st>> between; ///< Intermediate certificates.
   openssl_owner<evp_pkey_st> key;
-  openssl_owner<x509_store_st> trusted; ///< Holds the CA's certificates alone.
+  openssl_owner<x509_store_st> trusted; ///< Holds only the CA's certificates.
   std::vector<std::string> warnings;
 };
 
-/// Reads and checks. Errors: as check_guard_credentials.
+/// Reads and checks the credentials. Errors: as check_guard_credentials.
 [[nodiscard]] guard_identity read_guard_identity(guard_side side, const guard_credentials& credentials);
 
-/// TLS as this project speaks it: 1.2 or later, the other side's certificate demanded and verified, sessions never
-/// resumed (a resumed one would skip the certificate's dates), nothing renegotiated.
+/// Creates a TLS context for mutual authentication: TLS 1.2 or later, the other side's certificate required and
+/// verified, no session resumption (a resumed session would skip the check of the certificate's dates), no
+/// renegotiation.
 ///
-/// Errors: internal, where OpenSSL refuses.
+/// Errors: internal, if OpenSSL fails.
 [[nodiscard]] openssl_owner<ssl_ctx_st> make_tls_context(guard_side side, const guard_identity& identity);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// The controller's side of a guard: what the world outside may reach instead of CAF's own port.
+/// Accepts connections for the controller: the listening TLS proxy that peers reach instead of CAF's own port.
 #pragma once
 
 #include <troupe/actors/transport/guard_credentials.hpp>
@@ -12,26 +12,29 @@
 
 namespace troupe {
 
-/// What a listener is made with.
+/// The options of a guard_listener.
 struct guard_listener_options {
   guard_mode mode = guard_mode::plain;
-  std::string address = "127.0.0.1"; ///< Of this machine: a name or an IP address.
-  std::uint16_t port = 0;            ///< 0: any that is free.
-  /// Makes a connection to what is guarded: a stream socket that is connected or connecting; empty, with errno set,
-  /// where there is none. Called by the guard's thread, for connections that have proved that they know the token.
+  std::string address = "127.0.0.1"; ///< A name or an IP address of this machine.
+  std::uint16_t port = 0;            ///< 0: any free port.
+  /// Connects to the service behind the proxy: returns a stream socket that is connected or connecting. On failure it
+  /// returns an empty socket and sets errno. Called by the proxy's thread, after the peer has proved that it knows the
+  /// token.
   std::function<guard_socket()> connect_inside{};
   guard_credentials credentials{};
   guard_limits limits{};
   guard_event_sink on_event{};
 };
 
-/// Lets those in who show a certificate of our CA (mutual_tls) and know the join token, and passes their bytes on, BASP
-/// frame by frame within limits.frame_bytes.
+/// Admits peers that present a certificate of our CA (mutual_tls) and prove that they know the join token. It passes
+/// their bytes on, one BASP frame at a time within limits.frame_bytes.
 ///
-/// Order: once made, it listens; what it guards may come later, until then dialers are told so.
-/// Lifetime: the destructor stops it. Threads: one of its own; members any, one at a time.
-/// Errors: invalid_argument for plain beyond loopback (SEC-1), for an address or port that cannot be had and for
-/// credentials that cannot work; missing for files that cannot be read.
+/// Order: it listens from its construction on. The service behind it may start later; until then dialers get the answer
+/// that it is unreachable.
+/// Lifetime: the destructor stops it. Threads: it has one thread; its members may be called from any thread, one at a
+/// time.
+/// Errors: invalid_argument for plain mode beyond loopback (SEC-1), for an address or port that is not available and
+/// for invalid credentials; missing for files that cannot be read.
 class guard_listener {
 public:
   explicit guard_listener(guard_listener_options options);
@@ -39,12 +42,13 @@ public:
   guard_listener& operator=(const guard_listener&) = delete;
   ~guard_listener();
 
-  /// Where it listens.
+  /// Returns the port at which it listens.
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// As "10.0.0.1:7000".
+  /// Returns the address at which it listens, for example "10.0.0.1:7000".
   [[nodiscard]] const std::string& address() const noexcept;
 
-  /// Closes every connection and returns when its thread has ended. Not from on_event. A second call does nothing.
+  /// Closes all connections and returns when its thread has ended. Must not be called from on_event. A second call does
+  /// nothing.
   void stop() noexcept;
 
 private:

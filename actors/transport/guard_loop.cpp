@@ -36,7 +36,8 @@ guard_socket new_wake() {
   return made;
 }
 
-/// Threads inherit their maker's mask. Without signals, SIGPIPE of a socket that TLS writes to harms nobody.
+/// Threads inherit the signal mask of their creator. With signals blocked, a SIGPIPE from a socket that TLS writes to
+/// has no effect.
 class all_signals_blocked {
 public:
   all_signals_blocked() noexcept {
@@ -108,7 +109,7 @@ void guard_loop::run() {
   adopted_.clear();
 }
 
-/// Puts together what poll shall look at; returns where the listening socket is in it, or a number beyond.
+/// Fills looks_ for poll. Returns the index of the listening socket in it, or an index beyond its end.
 std::size_t guard_loop::gather(time_point now) {
   looks_.clear();
   spans_.clear();
@@ -124,7 +125,7 @@ std::size_t guard_loop::gather(time_point now) {
   return listening;
 }
 
-/// How long poll may wait, in milliseconds; -1 for ever.
+/// Returns the timeout for poll in milliseconds; -1: no timeout.
 int guard_loop::patience(time_point now) const {
   time_point first = now < accept_after_ ? accept_after_ : time_point::max();
   for (const auto& one : connections_) {
@@ -195,7 +196,7 @@ void guard_loop::take_in(guard_socket socket, const guard_address& peer, time_po
   }
 }
 
-/// Where as many wait for admission as may, the oldest goes: whoever means well needs milliseconds.
+/// If the limit of pending connections is reached, closes the oldest: a legitimate peer needs only milliseconds.
 void guard_loop::make_room() {
   const auto is_pending = [](const auto& one) { return !one->is_admitted() && !one->is_over(); };
   if (std::count_if(connections_.begin(), connections_.end(), is_pending) < terms_.limits.pending) return;

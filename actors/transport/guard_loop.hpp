@@ -1,4 +1,4 @@
-/// A guard's thread: it waits for sockets and deadlines, and for nothing else.
+/// Runs a TLS proxy's thread, which waits for sockets and deadlines and for nothing else.
 #pragma once
 
 #include <troupe/actors/transport/guard_socket.hpp>
@@ -14,24 +14,24 @@
 
 namespace troupe {
 
-/// Accepts connections, or is given them, and moves them along until it is stopped.
+/// Accepts connections, or receives them by adopt(), and advances them until it is stopped.
 class guard_loop {
 public:
-  /// Makes the connection of a socket that was accepted from \p peer, or that adopt() was given.
+  /// Creates the connection object for a socket that was accepted from \p peer or passed to adopt().
   using maker = std::function<std::unique_ptr<guarded_connection>(guard_socket, const guard_address& peer, time_point)>;
 
-  /// Starts the thread. \p listening may be empty. \p terms outlive it. Errors: internal, where the system has no
+  /// Starts the thread. \p listening may be empty. \p terms must outlive it. Errors: internal, if the system has no
   /// descriptors or threads left.
   guard_loop(guard_terms& terms, guard_socket listening, maker make);
   guard_loop(const guard_loop&) = delete;
   guard_loop& operator=(const guard_loop&) = delete;
   ~guard_loop();
 
-  /// Takes a connected socket as if it had been accepted; closes it if the guard has been stopped. Threads: any.
+  /// Takes over a connected socket as if it had been accepted. Closes it if the proxy has been stopped. Threads: any.
   void adopt(guard_socket socket);
 
-  /// Closes all sockets and ends the thread, within a turn of it. Threads: any but its own, one at a time. A second
-  /// call does nothing.
+  /// Closes all sockets and ends the thread after its present iteration. Threads: any but its own, one at a time. A
+  /// second call does nothing.
   void stop() noexcept;
 
 private:
@@ -52,10 +52,10 @@ private:
   maker make_;
   std::vector<std::unique_ptr<guarded_connection>> connections_; ///< Oldest first.
   std::vector<pollfd> looks_;
-  std::vector<std::pair<std::size_t, std::size_t>> spans_; ///< Of looks_, which are each connection's.
-  time_point accept_after_{}; ///< Nothing is accepted before, since descriptors had run out.
+  std::vector<std::pair<std::size_t, std::size_t>> spans_; ///< The range in looks_ of each connection.
+  time_point accept_after_{}; ///< No accept before this time, because descriptors had run out.
   std::mutex adopted_guard_;
-  std::vector<guard_socket> adopted_; ///< Given, and not taken in yet.
+  std::vector<guard_socket> adopted_; ///< Passed to adopt(), but not yet processed.
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

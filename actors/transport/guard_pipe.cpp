@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int pump_rounds = 4; ///< Per turn.
+constexpr int pump_rounds = 4; ///< Per call.
 constexpr std::size_t least_buffer_bytes = 1u << 10;
 
 } // namespace

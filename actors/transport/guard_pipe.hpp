@@ -1,4 +1,4 @@
-/// One direction of an admitted connection: what is read from one socket goes to another, frame lengths checked.
+/// Copies one direction of an admitted connection from one socket to another and checks frame lengths.
 #pragma once
 
 #include <troupe/actors/transport/frame_meter.hpp>
@@ -11,31 +11,33 @@
 
 namespace troupe {
 
-/// Holds a bounded number of bytes: while they wait for a slow reader, nothing more is read. Threads: one.
+/// Buffers a bounded number of bytes. While the buffer is full because of a slow reader, nothing more is read. Threads:
+/// one.
 class guard_pipe {
 public:
-  /// How the last pump went.
+  /// The result of a pump.
   enum class state : std::uint8_t {
-    going,         ///< Both sides are there.
-    over,          ///< The source has ended, and the other side has had all of it and knows.
-    source_failed, ///< The source's channel says why.
-    target_failed, ///< The target's channel says why.
-    bad_frame,     ///< frame_text() says why.
+    going,         ///< Both sides are open.
+    over,          ///< The source has ended; the target has received all bytes and the end.
+    source_failed, ///< The source's channel has the reason.
+    target_failed, ///< The target's channel has the reason.
+    bad_frame,     ///< frame_text() returns the reason.
   };
 
   guard_pipe(std::size_t buffer_bytes, std::uint32_t longest_frame, time_point now);
 
-  /// Moves what can be moved without waiting, and at most a few buffers of it, so that others have their turn.
+  /// Moves the bytes that can be moved without waiting, at most a few buffers per call, so that other connections are
+  /// served.
   state pump(guard_channel& from, guard_channel& to, time_point now);
 
   [[nodiscard]] bool wants_read() const noexcept { return !has_ended_ && held() < buffer_.size(); }
   [[nodiscard]] bool wants_write() const noexcept { return held() > 0 || (has_ended_ && !is_over_); }
-  /// Whether the last pump ended for the others' sake, so that the next one should not wait.
+  /// Returns whether the last pump stopped at that limit, so that the next one should follow without waiting.
   [[nodiscard]] bool has_more() const noexcept { return has_more_; }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
 
-  /// Whether bytes wait for their reader, or a frame for its rest. \p last_progress() says since when.
+  /// Returns whether bytes wait for their reader or a frame is incomplete. \p last_progress() says since when.
   [[nodiscard]] bool is_stuck() const noexcept { return held() > 0 || (!has_ended_ && !meter_.is_between_frames()); }
   [[nodiscard]] time_point last_progress() const noexcept { return last_progress_; }
 
@@ -49,7 +51,7 @@ private:
   step give(guard_channel& to);
 
   std::vector<std::uint8_t> buffer_;
-  std::size_t begin_ = 0; ///< Of what is held.
+  std::size_t begin_ = 0; ///< Start of the buffered bytes.
   std::size_t end_ = 0;
   frame_meter meter_;
   time_point last_progress_;

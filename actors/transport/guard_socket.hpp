@@ -1,4 +1,4 @@
-/// Owners of sockets. All are non-blocking and closed on exec.
+/// Provides move-only owners of sockets. All sockets are non-blocking and close-on-exec.
 #pragma once
 
 #include <troupe/actors/transport/guard_address.hpp>
@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Owns one descriptor, or none.
+/// Owns one descriptor or none.
 class guard_socket {
 public:
   guard_socket() noexcept = default;
@@ -21,7 +21,7 @@ public:
   ~guard_socket();
 
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
-  /// Gives the descriptor to the caller, who closes it.
+  /// Releases the descriptor to the caller, who must close it.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
   [[nodiscard]] explicit operator bool() const noexcept { return descriptor_ >= 0; }
 
@@ -29,23 +29,24 @@ private:
   int descriptor_ = -1;
 };
 
-/// Listens. Errors: invalid_argument where the port is taken or this machine has no such address.
+/// Returns a listening socket. Errors: invalid_argument if the port is in use or this machine has no such address.
 [[nodiscard]] guard_socket listen_at(const guard_address& where);
 
-/// Two sockets that are connected to each other, and that no other process can reach. Errors: internal (the process has
-/// no descriptors left).
+/// Returns two sockets that are connected to each other and that no other process can reach. Errors: internal (the
+/// process has no descriptors left).
 [[nodiscard]] std::pair<guard_socket, guard_socket> connected_sockets();
 
-/// Begins to connect; the socket is writable when that has ended. Empty where it failed at once, with errno set.
+/// Starts to connect. The socket becomes writable when connecting has ended. Returns an empty socket and sets errno if
+/// it failed at once.
 [[nodiscard]] guard_socket begin_connect(const guard_address& where) noexcept;
 
-/// How connecting ended: 0 or an errno. Reading it resets it.
+/// Returns the result of connecting: 0 or an errno. Reading it resets it.
 [[nodiscard]] int connect_result(int descriptor) noexcept;
 
-/// Sends without delay, and finds out within \p patience that the other machine is gone.
+/// Disables send delays, and detects within \p patience that the other machine is gone.
 void watch_peer(int descriptor, std::chrono::milliseconds patience) noexcept;
 
-/// What an errno of connecting means, as people say it: "connection refused".
+/// Describes an errno of connecting for people: "connection refused".
 [[nodiscard]] std::string connect_failure_text(int native_code);
 
 } // namespace troupe

@@ -45,7 +45,7 @@ void guard_splice::advance(guard_channel& outside, guard_channel& inside, time_p
   if (is_over_ || now < due()) return;
   for (const guard_pipe* pipe : {&inward_, &outward_}) {
     if (!pipe->is_stuck() || now < later(pipe->last_progress(), limits_.stall)) continue;
-    // Bytes that nobody takes are their reader's fault, a frame without its rest its writer's.
+    // Bytes that are not read are their reader's fault; an incomplete frame is its writer's fault.
     blame((pipe == &inward_) != pipe->wants_write(),
           {guard_event_kind::broken, "stood still for " + std::to_string(limits_.stall.count()) + " ms"});
     return;

@@ -1,4 +1,4 @@
-/// An admitted connection: two sockets whose bytes go both ways.
+/// Connects two sockets of an admitted connection in both directions.
 #pragma once
 
 #include <troupe/actors/transport/guard_limits.hpp>
@@ -11,19 +11,19 @@
 
 namespace troupe {
 
-/// Moves bytes between the public side and the loopback side, in both directions. Threads: one.
+/// Moves bytes between the public side and the loopback side in both directions. Threads: one.
 class guard_splice {
 public:
   guard_splice(const guard_limits& limits, time_point now);
 
-  /// Moves what can be moved. \p outside is the public side.
+  /// Moves what can be moved without waiting. \p outside is the public side.
   void advance(guard_channel& outside, guard_channel& inside, time_point now);
 
-  /// Both directions have ended, or one of them and nothing came of the other for limits.closing.
+  /// Returns whether both directions have ended, or one has ended and the other had no byte for limits.closing.
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
-  /// Why it cannot go on. Its text is a sentence without its subject where \p is_outside, one with it otherwise.
+  /// Returns why it cannot continue. The text is a predicate if \p is_outside, else a complete sentence.
   [[nodiscard]] const std::optional<guard_fault>& fault() const noexcept { return fault_; }
-  /// Whether it is the public side's fault.
+  /// Returns whether the public side caused the fault.
   [[nodiscard]] bool is_outside() const noexcept { return is_outside_; }
 
   void gather(const guard_channel& outside, const guard_channel& inside, std::vector<pollfd>& into) const;

@@ -1,4 +1,4 @@
-/// What a guard's thread knows of a connection, and what its connections know of the guard.
+/// Defines the interface between a TLS proxy's thread and its connections.
 #pragma once
 
 #include <troupe/actors/transport/guard_event.hpp>
@@ -18,7 +18,7 @@
 
 namespace troupe {
 
-/// One connection on its way through a guard. Threads: the guard's.
+/// One connection of a TLS proxy. Threads: the proxy's.
 class guarded_connection {
 public:
   guarded_connection() = default;
@@ -26,30 +26,30 @@ public:
   guarded_connection& operator=(const guarded_connection&) = delete;
   virtual ~guarded_connection() = default;
 
-  /// Goes as far as it can without waiting.
+  /// Advances as far as possible without waiting.
   virtual void advance(time_point now) = 0;
-  /// What it waits for; nothing that it does not.
+  /// Appends the poll events that it waits for, and no others.
   virtual void gather(std::vector<pollfd>& into) const = 0;
-  /// When it wants to be advanced at the latest.
+  /// Returns the latest time of the next advance().
   [[nodiscard]] virtual time_point due() const noexcept = 0;
-  /// Whether it could go on at once.
+  /// Returns whether it could continue without waiting.
   [[nodiscard]] virtual bool has_more() const noexcept = 0;
   [[nodiscard]] virtual bool is_admitted() const noexcept = 0;
-  /// Whether it may be destroyed, which closes its sockets.
+  /// Returns whether it may be destroyed, which closes its sockets.
   [[nodiscard]] virtual bool is_over() const noexcept = 0;
   /// Ends it now and reports why, unless it has been reported already.
   virtual void cut(guard_event_kind kind, const std::string& why) = 0;
 };
 
-/// What a guard's connections share. Threads: made by one, then used by the guard's.
+/// The state that a proxy's connections share. Threads: created by one thread, then used by the proxy's.
 struct guard_terms {
   guard_terms(guard_mode wanted, const guard_limits& bounds, std::string_view token, std::string peer_name)
     : mode{wanted}, limits{bounds}, secret{token}, expected_peer{std::move(peer_name)} {}
 
   void report(guard_event_kind kind, std::string peer, std::string text) const noexcept;
-  /// The same about a connection that has not been admitted: at most limits.reports within limits.report_window, so
-  /// that strangers cannot fill the owner's log. Those that are left out are counted, and the next window begins with
-  /// the count.
+  /// Reports an event of a connection that has not been admitted: at most limits.reports within limits.report_window,
+  /// so that unauthenticated peers cannot fill the owner's log. Further events are counted, and the next window begins
+  /// with the count.
   void report_stranger(guard_event_kind kind, std::string peer, std::string text) noexcept;
 
   guard_mode mode;
@@ -58,13 +58,13 @@ struct guard_terms {
   std::string expected_peer;
   openssl_owner<ssl_ctx_st> tls; ///< Null in plain mode.
   guard_event_sink on_event;
-  std::function<guard_socket()> connect_inside; ///< A listener's.
-  int admitted = 0;                             ///< How many connections are, now.
+  std::function<guard_socket()> connect_inside; ///< Set for a listener only.
+  int admitted = 0;                             ///< Present number of admitted connections.
 
 private:
-  time_point window_end_{};    ///< Of the present report window.
-  int reported_ = 0;           ///< About strangers, in this window.
-  std::uint64_t left_out_ = 0; ///< In this window.
+  time_point window_end_{};    ///< End of the present report window.
+  int reported_ = 0;           ///< Events of unadmitted connections reported in this window.
+  std::uint64_t left_out_ = 0; ///< Events not reported in this window.
 };
 
 } // namespace troupe

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// How long a refused socket is read off.
+/// How long a refused socket is still read.
 constexpr std::chrono::milliseconds farewell{500};
 
 guard_channel public_side(guard_terms& terms, guard_socket socket) {
@@ -82,7 +82,7 @@ bool incoming_connection::go_on(time_point now) {
   return false;
 }
 
-/// Goes to the \p next phase where this one is done, and leaves where it cannot be.
+/// Enters the phase \p next if the present one is done, and leaves if it failed.
 bool incoming_connection::settle(channel_progress got, phase next, time_point now) {
   switch (got) {
     case channel_progress::done: phase_ = next; return true;
@@ -130,7 +130,7 @@ bool incoming_connection::judge_claim(time_point now) {
   inside_ = guard_channel{std::move(socket)};
   deadline_ = later(now, terms_.limits.connect);
   phase_ = phase::reach;
-  return false; // poll says when it is connected
+  return false; // poll reports when it is connected
 }
 
 bool incoming_connection::reached(time_point now) {
@@ -165,7 +165,7 @@ void incoming_connection::run_splice(time_point now) {
   }
 }
 
-/// One piece a turn: whoever sends on and on shall not keep the others waiting.
+/// Reads one block per call, so that a peer that keeps sending cannot delay the other connections.
 void incoming_connection::read_off() {
   std::array<std::uint8_t, 4096> nowhere{};
   std::size_t count = 0;
@@ -201,7 +201,7 @@ void incoming_connection::cut(guard_event_kind kind, const std::string& why) {
   report_fault({kind, why});
   if (phase_ == phase::splice) {
     --terms_.admitted;
-    static_cast<void>(outside_.finish()); // TLS's farewell, where there is room for it
+    static_cast<void>(outside_.finish()); // TLS close notification, if the socket has room
   }
   phase_ = phase::over;
 }

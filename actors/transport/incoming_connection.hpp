@@ -1,4 +1,4 @@
-/// A connection at the controller's side: from strangers, until it has proved otherwise.
+/// Implements a connection at the controller's side. The peer is not trusted until it has been admitted.
 #pragma once
 
 #include <troupe/actors/transport/fixed_message.hpp>
@@ -11,12 +11,12 @@
 
 namespace troupe {
 
-/// TLS handshake, greeting, claim, connection to what is guarded, answer; then bytes both ways. Whoever is refused is
-/// told why in one byte, where TLS and preamble got that far, and its socket is read off for a moment before it is
-/// closed, so that the reason arrives.
+/// Runs the phases TLS handshake, greeting, claim, connection to the service behind the proxy, answer; then copies
+/// bytes both ways. A refused peer gets the reason in one byte, if TLS and preamble got that far. Its socket is read
+/// for a short time before it is closed, so that the reason arrives.
 class incoming_connection final : public guarded_connection {
 public:
-  /// \p terms outlive it. Errors: out_of_memory, internal.
+  /// \p terms must outlive it. Errors: out_of_memory, internal.
   incoming_connection(guard_terms& terms, guard_socket socket, const guard_address& peer, time_point now);
   ~incoming_connection() override;
 

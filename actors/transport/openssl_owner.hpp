@@ -1,4 +1,4 @@
-/// Owners of OpenSSL's objects, in headers that do not include OpenSSL.
+/// Provides owners of OpenSSL objects for headers that do not include OpenSSL.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ struct x509_store_st;
 
 namespace troupe {
 
-/// Gives OpenSSL's objects back, each as OpenSSL wants it.
+/// Frees each type of OpenSSL object with its own function.
 struct openssl_free {
   void operator()(bio_st* one) const noexcept;
   void operator()(evp_pkey_st* one) const noexcept;
@@ -22,7 +22,7 @@ struct openssl_free {
   void operator()(x509_store_st* one) const noexcept;
 };
 
-/// Owns one of OpenSSL's objects.
+/// Owns one OpenSSL object.
 template <class T>
 using openssl_owner = std::unique_ptr<T, openssl_free>;
 

@@ -45,7 +45,7 @@ void outgoing_connection::advance(time_point now) {
 
 bool outgoing_connection::go_on(time_point now) {
   switch (phase_) {
-    case phase::dial: dial(); return false; // poll says when it is connected
+    case phase::dial: dial(); return false; // poll reports when it is connected
     case phase::connect: return connected(now);
     case phase::handshake:
       if (!settle(outside_.handshake(), phase::greeting)) return false;
@@ -60,7 +60,7 @@ bool outgoing_connection::go_on(time_point now) {
   return false;
 }
 
-/// Reports that the controller \p predicate, and ends.
+/// Reports the sentence "the controller at ADDRESS" + \p predicate, and ends the connection.
 bool outgoing_connection::fail(guard_event_kind kind, const std::string& predicate) {
   cut(kind, "the controller at " + to_.name + " " + predicate);
   return false;
@@ -149,7 +149,7 @@ void outgoing_connection::cut(guard_event_kind kind, const std::string& why) {
   if (!std::exchange(is_reported_, true)) terms_.report(kind, to_.name, why);
   if (phase_ == phase::splice) {
     --terms_.admitted;
-    static_cast<void>(outside_.finish()); // TLS's farewell, where there is room for it
+    static_cast<void>(outside_.finish()); // TLS close notification, if the socket has room
   }
   phase_ = phase::over;
 }

@@ -1,4 +1,4 @@
-/// A connection at a process's side: from CAF in this process, on to the controller's guard.
+/// Implements a connection at a process's side: from CAF in this process to the controller's TLS proxy.
 #pragma once
 
 #include <troupe/actors/transport/fixed_message.hpp>
@@ -13,16 +13,17 @@
 
 namespace troupe {
 
-/// Where a dialer's connections go.
+/// The target of a dialer's connections.
 struct guard_destination {
-  std::string name;                     ///< As people know it: "10.0.0.1:7000".
+  std::string name;                     ///< The name for people: "10.0.0.1:7000".
   std::vector<guard_address> addresses; ///< Tried in this order; at least one.
 };
 
-/// Connects, shakes hands, proves that it knows the token and has the other side prove it too; then bytes both ways.
+/// Connects, performs the handshake, and proves that it knows the token; the other side must prove it too. Then copies
+/// bytes both ways.
 class outgoing_connection final : public guarded_connection {
 public:
-  /// \p terms and \p to outlive it.
+  /// \p terms and \p to must outlive it.
   outgoing_connection(guard_terms& terms, guard_socket from, const guard_destination& to, time_point now);
   ~outgoing_connection() override;
 

@@ -1,5 +1,5 @@
-/// The three messages that a dialer and a listener exchange before a byte of CAF's goes through. All are of fixed
-/// sizes, so nobody can make the other side wait for, or hold, more.
+/// Defines the three messages that a dialer and a listener exchange before they pass on any of CAF's bytes. All have
+/// fixed sizes, so neither side can make the other wait for more bytes or buffer more.
 ///
 ///   listener → dialer  greeting  "TRPG", version, 3 × 0, nonce (32)               40 bytes
 ///   dialer → listener  claim     "TRPG", version, 3 × 0, nonce (32), proof (32)   72 bytes
@@ -19,26 +19,26 @@ inline constexpr std::size_t guard_greeting_bytes = 40;
 inline constexpr std::size_t guard_claim_bytes = 72;
 inline constexpr std::size_t guard_answer_bytes = 40;
 
-/// What became of a dialer.
+/// The listener's decision about a dialer.
 enum class guard_verdict : std::uint8_t {
   admitted = 0,
   wrong_token = 1,
-  malformed = 2,   ///< No claim of this version, or more than a claim.
-  too_many = 3,    ///< As many connections as the listener holds.
-  unreachable = 4, ///< The listener could not reach what it guards.
+  malformed = 2,   ///< Not a claim of this version, or more bytes than a claim.
+  too_many = 3,    ///< The listener has reached its limit of connections.
+  unreachable = 4, ///< The listener could not reach the service behind it.
 };
 inline constexpr std::uint8_t last_guard_verdict = 4;
 
-/// What it means to the dialer, as a predicate: "refused the join token".
+/// Describes \p verdict from the dialer's view as a predicate: "refused the join token".
 [[nodiscard]] std::string_view meaning_of(guard_verdict verdict) noexcept;
 
-/// Dialer → listener: its nonce, and proof that it knows the token.
+/// Dialer → listener: its nonce and the proof that it knows the token.
 struct guard_claim {
   guard_nonce nonce{};
   guard_digest proof{};
 };
 
-/// Listener → dialer: whether it may go on, and the listener's own proof.
+/// Listener → dialer: whether it is admitted, and the listener's own proof.
 struct guard_answer {
   guard_verdict verdict = guard_verdict::malformed;
   guard_digest proof{};
@@ -48,7 +48,7 @@ struct guard_answer {
 [[nodiscard]] std::array<std::uint8_t, guard_claim_bytes> encode(const guard_claim& claim) noexcept;
 [[nodiscard]] std::array<std::uint8_t, guard_answer_bytes> encode(const guard_answer& answer) noexcept;
 
-/// Nothing where the bytes are not such a message of this version.
+/// These return nullopt if the bytes are not such a message of this version.
 [[nodiscard]] std::optional<guard_nonce> decode_greeting(std::span<const std::uint8_t, guard_greeting_bytes> bytes);
 [[nodiscard]] std::optional<guard_claim> decode_claim(std::span<const std::uint8_t, guard_claim_bytes> bytes);
 [[nodiscard]] std::optional<guard_answer> decode_answer(std::span<const std::uint8_t, guard_answer_bytes> bytes);

@@ -13,7 +13,7 @@ constexpr int most_certificates_between = 4;
 constexpr long most_chain_bytes = 64L << 10;
 constexpr int tls_security_level = 2;
 
-/// Of TLS 1.2: those with forward secrecy and authenticated encryption alone. TLS 1.3 has no others.
+/// Cipher suites of TLS 1.2: only those with forward secrecy and authenticated encryption. TLS 1.3 has no others.
 constexpr const char* ciphers_of_tls_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 } // namespace

@@ -10,13 +10,13 @@ namespace troupe {
 
 namespace {
 
-/// The reason for which OpenSSL failed, in its own fixed words.
+/// Returns OpenSSL's fixed text for an error code.
 std::string reason_words(unsigned long code) {
   const char* words = ERR_reason_error_string(code);
   return words == nullptr ? "no reason given" : words;
 }
 
-/// What the other side's alert says of us.
+/// Returns the fault that the other side's alert reports about us.
 guard_fault alert_fault(int reason) {
   switch (reason) {
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:

@@ -1,4 +1,4 @@
-/// What went wrong with TLS, in the words of somebody who has to mend it.
+/// Describes TLS errors in terms of their remedy.
 #pragma once
 
 #include <troupe/actors/transport/guard_event.hpp>
@@ -9,18 +9,19 @@ struct ssl_st;
 
 namespace troupe {
 
-/// What is known of a failed call beside the session itself.
+/// The facts about a failed call besides the session itself.
 struct tls_failure {
-  int returned = 0;            ///< SSL_get_error's verdict.
-  int system_code = 0;         ///< errno right after the call.
-  bool in_handshake = false;   ///< Whether the call was of the handshake.
-  std::string expected_peer{}; ///< The name that the other side's certificate has to have; empty for any.
+  int returned = 0;            ///< The result of SSL_get_error.
+  int system_code = 0;         ///< errno directly after the call.
+  bool in_handshake = false;   ///< Whether the call belonged to the handshake.
+  std::string expected_peer{}; ///< The name that the other side's certificate must have; empty: any.
 };
 
-/// Reads the calling thread's queue of OpenSSL's errors. The text holds fixed words only, nothing that the peer sent.
+/// Reads the calling thread's queue of OpenSSL errors and returns the fault. The text holds fixed words only, nothing
+/// that the peer sent.
 [[nodiscard]] guard_fault tls_fault(const ssl_st& session, const tls_failure& failure);
 
-/// Why a certificate was not accepted: X509_V_ERR_… as a predicate.
+/// Describes why a certificate was not accepted: X509_V_ERR_… as a predicate.
 [[nodiscard]] std::string certificate_fault_text(long verify_code, const std::string& expected_peer);
 
 } // namespace troupe
