@@ -45,18 +45,18 @@ struct join_request {
   std::vector<shared_fact> facts{};
   std::optional<int> place{}; ///< The rank that it was started as, if one was given.
   bool spare = false;         ///< Stands by until a place is free. If \p place is set, it prefers that one.
-  /// Number of processes started for this place before it. A process with attempt > 0 that finds the place taken stands
-  /// by.
+  /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
+  /// stands by.
   int attempt = 0;
-  int local_device = 0;           ///< The device that it is to use, as an index
-  int device_count = 0;           ///< among this many on its host.
+  int local_device = 0;           ///< Index of the device that it is to use on its host.
+  int device_count = 0;           ///< Number of devices on its host.
   epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
   std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
 };
 
 /// Process → controller: the process is alive.
 struct heartbeat {};
-/// Process → controller: the NCCL unique id for the forming of `of`, as requested by id_wanted.
+/// Process → controller: the unique id for the forming of `of`, as requested by id_wanted.
 struct id_offer {
   epoch of;
   unique_id id{};

@@ -50,8 +50,8 @@ struct controller_terms {
   /// Delay from the first report of an unreachable peer until the forming is judged. The peer's own report arrives in
   /// that time (docs/design/0051-broken-links.md).
   nanoseconds judge{std::chrono::seconds{1}};
-  nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubled each time,
-  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< up to this limit.
+  nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubles each time.
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of that delay.
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
   /// Maximum number of losses and faults within `window`; the next one ends the world.

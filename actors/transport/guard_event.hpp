@@ -39,7 +39,7 @@ struct guard_event {
 /// It must neither block nor stop the proxy. Its exceptions are ignored.
 using guard_event_sink = std::function<void(const guard_event&)>;
 
-/// Why a connection cannot continue. The text is a predicate: "refused the join token".
+/// The reason why a connection cannot continue. The text is a predicate: "refused the join token".
 struct guard_fault {
   guard_event_kind kind = guard_event_kind::broken;
   std::string text;

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// How long a refused socket is still read.
+/// Time for which a refused socket is still read.
 constexpr std::chrono::milliseconds farewell{500};
 
 guard_channel public_side(guard_terms& terms, guard_socket socket) {

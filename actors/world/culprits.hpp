@@ -1,4 +1,4 @@
-/// Who is to blame for a fault, as far as a world may go on without them.
+/// Determines which ranks caused a fault, so that a world can continue without them.
 #pragma once
 
 #include <troupe/collectives/pipeline/fault_report.hpp>
@@ -10,16 +10,19 @@
 
 namespace troupe {
 
-/// What a world was doing when it had a fault.
+/// The activity of a world at the time of a fault.
 enum class fault_time : std::uint8_t {
   serving,
-  forming,           ///< With communicators of their own.
-  forming_of_failed, ///< With such as are made of failed ones: whether that can be done lies with those.
+  forming, ///< Forming with new communicators.
+  /// Forming with communicators derived from failed ones (shrink, revoke + split). Whether that works depends on the
+  /// failed ones.
+  forming_of_failed,
 };
 
-/// Ranks that recovery_policy::shrink leaves out after \p why, ascending: those whom \p report of that fault suspects,
-/// and the one that \p why names where it is a failure of its own; while they form, whoever could not, unless time ran
-/// out, which it does for all at once. Empty where nobody can be blamed.
+/// Returns the ranks that recovery_policy::shrink excludes after \p why, ascending. While serving, these are the ranks
+/// that \p report suspects, and the rank that \p why names if the error can only be that rank's own failure. While
+/// forming, it is the rank that \p why names as having failed to form, unless the deadline passed, which happens to all
+/// ranks at once. Empty if no rank can be blamed.
 [[nodiscard]] std::vector<rank> culprits_of(const error& why, const fault_report* report, fault_time when);
 
 } // namespace troupe

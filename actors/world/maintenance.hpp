@@ -1,4 +1,4 @@
-/// Work on a whole world for which nothing may be in flight.
+/// Describes work on a whole world during which no operation may be in flight.
 #pragma once
 
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -8,15 +8,16 @@
 
 namespace troupe {
 
-/// A split, a registration of memory, the two halves of a suspension. The world holds requests, waits until what was
-/// launched is over, does this, and goes on.
+/// One piece of work, for example a split, a registration of memory, or one half of a suspension. The world holds
+/// requests, waits until the launched operations have ended, runs the work, and continues.
 struct maintenance {
-  std::string name; ///< For people: "the split".
-  /// Whether it is to be done now, where it waits for something else than its turn; the world stays held until then.
+  std::string name; ///< The name for people: "the split".
+  /// For work that waits for more than its turn: returns whether it is due now. The world stays held until then.
   std::function<bool()> is_due{};
-  /// Every local rank's part, in a helper; all at once, for they may meet. What it throws fails the world.
+  /// The part of every local rank. It runs in helpers, for all ranks at once, because ranks may wait for each other. An
+  /// exception fails the world.
   std::function<void(rank_pipeline&)> step{};
-  /// In the world's actor, once: errc::none when all parts are done, else why it was not done.
+  /// Called once in the world's actor: errc::none when all parts are done, else why the work was not done.
   std::function<void(const error&)> done{};
 };
 

@@ -1,4 +1,4 @@
-/// The actors of a world's local ranks: one that has ended is followed by another, and whoever asks here finds it.
+/// Holds the actors of a world's local ranks. An actor that has ended is replaced, and lookups return its successor.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Places are those of the local ranks, in their order. Threads: safe from any.
+/// A place is the index of a local rank. Threads: safe from any.
 class rank_directory {
 public:
   explicit rank_directory(std::vector<collective_handle> first) : places_(first.size()) {
@@ -20,7 +20,7 @@ public:
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
-  /// The present one; what it refers to stays as it is until clear().
+  /// Returns the present actor of \p place. The reference stays valid and unchanged until clear().
   [[nodiscard]] const collective_handle& at(std::size_t place) const noexcept {
     return *places_[place].load(std::memory_order_acquire);
   }
@@ -29,7 +29,7 @@ public:
     all_.push_back(std::move(next));
     places_[place].store(&all_.back(), std::memory_order_release);
   }
-  /// Handles must not outlive their actor system. Nobody asks any more.
+  /// Drops all handles, because handles must not outlive their actor system. No lookups may follow.
   void clear() {
     const std::lock_guard lock{guard_};
     for (collective_handle& one : all_) one = collective_handle{};
@@ -38,7 +38,7 @@ public:
 private:
   std::vector<std::atomic<const collective_handle*>> places_;
   std::mutex guard_;
-  std::deque<collective_handle> all_; ///< Also those who have ended, which readers may still look at.
+  std::deque<collective_handle> all_; ///< Includes ended actors, which readers may still use.
 };
 
 } // namespace troupe

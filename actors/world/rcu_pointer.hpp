@@ -1,4 +1,4 @@
-/// A value that is replaced now and then and read all the time, without waiting for anybody.
+/// Holds a value that is read often, without waiting, and replaced rarely.
 #pragma once
 
 #include <troupe/actors/world/rcu_reader.hpp>
@@ -13,12 +13,14 @@
 
 namespace troupe {
 
-/// Earlier values go when nobody reads them any more: looked at when the next one comes, and at the end.
+/// Earlier values are destroyed when no thread reads them any more. This is checked when the next value is set, and in
+/// the destructor.
 /// Threads: safe from any.
 template <class Value>
 class rcu_pointer {
 public:
-  /// A value that stays as long as this does, on the thread that has made it; the last made goes first.
+  /// Keeps one value alive during its own lifetime. Use it only on the thread that created it; readings end in the
+  /// reverse order of their creation.
   class reading {
   public:
     explicit reading(const rcu_pointer& from) : value_{place_.hold(from.latest_)} {}
@@ -33,16 +35,16 @@ public:
   explicit rcu_pointer(Value first) { set(std::move(first)); }
   rcu_pointer(const rcu_pointer&) = delete;
   rcu_pointer& operator=(const rcu_pointer&) = delete;
-  /// Nobody reads it any more.
+  /// No thread may read it any more.
   ~rcu_pointer() = default;
 
   void set(Value next) {
     change([&](Value& latest) { latest = std::move(next); });
   }
-  /// Publishes what \p make does to a copy of the latest value.
+  /// Publishes a copy of the latest value after \p make has changed it.
   template <class Make>
   void change(Make make) {
-    values gone; // their ends may take long: outside the lock
+    values gone; // their destructors may take long: run them outside the lock
     const std::lock_guard lock{guard_};
     auto next = all_.empty() ? std::make_unique<Value>() : std::make_unique<Value>(*all_.back());
     make(*next);
@@ -58,8 +60,8 @@ public:
 private:
   using values = std::vector<std::unique_ptr<const Value>>;
 
-  std::mutex guard_; ///< Of those who change it.
-  values all_;       ///< The latest is the last.
+  std::mutex guard_; ///< Serializes changes.
+  values all_;       ///< The last one is the latest.
   std::atomic<const Value*> latest_{nullptr};
 };
 

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Some of one thread; a thread that begins takes over those of one that has ended.
+/// The places of one thread. A new thread reuses those of a thread that has ended.
 struct thread_places {
   std::array<std::atomic<const void*>, 8> all{};
   std::atomic<bool> taken{true};
@@ -20,14 +20,14 @@ constinit std::atomic<thread_places*> every_place{nullptr};
 thread_places& take_places() {
   for (thread_places* one = every_place.load(std::memory_order_acquire); one != nullptr; one = one->next)
     if (!one->taken.exchange(true, std::memory_order_acquire)) return *one;
-  auto* const made = new thread_places; // for ever: others look at it
+  auto* const made = new thread_places; // never freed: other threads read it
   made->next = every_place.load(std::memory_order_relaxed);
   while (!every_place.compare_exchange_weak(made->next, made)) {
   }
   return *made;
 }
 
-/// A stack: a reply that is delivered while something is read may ask again, and read again.
+/// A stack, because readings can nest: a reply that is delivered during a reading may make another request.
 class own_places {
 public:
   own_places() = default;

@@ -24,24 +24,24 @@ std::string names_of(const Choices& choices) {
   return names;
 }
 
-/// Beyond which a window is no different: longer than a process lives.
+/// The upper limit of a window: longer than a process lives.
 constexpr nanoseconds longest_window{std::chrono::years{100}};
 
 double to_count(nanoseconds span) noexcept {
   return static_cast<double>(span.count());
 }
 
-/// At most `longest_window`, so that sums do not overflow.
+/// Converts to a duration of at most `longest_window`, so that sums do not overflow.
 nanoseconds to_span(double count) noexcept {
   return count < to_count(longest_window) ? nanoseconds{static_cast<nanoseconds::rep>(count)} : longest_window;
 }
 
-/// Whether whatever failed left the devices' communicators such that another can be made of them.
+/// Returns whether, after an error \p code, other communicators can be derived from the failed ones.
 bool leaves_communicators(errc code) noexcept {
   return code != errc::device_failed && code != errc::process_poisoned && code != errc::out_of_memory;
 }
 
-/// Before the rebuild that has \p before others before it in the window, at most.
+/// Returns the maximum delay before the rebuild that follows \p before others in the window.
 nanoseconds backoff_before(const recovery_terms& terms, std::size_t before) noexcept {
   if (before == 0) return nanoseconds{0};
   return to_span(to_count(terms.backoff) *
@@ -52,7 +52,7 @@ std::string in_milliseconds(nanoseconds span) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";
 }
 
-/// \p why, and \p more behind it.
+/// Returns a step that gives up with \p why, extended by \p more.
 recovery_step give_up(error why, const std::string& more) {
   why.text += more;
   return {.rung = recovery_rung::give_up, .why = std::move(why)};
@@ -100,7 +100,7 @@ nanoseconds total_backoff(const recovery_terms& terms) noexcept {
   const std::size_t growing = std::min(terms.rebuilds, most_doublings + 1);
   double sum = 0;
   for (std::size_t before = 0; before < growing; ++before) sum += to_count(backoff_before(terms, before));
-  const double others = static_cast<double>(terms.rebuilds - growing); // each after the longest delay
+  const double others = static_cast<double>(terms.rebuilds - growing); // each with the maximum delay
   return to_span(sum + others * to_count(backoff_before(terms, growing)));
 }
 
@@ -131,7 +131,7 @@ void check(const recovery_terms& terms) {
     refuse("recovery.window is " + in_milliseconds(terms.window) +
            " and cannot be negative: set 0 for one that follows from deadlines and limits");
   if (terms.backoff < nanoseconds{0}) refuse("recovery.backoff cannot be negative");
-  if (terms.window == nanoseconds{0}) return; // with_window()
+  if (terms.window == nanoseconds{0}) return; // with_window() sets it
   if (terms.backoff > terms.window / 2)
     refuse("recovery.backoff is " + in_milliseconds(terms.backoff) + ", more than half of recovery.window (" +
            in_milliseconds(terms.window) + "): rebuilds would leave the window before they are counted");
@@ -167,15 +167,14 @@ recovery_rung recovery_ladder::choose(const error& why, const recovery_view& see
     return was_of_the_failed ? recovery_rung::form_beside : recovery_rung::abort_first;
   }
   if (!of_the_failed) return terms_.first_rung;
-  // A world of one rank has no communicator of the backend's to make another of, and none is made of one whole that is
-  // meant to lose ranks.
+  // A world of one rank has no backend communicator to derive another from. A shrink must exclude at least one rank.
   const bool can = terms_.first_rung == recovery_rung::shrink
                        ? left > 1 && left < static_cast<std::size_t>(seen.world_size)
                        : left > 1 && leaves_communicators(why.code);
   return can ? terms_.first_rung : recovery_rung::form_beside;
 }
 
-/// Worlds of several processes that fail together must not come back in step.
+/// The delay is random, so that several processes whose worlds fail together do not retry in step.
 nanoseconds recovery_ladder::draw_delay(std::size_t before) noexcept {
   const nanoseconds most = backoff_before(terms_, before);
   if (most <= nanoseconds{0}) return nanoseconds{0};

@@ -28,7 +28,7 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
     const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
     now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client, asked.site);
   } catch (...) {
-    reply.deliver(current_error()); // out of memory, and not handed on
+    reply.deliver(current_error()); // out of memory before the request was handed on
   }
 }
 
@@ -63,7 +63,7 @@ error request_gate::charge(const world_request& asked, reply_promise& reply) con
 }
 
 error request_gate::objection_to(const std::vector<operation>& parts, const terms& now) const {
-  // Every rank's part is checked before any is sent: a part refused later would leave its peers hanging (ORD-2).
+  // Check every rank's part before any is sent: a part refused later would leave its peers hanging (ORD-2).
   for (std::size_t i = 0; i < parts.size(); ++i) {
     seat at = (*now.seats)[i];
     at.stamp.epoch = now.admission.epoch;

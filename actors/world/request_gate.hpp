@@ -1,4 +1,4 @@
-/// Where requests to a whole world are let in or refused, by whichever thread brings them.
+/// Admits or refuses requests to a whole world on the thread that sends them.
 #pragma once
 
 #include <troupe/actors/world/rcu_pointer.hpp>
@@ -15,50 +15,50 @@
 
 namespace troupe {
 
-/// The world's actor says what holds; requests need not wait for its turn, since the order they get is the arbiter's
-/// (docs/design/0023-requests-at-the-door.md). Threads: accept() from any, the rest from the actor's.
+/// The world's actor publishes the conditions. Requests do not wait for that actor, because the arbiter determines
+/// their order (docs/design/0023-requests-at-the-door.md). Threads: accept() from any, the rest from the actor's.
 class request_gate {
 public:
-  /// What requests are judged by.
+  /// The conditions for requests.
   struct terms {
     world_admission admission;
-    std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; none while nothing is admitted.
-    std::shared_ptr<ordered_world> order{};           ///< None while nothing is admitted.
+    std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; null while nothing is admitted.
+    std::shared_ptr<ordered_world> order{};           ///< Null while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
-    bool is_ordered_by_callers = false; ///< Requests to single ranks are.
+    bool is_ordered_by_callers = false; ///< Whether the callers order requests to single ranks.
   };
 
-  /// \p devices and \p able are what seats refer to.
+  /// \p devices and \p able are referenced by the seats.
   request_gate(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
                nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first);
 
   void publish(terms now) { terms_.set(std::move(now)); }
 
-  /// Sends \p asked on its way, or delivers to \p reply why not (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
-  /// \p client: an actor's number; 0: nobody in particular.
+  /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
+  /// \p client: an actor's number; 0: no particular client.
   void accept(world_request asked, reply_promise reply, std::uint64_t client = 0) noexcept;
 
-  /// Why all ranks cannot be asked for \p parts, which are in rank order and agree; errc::none where they can.
+  /// Returns why \p parts, which are in rank order and agree, cannot be sent to all ranks; errc::none if they can.
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
     return objection_to(parts, *terms_.read());
   }
 
 private:
-  /// Why not, or counts it among what is pending.
+  /// Returns why \p asked is refused, or counts it as pending.
   [[nodiscard]] error admit(const world_request& asked, const terms& now, reply_promise& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
   [[nodiscard]] error objection_to_retry(const std::vector<operation>& parts, const terms& now,
                                          const reply_promise& reply) const;
-  /// Counts \p asked among what is pending until \p reply is delivered. Errors: busy.
+  /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, reply_promise& reply) const;
 
   std::vector<std::shared_ptr<device>> devices_;
   std::shared_ptr<const capabilities> able_;
   nanoseconds default_deadline_;
-  std::shared_ptr<admission_quota> pending_; ///< What clients may leave pending.
-  pending_line_owner line_;                  ///< Of requests to the world.
+  std::shared_ptr<admission_quota> pending_; ///< The quota of pending requests of the world's clients.
+  pending_line_owner line_;                  ///< For requests to the whole world.
   rcu_pointer<terms> terms_;
-  std::atomic<std::uint64_t> next_{1}; ///< Ticket.
+  std::atomic<std::uint64_t> next_{1}; ///< The next ticket.
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// How long each registration takes that ranks make again while they form.
+/// Measures how long each registration takes that ranks repeat while they form.
 #pragma once
 
 #include <troupe/actors/world/restoration.hpp>
@@ -10,12 +10,12 @@
 
 namespace troupe {
 
-/// Threads: safe from any.
+/// Collects the times of all ranks. Threads: safe from any.
 class restored_registrations {
 public:
   explicit restored_registrations(std::size_t count) : spans_(count) {}
 
-  /// One rank has registered the \p which th between \p began and \p ended.
+  /// Records that one rank took from \p began until \p ended for registration number \p which.
   void note(std::size_t which, time_point began, time_point ended) {
     const std::lock_guard lock{guard_};
     span& all = spans_[which];
@@ -23,7 +23,7 @@ public:
     all.ended = std::max(all.ended, ended);
   }
 
-  /// Once all ranks have.
+  /// Returns the result. Call it after all ranks have finished.
   [[nodiscard]] restoration parts() const {
     const std::lock_guard lock{guard_};
     restoration made;

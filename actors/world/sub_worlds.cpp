@@ -31,7 +31,7 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
     const std::uint64_t name = next_++;
     one.board->listen([self, name](const world_event& event) { compat::post(self, sub_worlds_report{name, event}); });
     auto spawned = spawn_world(system, std::move(*next++));
-    one.world = world_handle{spawned.world}; // assigned, CAF 1.x would compare the wrong types
+    one.world = world_handle{spawned.world}; // by assignment, CAF 1.x would compare the wrong types
     one.ranks = std::move(spawned.ranks);
     living_.push_back({name, one.world, one.group.name, all});
   }

@@ -1,4 +1,4 @@
-/// The worlds that were split off one world. They end before it does.
+/// Holds the sub-worlds that were split off one world. They end before it does.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -15,16 +15,17 @@
 
 namespace troupe {
 
-/// Threads: the parent's actor. What children tell arrives there as sub_worlds_report.
+/// Spawns, observes and stops sub-worlds. Threads: the parent's actor. Events of sub-worlds arrive there as
+/// sub_worlds_report.
 class sub_worlds {
 public:
-  /// Spawns the worlds of \p made, the children of \p parent, and delivers to \p reply when all have settled. Where
-  /// one fails, all are stopped.
+  /// Spawns the sub-worlds of \p made with parent \p parent. Delivers to \p reply when each has become ready or failed.
+  /// If one fails, all are stopped.
   void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
              std::shared_ptr<split_answer> reply);
 
-  /// What \p report means for the parent's events: a child has come back from a fault, or has failed for good. To be
-  /// asked before heard().
+  /// Returns what \p report means for the parent's events: a sub-world has recovered from a fault, or has failed for
+  /// good. Call it before heard().
   [[nodiscard]] std::optional<restored_part> restored_by(const sub_worlds_report& report);
   void heard(const sub_worlds_report& report);
 
@@ -32,7 +33,7 @@ public:
   [[nodiscard]] bool all_stopped() const noexcept { return living_.empty(); }
 
 private:
-  /// One split's children until all of them have settled.
+  /// The sub-worlds of one split until each has become ready or failed.
   struct litter {
     std::shared_ptr<split_answer> reply;
     split_reply result;
@@ -43,8 +44,8 @@ private:
     std::uint64_t name;
     world_handle world;
     std::string group;
-    std::shared_ptr<litter> born_with; ///< Until it has settled.
-    epoch back_in{};                   ///< The latest epoch that it has come back in.
+    std::shared_ptr<litter> born_with; ///< Set until it has become ready or failed.
+    epoch back_in{};                   ///< The latest epoch in which it has recovered.
   };
 
   std::uint64_t next_ = 0;

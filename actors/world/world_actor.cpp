@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// To the actor's own mailbox.
+/// Posts notes to the actor's own mailbox.
 class actor_mailbox final : public world_mailbox {
 public:
   explicit actor_mailbox(world_actor* self) : to_{self} {}
@@ -23,7 +23,7 @@ public:
   }
 
 private:
-  compat::weak_handle<world_inner_handle> to_; // pipelines live as long as the actor that they report to
+  compat::weak_handle<world_inner_handle> to_; // weak: pipelines live as long as the actor that they report to
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-/// The actor that forms a world, orders requests to all of it, watches its ranks and ends it.
+/// Defines the actor that forms a world, receives requests to all of it, watches its ranks and ends it.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -13,12 +13,12 @@
 
 namespace troupe {
 
-/// Gives a world_executor its turns, and has the world's children. Requests to all ranks are dealt with at the door,
-/// by the thread that brings them.
+/// Connects a world_executor to CAF and holds the sub-worlds. Requests to all ranks are handled in enqueue(), on the
+/// sender's thread.
 class world_actor final : public world_inner_handle::base, private world_shell {
 public:
-  /// \p actors are the local ranks', which \p ranks tells others of, and \p states what they decide by, in the order of
-  /// \p plan's locals.
+  /// \p actors are the local ranks' actors, which \p ranks publishes to others, and \p states their states. All are in
+  /// the order of \p plan's locals.
   world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> actors,
               std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states);
 
@@ -37,22 +37,25 @@ private:
   void stop();
 
   world_executor conductor_;
-  std::vector<collective_handle> actors_; ///< Of the local ranks. Its own, since ranks_ may be cleared at any time.
+  /// The local ranks' actors. A separate copy, because ranks_ may be cleared at any time.
+  std::vector<collective_handle> actors_;
   std::shared_ptr<rank_directory> ranks_;
   std::vector<listener_handle> listeners_;
   sub_worlds sub_worlds_;
   compat::watches watches_;
   bool stopping_ = false;
   bool left_ = false;
-  /// Perhaps because nobody holds it any more: a message that named it as sender would hold what is being destroyed.
+  /// Set in on_exit(). The actor may be in destruction because its last handle is gone: no message may name it as
+  /// sender, because that would create a new reference.
   bool ending_ = false;
 };
 
-/// Spawns a world and one collective actor per local rank. Its phases appear on \p plan's board.
+/// The result of spawn_world().
 struct spawned_world {
   world_inner_handle world;
   std::shared_ptr<rank_directory> ranks;
 };
+/// Spawns a world and one collective actor per local rank. The phases of the world are published on \p plan's board.
 [[nodiscard]] spawned_world spawn_world(caf::actor_system& system, world_plan plan);
 
 } // namespace troupe

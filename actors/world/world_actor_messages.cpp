@@ -1,4 +1,4 @@
-// What a world is told: requests at the door, by the thread that brings them; all else in turn.
+// Handles the messages of a world: requests in enqueue(), on the sender's thread; all others in the actor.
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/world/world_actor.hpp>
 
@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// 0: no actor.
+/// Returns the actor's id; 0: no actor.
 std::uint64_t number_of(const caf::strong_actor_ptr& asker) noexcept {
   return asker ? asker->id() : 0;
 }
@@ -30,7 +30,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     return compat::enqueue_result(true);
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
-    // As many as there are ranks, or it is refused.
+    // One part per rank; other counts are refused later.
     const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
     const std::uint64_t client = number_of(what->sender);
     conductor_.entrance().accept(std::move(asked->what),
@@ -48,7 +48,7 @@ world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < actors_.size(); ++i) watch_rank(i);
   conductor_.begin();
   return {
-      // These four come here only where CAF itself had to look at them first.
+      // The next four handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](world_request& asked) -> caf::result<completion> {
         const std::uint64_t client = number_of(current_sender());
         conductor_.entrance().accept(std::move(asked), take_answer(this), client);

@@ -1,4 +1,4 @@
-// Whether a request may come in, and what it is told where not.
+// Decides whether a request is admitted, and with which error it is refused.
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 
@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// What is asked of the whole world and names no epoch is for the present one.
+/// A request to the whole world that names no epoch is for the present one.
 error epoch_objection(epoch meant_for, epoch now) {
   if (meant_for == now || meant_for == epoch{}) return {};
   return {.code = errc::stale_epoch,

@@ -9,7 +9,7 @@ void world_board::publish(const world_event& event) {
   {
     const std::lock_guard lock{guard_};
     latest_ = event;
-    // Nothing follows the end: what listeners hold is let go of.
+    // No event follows: release what the listeners hold.
     listeners = event.phase == world_phase::stopped ? std::exchange(listeners_, {}) : listeners_;
     changed_.notify_all();
   }

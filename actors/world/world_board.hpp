@@ -1,4 +1,4 @@
-/// Where plain threads read and await what actors are told by message.
+/// Lets plain threads read and await the world's events, which actors receive as messages.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -13,22 +13,22 @@
 
 namespace troupe {
 
-/// Threads: safe from any.
+/// Stores the latest event of a world. Threads: safe from any.
 class world_board {
 public:
   using listener = std::function<void(const world_event&)>;
 
-  /// Before the first event: the number that the world has among all of the process (world_stamp).
+  /// Sets the world's number within the process (world_stamp). Call it before the first event.
   void belongs_to(std::uint64_t world) noexcept { world_.store(world, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t world() const noexcept { return world_.load(std::memory_order_relaxed); }
 
   void publish(const world_event& event);
   [[nodiscard]] world_event latest() const;
-  /// That of the latest event, without a copy of it all.
+  /// Returns the epoch of the latest event without copying the event.
   [[nodiscard]] troupe::epoch epoch() const;
-  /// Waits until \p enough says yes to the latest event, at most \p at_most. Returns whether it did.
+  /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns whether it did.
   [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
-  /// Calls \p heard for every later event, on the world actor's thread: it must neither block nor throw.
+  /// Calls \p heard for every later event on the world actor's thread. It must neither block nor throw.
   void listen(listener heard);
 
 private:

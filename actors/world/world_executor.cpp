@@ -23,8 +23,8 @@ std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
   return devices;
 }
 
-/// A rank's stream and those of its staging, two of NCCL's and two that it uses for a moment, and some for what else
-/// the process may make meanwhile.
+/// A rank's stream and those of its staging, two of NCCL's and two that it uses temporarily, and some for other streams
+/// that the process may create meanwhile.
 constexpr std::size_t streams_of_a_rank = 12;
 
 std::uint64_t next_world_number() noexcept {
@@ -92,7 +92,7 @@ void world_executor::on(world_note note) {
 }
 
 void world_executor::on_rank_ended(std::size_t place, const std::string& reason) {
-  if (const auto lost = lost_.find(place); lost != lost_.end()) { // whoever asks there is told so again
+  if (const auto lost = lost_.find(place); lost != lost_.end()) { // later requests to this place get the same error
     states_[place] = shell_.replace_rank(place, lost->second.rank.value_or(rank{}));
     return states_[place]->lose(lost->second);
   }
@@ -169,7 +169,7 @@ void world_executor::carry_out(const world_effects& effects) {
                    [this](const world_effect::tell& what) { plan_.guide->tell(what.what); },
                    [this](world_effect::adopt) { adopt(); },
                    [this](const world_effect::announce& what) {
-                     publish(); // first: whoever hears that the world is ready may ask at once
+                     publish(); // first: a listener may send requests as soon as it hears that the world is ready
                      announce(what.event);
                    },
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
@@ -193,7 +193,7 @@ void world_executor::carry_out(const world_effects& effects) {
                      on_each(std::exchange(retired_, {}), "the abort", plan_.deadlines.abort,
                              rank_report::kind::released, [all = spares_](rank_pipeline& one) {
                                one.abort();
-                               keep_spares(all, one); // of what this has just given back
+                               keep_spares(all, one); // uses the streams that the abort has just freed
                              });
                    },
                    [this](const world_effect::rebuild_after& wish) {
@@ -243,7 +243,7 @@ void world_executor::drain() {
   on_every_rank(
       "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
       [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
-        if (closed) closed->wait(); // what was released is on its way by then
+        if (closed) closed->wait(); // by then all released operations have been passed on
         if (!one.drain(limit))
           throw exception{errc::deadline_exceeded, "work was still in flight when the world's time to drain was over"};
       });
@@ -265,7 +265,7 @@ void world_executor::on_each(const pipelines& all, const char* doing, nanosecond
 
 void world_executor::run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
                                  const std::function<void(rank, epoch, error)>& ended) {
-  std::vector<deadline_pool::job> jobs; // of one call, since ranks wait for each other
+  std::vector<deadline_pool::job> jobs; // all in one call, because ranks wait for each other
   jobs.reserve(all.size());
   for (const auto& one : all)
     jobs.push_back(

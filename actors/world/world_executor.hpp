@@ -1,5 +1,5 @@
-/// Carries out what a world decides: forms its ranks, opens and closes their gates, keeps its order, aborts and
-/// releases. Without CAF, so that the simulator runs the same.
+/// Executes the decisions of world_state: forms the ranks, opens and closes them for requests, opens the order, aborts
+/// and releases. It does not use CAF, so the simulator runs the same code.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -28,25 +28,26 @@
 
 namespace troupe {
 
-/// Shell around world_state: carries out its effects. Everything that may block runs in helpers (BLK-1).
-/// Threads: entrance() is for any; all else is called in turns, one at a time.
+/// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1).
+/// Threads: entrance() from any; all other calls one at a time.
 class world_executor {
 public:
-  /// \p states are what the local ranks' actors decide by, in the order of \p plan's locals: their places, which stay
-  /// as they are when ranks leave. \p shell outlives it.
+  /// \p states are the states of the local ranks' actors in the order of \p plan's locals. This order defines their
+  /// places, which do not change when ranks leave. \p shell must outlive it.
   world_executor(world_plan plan, std::vector<std::shared_ptr<collective_state>> states,
                  std::shared_ptr<world_mailbox> mail, world_shell& shell);
 
   void begin();
   void on(world_note note);
-  /// The actor at \p place is no more.
+  /// Handles the end of the actor at \p place.
   void on_rank_ended(std::size_t place, const std::string& reason);
-  /// Or lost: a world that was split off this one has ended a recovery of its own.
+  /// Records that a sub-world has ended a recovery of its own, successfully or not.
   void sub_world_is_back(restored_part one);
   void stop();
-  /// Nobody gives it turns any more: what would have been done in order is done at once.
+  /// Ends the world at once, because no further calls will follow: steps that would wait for reports are done
+  /// immediately.
   void kill(const error& why);
-  /// Lets go of everything, after leave() or kill().
+  /// Releases everything, after leave() or kill().
   void let_go();
 
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply);
@@ -54,7 +55,7 @@ public:
   void resume(std::shared_ptr<resumption_answer> reply);
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
   void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
-  /// \p work gets its turn when nothing is in flight. Only where objection_to_maintenance() is errc::none.
+  /// Queues \p work, which runs when no operation is in flight. Requires that objection_to_maintenance() is errc::none.
   void maintain(maintenance work);
   [[nodiscard]] error objection_to_maintenance(epoch meant_for) const {
     return state_.maintenance_objection(meant_for);
@@ -62,9 +63,9 @@ public:
   [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
 
   [[nodiscard]] request_gate& entrance() noexcept { return entrance_; }
-  /// With the ranks that the world has now.
+  /// Returns the plan with the ranks that the world has now.
   [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
-  /// As it would be announced now, but for reports.
+  /// Returns the event that would be announced now, without reports.
   [[nodiscard]] world_event event() const;
 
 private:
@@ -73,110 +74,110 @@ private:
 
   void carry_out(const world_effects& effects);
   void follow(const guidance& from);
-  /// The process's place in the epoch that is to form.
+  /// Applies the process's rank and id for the epoch that is to form.
   void take_seat(const formation_order& order);
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);
   [[nodiscard]] step forming(const world_effect::form& how);
   using spares = std::map<std::shared_ptr<device>, std::shared_ptr<spare_streams>>;
-  /// Before \p of forms beside what hangs on its device.
+  /// Frees the spare streams of \p of's device before \p of forms beside operations that hang there.
   static void give_back_spares(const spares& all, const rank_pipeline& of);
-  /// Once nothing of ours hangs on \p of's device. May wait for the device.
+  /// Refills the spare streams of \p of's device when none of our operations hangs there. May wait for the device.
   static void keep_spares(const spares& all, const rank_pipeline& of);
   [[nodiscard]] communicators make_ends() const;
   [[nodiscard]] communicators make_ends(const world_effect::form& how);
-  /// Made of the communicators that have failed. Errors: unsupported, communicator_failed.
+  /// Derives communicators from the failed ones. Errors: unsupported, communicator_failed.
   [[nodiscard]] communicators make_ends_of_failed(const world_effect::form& how, const pipelines& failed) const;
-  /// The present numbers of \p what.ranks are not in the next epoch.
+  /// Removes \p what.ranks, which are present numbers, from the next epoch.
   void lose(const world_effect::lose& what);
-  /// Whom recovery_policy::shrink leaves out after \p why.
+  /// Returns the ranks that recovery_policy::shrink excludes after \p why.
   [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
   void adopt();
   void close_order(const error& reason);
   void close_gates(const error& reason);
   void drain();
   void announce(world_event event);
-  /// Of the first failure of an epoch: taken before the ranks are failed for it.
+  /// Takes a fault report at the first failure of an epoch, before the ranks are failed for it.
   void take_report(epoch of, const error& why);
-  /// A request's deadline has passed; nothing has failed, so far.
+  /// Announces that a request's deadline has passed. This alone is not a fault.
   void tell_of_late(const rank_report& one);
-  /// Tells the entrance what holds now.
+  /// Publishes the present conditions to the request gate.
   void publish();
   void retire();
-  /// Runs \p work on every local rank's pipeline in helpers, and posts each end.
+  /// Runs \p work on every local rank's pipeline in helpers, and posts a report at each end.
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
   void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                const step& work);
   void run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
                    const std::function<void(rank, epoch, error)>& ended);
-  /// Posts \p report of the local ranks whose pipelines could not even be made: they have nothing to do.
+  /// Posts \p report for the local ranks whose pipelines could not be created: they have nothing to do.
   void speak_for_unmade(rank_report::kind report);
 
   void hold();
   void do_maintenance();
   void drop_maintenance(const error& reason);
   void enroll(const std::shared_ptr<world_registration>& made);
-  /// The second half of \p made's suspension, once the first is over.
+  /// Starts the second half of \p made's suspension when the first half has ended.
   void resume(world_suspension& made);
 
   [[nodiscard]] error objection_to(const capture_request& asked) const;
-  /// Captures \p plan for the present epoch; \p tell is called in a helper, with errc::none or why not, and how long it
-  /// took.
+  /// Captures \p plan for the present epoch. \p tell is called in a helper with errc::none or the failure, and with the
+  /// duration.
   void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&, nanoseconds)> tell);
   void recapture_plans();
-  /// \p plan has streams of ranks that have left. Returns what its replays are told.
+  /// Drops \p plan, which has streams of ranks that have left. Returns the error for its replays.
   error drop_plan(captured_plan& plan);
 
   void restored_registrations_are_back();
   void on_restored(const restored_report& one);
-  /// By an event, if nothing is under way.
+  /// Announces the restored parts if none is under way.
   void tell_of_restored();
-  /// With what the state does not know.
+  /// Adds the fields that world_state does not know.
   void complete(world_event& event) const;
 
-  /// The present epoch's pipelines are put aside: each will be reported as released.
+  /// Counts the present epoch's pipelines, which are being retired: each will be reported as released.
   void expect_release();
   void note_release(const rank_report& one);
-  /// There will be no next epoch.
+  /// Ends the retry queue, because no epoch follows.
   void end_retries();
 
-  world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next while it is rebuilt.
-  std::vector<std::size_t> places_; ///< Of the plan's locals.
-  const std::uint64_t number_;      ///< Of this world among all of the process (world_stamp).
+  world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next one during a rebuild.
+  std::vector<std::size_t> places_; ///< Places of the plan's locals.
+  const std::uint64_t number_;      ///< The number of this world within the process (world_stamp).
   world_state state_;
   request_gate entrance_;
   std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
 
-  spares spares_; ///< Of each local device, where the world may form beside what hangs.
+  spares spares_; ///< Per local device, if the world may form beside hanging operations.
 
   std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
-  std::map<std::size_t, error> lost_; ///< Places whose ranks have left, and what is said there.
+  std::map<std::size_t, error> lost_; ///< Places whose ranks have left, with the error for requests to them.
   std::shared_ptr<const std::vector<seat>> seats_;
   pipelines pipelines_;
-  pipelines failed_;  ///< Those of retired_ that were put aside last.
-  pipelines retired_; ///< Of failed epochs, and not told to abort.
-  /// Of an epoch that was put aside.
+  pipelines failed_;  ///< The part of retired_ that was retired last.
+  pipelines retired_; ///< Pipelines of failed epochs that have not been told to abort.
+  /// The pending releases of a retired epoch.
   struct unreleased {
     std::size_t ranks = 0;
-    bool safely = true; ///< No abort has been given up.
+    bool safely = true; ///< No abort has been abandoned.
   };
   std::map<epoch, unreleased> unreleased_;
   std::deque<maintenance> maintenance_;
-  std::shared_ptr<world_suspension> suspended_; ///< From when it was asked for until requests are served again.
+  std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  std::vector<std::weak_ptr<captured_plan>> captured_; ///< To be captured again in the next epoch.
-  std::shared_ptr<ordered_world> order_;               ///< Where all ranks live in this process, once they have formed.
-  std::shared_ptr<distributed_order> guided_order_;    ///< Where a controller keeps it.
-  std::shared_ptr<latch> held_;                        ///< Opens when every pipeline holds what comes.
-  std::shared_ptr<latch> closed_;                      ///< Opens when nothing more comes out of order_.
-  std::shared_ptr<const fault_report> report_;         ///< To go with the next event that has a reason.
-  epoch reported_{0};                                  ///< The latest epoch that a report was taken of.
-  epoch first_{};                                      ///< In which it was ready first; 0: it has not been yet.
-  restoration restored_;                               ///< Since the last fault.
-  std::shared_ptr<restored_registrations> registering_; ///< Of the forming that is under way, where there are some.
+  std::vector<std::weak_ptr<captured_plan>> captured_;  ///< Captured again in the next epoch.
+  std::shared_ptr<ordered_world> order_;                ///< Set after forming if all ranks live in this process.
+  std::shared_ptr<distributed_order> guided_order_;     ///< Set if a controller keeps the order.
+  std::shared_ptr<latch> held_;                         ///< Opens when every pipeline holds its incoming operations.
+  std::shared_ptr<latch> closed_;                       ///< Opens when order_ releases no more operations.
+  std::shared_ptr<const fault_report> report_;          ///< Attached to the next event that has a reason.
+  epoch reported_{0};                                   ///< The latest epoch for which a report was taken.
+  epoch first_{};                                       ///< The epoch in which it was ready first; 0: not yet.
+  restoration restored_;                                ///< Parts restored since the last fault.
+  std::shared_ptr<restored_registrations> registering_; ///< Set while a forming repeats registrations.
 };
 
 } // namespace troupe

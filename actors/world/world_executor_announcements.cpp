@@ -1,4 +1,4 @@
-// What others are told: of faults and phases, and of whether requests are taken.
+// Reports faults and phases, and publishes whether requests are admitted.
 #include <troupe/actors/world/world_executor.hpp>
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Captured plans: asked for, captured in the order of requests, and again in a new epoch.
+// Captures plans in the order of requests, and captures them again in a new epoch.
 // (docs/design/0020-captured-plans.md)
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
@@ -11,8 +11,8 @@ namespace troupe {
 
 namespace {
 
-/// How long ranks may take to leave a capture that is over: what outstays it is a launch, or the client's function,
-/// that does not return, and with it the rank's launcher.
+/// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch, or in the client's
+/// function, that does not return; its launcher is blocked as well.
 constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
 
 } // namespace
@@ -68,7 +68,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
                                                          later(steady_now(), patience), registered_);
   const auto over = [session, now, tell = std::move(tell), mail = mail_](error failure) {
     if (!failure) return tell({}, session->took());
-    // Whoever is still in it holds its rank's launcher, and nothing more can be launched there.
+    // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
     for (const rank one : session->give_up())
       mail->post(rank_report{rank_report::kind::faulted,
                              one,
@@ -88,7 +88,8 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
 
 void world_executor::recapture_plans() {
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
-  // Before anything else is asked in this epoch, so that no replay comes before it. What fails is said to who replays.
+  // Do this before any other request of this epoch, so that no replay comes first. A failure is reported by later
+  // replays.
   for (const auto& one : captured_) {
     const auto plan = one.lock();
     if (!plan) continue;

@@ -1,4 +1,4 @@
-// How a world's ranks form an epoch. (docs/design/0026-epochs.md)
+// Forms an epoch with a world's ranks. (docs/design/0026-epochs.md)
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/device/planted_bug.hpp>
@@ -47,7 +47,7 @@ void world_executor::form(const world_effect::form& how) {
     return carry_out(state_.on_formed(now, current_error()));
   }
   on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
-  plan_.formed.clear(); // of the first epoch alone
+  plan_.formed.clear(); // used in the first epoch only
 }
 
 void world_executor::take_seat(const formation_order& order) {
@@ -55,7 +55,7 @@ void world_executor::take_seat(const formation_order& order) {
   plan_.locals.front().self = order.self;
   plan_.id = order.id;
   if (!order.has_newcomers) return;
-  // A process that was not there has none of it, and all would have to register and capture the same.
+  // A new process has none of these, and all processes would have to register and capture the same.
   registered_.clear();
   captured_.clear();
 }
@@ -91,7 +91,7 @@ void world_executor::keep_spares(const spares& all, const rank_pipeline& of) {
   if (found == all.end()) return;
   try {
     found->second->fill();
-  } catch (const exception&) { // they are a precaution: whoever needs the device meets its error
+  } catch (const exception&) { // spare streams are a precaution: later users of the device get its error
   }
 }
 

@@ -1,4 +1,4 @@
-// Work that needs a quiet world: what asks for it, and how it is done. (docs/design/0016-maintenance.md)
+// Runs work that requires that no operation is in flight. (docs/design/0016-maintenance.md)
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/device/planted_bug.hpp>
 
@@ -62,13 +62,13 @@ void world_executor::hold() {
     return;
   }
   held_ = std::make_shared<latch>();
-  // Opens where the order ends before its turn, too: whoever waits finds the pipelines failed.
+  // Also opens if the order ends before this turn: waiting threads then find failed pipelines.
   const std::shared_ptr<void> opener{nullptr, [held = held_](void*) { held->open(); }};
   auto hold_all = [all = pipelines_, opener] {
     for (const auto& one : all) one->hold();
   };
   if (guided_order_)
-    guided_order_->turn(std::move(hold_all)); // else ranks would hold different operations
+    guided_order_->turn(std::move(hold_all)); // in the order, or ranks would hold different operations
   else
     hold_all();
 }
@@ -78,7 +78,7 @@ void world_executor::do_maintenance() {
   if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
                 [step = next.step, held = held_](rank_pipeline& one) {
-                  held->wait(); // else one rank might hold what another still launches
+                  held->wait(); // or one rank might hold an operation that another still launches
                   one.settle();
                   step(one);
                 });

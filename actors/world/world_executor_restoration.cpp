@@ -1,5 +1,5 @@
-// What belongs to a world beside its ranks, and comes back with its epoch: what became of it is told with the event
-// that the world is ready, and of what takes longer with another. (docs/design/0032-what-came-back.md)
+// Restores the parts of a world besides its ranks. The event that the world is ready reports the results; a second
+// event reports the parts that take longer. (docs/design/0032-what-came-back.md)
 #include <troupe/actors/world/world_executor.hpp>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace troupe {
 void world_executor::restored_registrations_are_back() {
   if (!registering_) return;
   restoration all = std::exchange(registering_, nullptr)->parts();
-  std::ranges::move(restored_, std::back_inserter(all)); // sub-worlds that were quicker
+  std::ranges::move(restored_, std::back_inserter(all)); // sub-worlds that recovered earlier
   restored_ = std::move(all);
 }
 
@@ -37,7 +37,7 @@ void world_executor::sub_world_is_back(restored_part one) {
 void world_executor::tell_of_restored() {
   const bool all_told =
       std::ranges::none_of(restored_, [](const restored_part& one) { return one.state == restored_state::under_way; });
-  // Several that come one behind the other are one event.
+  // Several results that arrive in succession are reported by one event.
   if (all_told && state_.event().phase == world_phase::ready) announce(state_.event());
 }
 

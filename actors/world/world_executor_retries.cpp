@@ -1,4 +1,4 @@
-// Requests marked retry_safe, which outlive a fault. (docs/design/0030-retries.md)
+// Handles requests marked retry_safe, which survive a fault. (docs/design/0030-retries.md)
 #include <troupe/actors/world/world_executor.hpp>
 
 #include <algorithm>
@@ -13,13 +13,13 @@ std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan) {
 }
 
 void world_executor::expect_release() {
-  // Those whose pipelines could not be made are spoken for.
+  // speak_for_unmade() reports for ranks whose pipelines could not be created.
   if (plan_.retries) unreleased_[state_.current_epoch()].ranks = std::max(pipelines_.size(), plan_.locals.size());
 }
 
 void world_executor::note_release(const rank_report& one) {
   const auto found = unreleased_.find(one.epoch);
-  if (found == unreleased_.end()) return; // it ends with the world
+  if (found == unreleased_.end()) return; // it is released when the world ends
   found->second.safely = found->second.safely && !one.failure;
   if (--found->second.ranks > 0) return;
   plan_.retries->released(one.epoch, found->second.safely);

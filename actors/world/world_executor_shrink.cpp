@@ -1,4 +1,4 @@
-// A world that goes on without some of its ranks, and communicators that are made of those that have failed.
+// Continues a world without some of its ranks, and derives communicators from failed ones.
 // (docs/design/0029-shrinking.md)
 #include <troupe/actors/world/culprits.hpp>
 #include <troupe/actors/world/world_executor.hpp>
@@ -25,7 +25,7 @@ std::vector<rank> world_executor::blamed_for(const error& why) const {
 void world_executor::lose(const world_effect::lose& what) {
   std::vector<local_rank> locals;
   std::vector<std::size_t> places;
-  std::vector<std::size_t> gone; // of the locals so far
+  std::vector<std::size_t> gone; // indices into the previous locals
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (std::ranges::find(what.ranks, plan_.locals[i].self) == what.ranks.end()) {
       locals.push_back(std::move(plan_.locals[i]));

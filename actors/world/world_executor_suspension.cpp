@@ -1,4 +1,5 @@
-// Memory that an idle world gives back, in two halves between which it stays held. (docs/design/0046-suspension.md)
+// Suspends an idle world, which releases its memory: two pieces of maintenance between which the world stays held.
+// (docs/design/0046-suspension.md)
 #include <troupe/actors/world/world_executor.hpp>
 
 #include <string>

@@ -1,4 +1,4 @@
-/// Who decides for a process's part of a world that spans processes.
+/// Declares the interface to the controller of a world that spans processes.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// The way to the world's controller. What it says comes as notes (world_notes.hpp).
-/// Threads: the conductor's turns; it outlives the world. Never blocks.
+/// Sends messages to the world's controller. Its answers arrive as notes (world_notes.hpp).
+/// Threads: called by the world's executor. It outlives the world and never blocks.
 class world_guide {
 public:
   world_guide() = default;
@@ -19,7 +19,7 @@ public:
   virtual ~world_guide() = default;
 
   virtual void tell(process_message what) = 0;
-  /// The way of \p pipeline's requests into the order that the controller keeps, for the pipeline's epoch.
+  /// Returns the connection of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch.
   [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) = 0;
 };
 

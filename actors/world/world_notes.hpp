@@ -1,4 +1,4 @@
-/// What a world is told by its own parts.
+/// Defines the notes that a world receives from its own parts.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -13,13 +13,13 @@
 
 namespace troupe {
 
-/// From helpers and pipelines: what happened to one rank of one epoch (EPO-1).
+/// From helpers and pipelines: an event of one rank in one epoch (EPO-1).
 struct rank_report {
-  /// What has become of the rank.
+  /// The kind of event.
   enum class kind : std::uint8_t {
     formed,
     faulted,
-    late, ///< A request has no outcome at its deadline: nothing has failed.
+    late, ///< A request has no outcome at its deadline; this alone is not a failure.
     closed,
     drained,
     released,
@@ -28,10 +28,10 @@ struct rank_report {
   kind what = kind::formed;
   troupe::rank rank;
   troupe::epoch epoch;
-  error failure; ///< errc::none when it went well.
+  error failure; ///< errc::none on success.
 };
 
-/// From itself: the delay before its next epoch is over.
+/// From the world itself: the delay before its next epoch is over.
 struct rebuild_due {
   troupe::epoch failed;
 };
@@ -41,13 +41,13 @@ struct straggling_report {
   std::shared_ptr<const absence_report> report;
 };
 
-/// From helpers: what became of something that was to come back with the epoch.
+/// From helpers: the result of restoring one part of the world in the epoch.
 struct restored_report {
   troupe::epoch epoch;
   restored_part what;
 };
 
-/// From the world's controller, where it spans processes.
+/// From the controller of a world that spans processes.
 struct guidance {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };

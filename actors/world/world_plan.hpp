@@ -1,4 +1,4 @@
-/// What a world is made of: given to the world actor when it is spawned.
+/// Describes what a world consists of. It is passed to the world actor when it is spawned.
 #pragma once
 
 #include <troupe/actors/world/recovery_ladder.hpp>
@@ -20,10 +20,10 @@
 
 namespace troupe {
 
-/// How long each phase of a world may take (TIM-1).
+/// The deadlines of a world's phases (TIM-1).
 struct world_deadlines {
   nanoseconds form{std::chrono::seconds{60}};
-  nanoseconds operation{std::chrono::seconds{60}}; ///< Of a request that does not say.
+  nanoseconds operation{std::chrono::seconds{60}}; ///< For requests that name none.
   nanoseconds drain{std::chrono::seconds{30}};
   nanoseconds release{std::chrono::seconds{30}};
   nanoseconds abort{std::chrono::seconds{30}};
@@ -33,35 +33,36 @@ struct world_deadlines {
 struct local_rank {
   rank self;
   std::shared_ptr<device> where;
-  std::weak_ptr<launcher> hand; ///< The runtime's.
+  std::weak_ptr<launcher> hand; ///< Owned by the runtime.
 };
 
-/// All that a world actor is spawned with.
+/// The configuration of one world.
 struct world_plan {
   int world_size = 0;
   std::vector<local_rank> locals{}; ///< Ascending by rank.
-  /// Names the formation to all processes; made by the world itself when all ranks are local.
+  /// Identifies the formation in all processes. The world creates it itself if all ranks are local.
   std::optional<unique_id> id{};
-  /// Where the world was split off another: the locals' communicators, which have met.
+  /// For a sub-world: the locals' communicators, which have been initialised.
   std::vector<std::shared_ptr<communicator>> formed{};
   std::shared_ptr<troupe::backend> backend;
   std::shared_ptr<deadline_pool> helpers;
   std::shared_ptr<world_board> board;
   pipeline_services services{};
-  std::shared_ptr<arbiter> above;                       ///< Of all worlds on these GPUs.
-  troupe::ordering ordering = troupe::ordering::agreed; ///< Of worlds that live in this process whole.
+  std::shared_ptr<arbiter> above;                       ///< Shared by all worlds on these GPUs.
+  troupe::ordering ordering = troupe::ordering::agreed; ///< For worlds whose ranks all live in this process.
   world_deadlines deadlines;
   recovery_terms recovery{};
-  std::uint64_t seed = 0;                   ///< Of what delays are drawn from.
-  std::shared_ptr<admission_quota> pending; ///< What its clients may leave pending.
-  std::shared_ptr<world_guide> guide{};     ///< Of recovery_policy::guided alone: says as whom and with whom it forms.
-  /// What outlives its faults, if its recovery forms again; none: nothing does.
+  std::uint64_t seed = 0;                   ///< Seeds the random delays.
+  std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
+  /// Only with recovery_policy::guided: determines as which rank and with which others it forms.
+  std::shared_ptr<world_guide> guide{};
+  /// Holds requests that survive a fault, if the recovery forms again; null: none survive.
   std::shared_ptr<retry_queue> retries{};
 };
 
-/// Those of the plan's locals, in their order.
+/// Returns the ranks of the plan's locals in their order.
 [[nodiscard]] std::vector<rank> ranks_of(const world_plan& plan);
-/// For a plan's arbiter, recovery and ordering.
+/// Returns a retry queue, or null if the plan's recovery, ordering or locals do not allow retries.
 [[nodiscard]] std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan);
 
 } // namespace troupe

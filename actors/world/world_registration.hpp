@@ -1,4 +1,4 @@
-/// One registration of memory under way: what its ranks' helpers make, for the pool that follows.
+/// Holds one registration of memory in progress: the regions that helpers create per rank, and the pool made of them.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -11,21 +11,21 @@
 
 namespace troupe {
 
-/// In two steps, so that a rank without memory is found while nobody waits for it.
+/// Registration has two steps, so that a rank without memory is detected before others wait for it.
 /// Threads: allocate() and enroll() from helpers, the rest from the world's actor.
 class world_registration {
 public:
   world_registration(std::size_t size_bytes, std::shared_ptr<registration_promise> reply)
     : size_bytes_{size_bytes}, reply_{std::move(reply)} {}
 
-  /// Makes one rank's region. What goes wrong is kept, not thrown: nothing has happened yet that others wait for.
+  /// Allocates one rank's region. An error is stored and not thrown, because no other rank waits yet.
   void allocate(rank_pipeline& one);
-  /// errc::none, or the first rank's reason why there is no memory.
+  /// Returns errc::none, or the first rank's reason why there is no memory.
   [[nodiscard]] error failure() const;
-  /// Makes it known to all ranks. Blocks until all do the same.
+  /// Registers the region with all ranks. Blocks until all ranks do the same.
   void enroll(rank_pipeline& one);
 
-  /// Of the local ranks' regions. \p alone: no rank of the world lives elsewhere.
+  /// Returns a pool of the local ranks' regions. \p alone: all ranks of the world live in this process.
   [[nodiscard]] std::shared_ptr<registered_pool> make_pool(bool alone) const;
   [[nodiscard]] registration_promise& reply() const noexcept { return *reply_; }
 

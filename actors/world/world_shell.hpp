@@ -1,4 +1,4 @@
-/// What a world's decisions need of whoever gives them their turns: an actor, or the simulator.
+/// Declares the interface between world_executor and its caller, which is an actor or the simulator.
 #pragma once
 
 #include <troupe/actors/rank/collective_state.hpp>
@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Brings notes to a world's conductor, one at a time, those of one thread in the order sent. Nothing happens once the
-/// world is gone. Threads: safe from any; it outlives the world.
+/// Delivers notes to a world's executor, one at a time; notes from one thread keep their order. Notes are dropped when
+/// the world is gone. Threads: safe from any. It outlives the world.
 class world_mailbox {
 public:
   world_mailbox() = default;
@@ -24,7 +24,7 @@ public:
   virtual void post_after(nanoseconds delay, world_note what) = 0;
 };
 
-/// Called in the conductor's turns.
+/// Callbacks of world_executor. They are called while the executor runs.
 class world_shell {
 public:
   world_shell() = default;
@@ -32,11 +32,11 @@ public:
   world_shell& operator=(const world_shell&) = delete;
   virtual ~world_shell() = default;
 
-  /// To all who listen; the board has it already.
+  /// Sends \p event to all subscribers; the world_board has it already.
   virtual void announce(const world_event& event) = 0;
-  /// The actor at \p place has ended: another takes its place, as that of \p self, and decides by what is returned.
+  /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
   [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
-  /// Everything has been given back: the ranks' actors and the world's end.
+  /// Ends the ranks' actors and the world's, because all resources have been released.
   virtual void leave() = 0;
 };
 

@@ -35,7 +35,7 @@ void world_split::take_part(rank_pipeline& parent) {
     const std::size_t group = round[*mine];
     const auto size = static_cast<int>(groups_[group].members.size());
     std::shared_ptr<communicator> made;
-    if (size == 1) { // a world of one rank needs no communicator of the backend's
+    if (size == 1) { // a world of one rank needs no backend communicator
       parent.peers().split_none();
       made = std::make_shared<solo_communicator>(parent.where());
     } else {
@@ -68,7 +68,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .above = parent.above,
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
-                  // A controller knows of the whole world alone.
+                  // A controller knows only the whole world.
                   .recovery = parent.guide ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
                   .seed = parent.seed,
                   .pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller)};

@@ -1,4 +1,5 @@
-/// One split of a world under way: what its ranks' helpers make, for the worlds that follow.
+/// Holds one split of a world in progress: the communicators that helpers create per rank, and the plans of the
+/// sub-worlds.
 #pragma once
 
 #include <troupe/actors/world/world_plan.hpp>
@@ -14,18 +15,18 @@
 
 namespace troupe {
 
-/// Threads: take_part() from helpers, the rest from the world's actor.
+/// Creates the communicators of all groups. Threads: take_part() from helpers, the rest from the world's actor.
 class world_split {
 public:
-  /// \p groups have been checked for \p world_size.
+  /// \p groups must have been checked for \p world_size.
   world_split(std::vector<rank_group> groups, int world_size);
 
-  /// Takes part for the rank of \p parent in every round. Blocks until all ranks of the world do.
+  /// Takes part in every round for the rank of \p parent. Blocks until all ranks of the world do.
   void take_part(rank_pipeline& parent);
 
-  /// The plan of group \p index's world, with the communicators that were made; nothing if no rank of it lives here.
+  /// Returns the plan for group \p index with its communicators, or nullopt if none of its ranks live here.
   [[nodiscard]] std::optional<world_plan> plan_of(std::size_t index, const world_plan& parent);
-  /// Aborts, in helpers, whatever has been made and handed to nobody, and what will be.
+  /// Aborts, in helpers, all communicators that have been created and not handed out, and those still to be created.
   void abandon(deadline_pool& helpers, nanoseconds deadline);
 
   [[nodiscard]] const std::vector<rank_group>& groups() const noexcept { return groups_; }
@@ -38,7 +39,7 @@ private:
 
   std::mutex guard_;
   bool abandoned_ = false;
-  std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Of each group, by rank in the parent.
+  std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Per group, by rank in the parent.
 };
 
 } // namespace troupe

@@ -28,7 +28,7 @@ world_event world_state::event() const {
 }
 
 world_effects world_state::begin() {
-  if (guided_) return {world_effect::announce{event()}}; // on_formation()
+  if (guided_) return {world_effect::announce{event()}}; // on_formation() continues
   epoch_ = epoch_.next();
   phase_ = world_phase::forming;
   expect_reports();
@@ -115,13 +115,13 @@ world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
-  if (std::exchange(quiescing_, false)) { // no more is asked of a world that stops
+  if (std::exchange(quiescing_, false)) { // a world that stops forms no further epoch
     phase_ = world_phase::stopping;
     reason_ = {};
     return {world_effect::announce{event()}};
   }
   if (phase_ == world_phase::rebuilding || epoch_ == epoch{0}) {
-    // Between two epochs there is nothing but what was put aside.
+    // Between two epochs only retired pipelines exist.
     phase_ = world_phase::failed;
     if (reason_)
       reason_ = {.code = errc::stopping,
@@ -249,7 +249,7 @@ world_effects world_state::finish() {
   if (retired_ > 0) return {};
   const error why = phase_ == world_phase::failed && reason_.code != errc::stopping ? reason_ : error{};
   phase_ = world_phase::stopped;
-  // Before it is announced: whoever waits for that may end the process, which would then count as lost.
+  // Send this before the announcement: a thread that waits for it may end the process, which would then count as lost.
   world_effects effects;
   if (guided_) effects.emplace_back(world_effect::tell{leave_notice{why}});
   effects.emplace_back(world_effect::announce{event()});

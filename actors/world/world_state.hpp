@@ -1,4 +1,4 @@
-/// What a world decides, without CAF: phases, epoch, the order of requests, and what a fault leads to.
+/// Decides, without CAF, the phases and epochs of a world, the order of its maintenance, and the reaction to a fault.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -15,64 +15,66 @@
 
 namespace troupe {
 
-/// What the shell must do, in the order given.
+/// The effects that world_executor must execute, in the given order.
 namespace world_effect {
-/// Every local rank: meet the others, in a helper. Where the communicators cannot be had that way, fell_back().
+/// Every local rank forms in a helper. If the communicators cannot be made in the given way, the executor calls
+/// fell_back().
 struct form {
-  recovery_rung how = recovery_rung::abort_first; ///< shrink and revoke: of the pipelines that were put aside last.
-  std::vector<rank> without{};                    ///< Of theirs, by their ranks; has been told by `lose`.
-  std::optional<formation_order> order{};         ///< Where the world is guided.
+  /// shrink and revoke: derived from the pipelines that were retired last.
+  recovery_rung how = recovery_rung::abort_first;
+  std::vector<rank> without{};            ///< Excluded ranks by their numbers there; already passed to `lose`.
+  std::optional<formation_order> order{}; ///< Set if the world is guided.
 };
-/// The world's guide.
+/// Send `what` to the world's guide.
 struct tell {
   process_message what;
 };
-/// Every collective actor: take your pipeline.
+/// Give every collective actor its pipeline.
 struct adopt {};
-/// Tells those who listen.
+/// Announce an event to the subscribers.
 struct announce {
   world_event event;
 };
-/// Every collective actor: reject requests from now on.
+/// Every collective actor rejects requests from now on.
 struct close_gates {
   error reason;
 };
-/// Every pipeline: set the mark. Comes before abort.
+/// Mark every pipeline as failed. Comes before abort.
 struct fail {
   error reason;
 };
-/// Every pipeline together, in helpers.
+/// Abort all pipelines together, in helpers.
 struct abort {};
-/// Every pipeline is put aside: those of a new epoch take their places.
+/// Retire every pipeline: those of a new epoch replace them.
 struct retire {};
-/// These ranks, by their numbers in the epoch that has failed, are not in the next; those that are have new numbers.
+/// These ranks, by their numbers in the failed epoch, are not in the next. The remaining ranks have new numbers.
 struct lose {
   std::vector<rank> ranks;
-  error reason; ///< What whoever asks them is told.
+  error reason; ///< The error for requests to them.
 };
-/// What was put aside, all together, in helpers. Each has a report of its own epoch, as after abort.
+/// Abort all retired pipelines together, in helpers. Each reports for its own epoch, as after abort.
 struct abort_retired {};
-/// Tell this state later that it is time for the next epoch.
+/// Call on_rebuild_due() after `delay`.
 struct rebuild_after {
   nanoseconds delay;
 };
-/// Every pipeline, in helpers.
+/// Drain every pipeline, in helpers.
 struct drain {};
-/// Every pipeline: give the communicator back, in helpers.
+/// Every pipeline releases its communicator, in helpers.
 struct release {};
-/// Everything has been given back: collective actors and the world end.
+/// End the collective actors and the world, because all resources have been released.
 struct leave {};
-/// Every pipeline: accept requests, and launch none.
+/// Every pipeline accepts requests but launches none.
 struct hold {};
-/// Every pipeline, in helpers: what was launched ends, then the maintenance whose turn it is.
+/// In helpers, wait for each pipeline's launched operations, then run the next maintenance.
 struct maintain {};
-/// That maintenance has been done on every rank.
+/// The maintenance has been done on every rank.
 struct maintained {};
-/// Maintenance that waits will not be done.
+/// Waiting maintenance will not be done.
 struct drop_maintenance {
   error reason;
 };
-/// Every pipeline: launch what was held.
+/// Every pipeline launches the held requests.
 struct resume {};
 } // namespace world_effect
 
@@ -82,52 +84,53 @@ using world_effects = std::vector<std::variant<
     world_effect::rebuild_after, world_effect::drain, world_effect::release, world_effect::leave, world_effect::hold,
     world_effect::maintain, world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
 
-/// What of a world's state requests are judged by.
+/// The part of a world's state that decides about requests.
 struct world_admission {
-  error refusal{}; ///< Of whatever comes; errc::none where the world is ready.
+  error refusal{}; ///< The error for every request; errc::none if the world is ready.
   troupe::epoch epoch{};
   int world_size = 1;
   std::size_t local_count = 0;
-  int began_with = 1; ///< Ranks of the first epoch.
+  int began_with = 1; ///< Number of ranks of the first epoch.
 
-  /// errc::none if \p asked may be sent to the ranks, else why not.
+  /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.
   [[nodiscard]] error objection_to(const world_request& asked) const;
 };
 
-/// The states are those of world_phase. Reports about ranks come once per rank and step; those of another epoch are
-/// ignored (EPO-1).
+/// Implements a world's decisions as a state machine whose states are those of world_phase. Reports about ranks arrive
+/// once per rank and step. Reports of another epoch are ignored (EPO-1).
 class world_state {
 public:
-  /// \p local_ranks ascending and not empty; \p seed is the ladder's.
+  /// \p local_ranks must be ascending and not empty; \p seed is passed to the recovery_ladder.
   world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery = {},
               std::shared_ptr<const clock> time = std::make_shared<monotonic_clock>(), std::uint64_t seed = 0);
 
   [[nodiscard]] world_effects begin();
-  /// \p blamed, here and below: as culprits_of() says of the failure.
+  /// \p blamed, here and below: the result of culprits_of() for the failure.
   [[nodiscard]] world_effects on_formed(epoch formed_in, const error& failure, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects on_fault(epoch formed_in, error failure, std::vector<rank> blamed = {});
-  /// What `form` asked for cannot be made of the failed communicators, because of \p why: they are formed beside them.
+  /// Records that the communicators of `form` could not be derived from the failed ones because of \p why, so that new
+  /// ones are formed beside them.
   void fell_back(error why);
-  /// A collective actor rejects requests from now on, and has submitted those that came before.
+  /// A collective actor now rejects requests and has submitted all earlier ones.
   [[nodiscard]] world_effects on_closed(epoch formed_in);
   [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
-  /// A communicator was given back, or its abort has ended, or that was given up.
+  /// A communicator was released, or its abort has ended or was abandoned.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
-  /// The delay is over that rebuild_after asked for in epoch \p failed.
+  /// The delay of rebuild_after in epoch \p failed is over.
   [[nodiscard]] world_effects on_rebuild_due(epoch failed);
   [[nodiscard]] world_effects on_stop();
-  /// Work wants its turn for which nothing may be in flight: a split, a registration of memory. One is done at a time,
-  /// in the order asked; requests wait meanwhile. Only where maintenance_objection() is errc::none.
+  /// Maintenance was requested: a split, a registration of memory. Pieces of maintenance are done one at a time, in the
+  /// order of the requests; client requests wait meanwhile. Requires that maintenance_objection() is errc::none.
   [[nodiscard]] world_effects on_maintenance_asked();
-  /// One rank's part of the maintenance is over. A failure leaves the ranks out of step, so the world fails.
+  /// One rank's part of the maintenance has ended. After a failure the ranks' states may differ, so the world fails.
   [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed = {});
   [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
-  // world_state_guided.cpp: what a guided world's controller says.
+  // world_state_guided.cpp: messages of a guided world's controller.
   [[nodiscard]] world_effects on_formation(const formation_order& order);
   [[nodiscard]] world_effects on_failure(const failure_order& order);
   [[nodiscard]] world_effects on_quiesce(const quiesce_order& order);
-  /// The controller will have no more to do with this process.
+  /// The controller has excluded this process.
   [[nodiscard]] world_effects on_dismissed(error why);
 
   [[nodiscard]] world_admission admission() const;
@@ -135,18 +138,18 @@ public:
   [[nodiscard]] world_event event() const;
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   [[nodiscard]] bool is_forming() const noexcept { return phase_ == world_phase::forming; }
-  /// How it forms, or has formed last.
+  /// Returns how the world forms, or how it has formed last.
   [[nodiscard]] recovery_rung rung() const noexcept { return rung_; }
 
 private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
-  /// As rebuild(), but what follows is for the controller to say.
+  /// Like rebuild(), but the controller decides the next step.
   [[nodiscard]] world_effects await_guidance(error reason);
   [[nodiscard]] world_effects on_quiet();
-  /// Goes on without \p ranks of the present numbering.
+  /// Removes \p ranks, which are present numbers.
   [[nodiscard]] world_effect::lose lose(const std::vector<rank>& ranks);
-  /// One more try has ended, with \p failure or well.
+  /// Ends the present recovery attempt with \p failure, or successfully if it is errc::none.
   void end_try(error failure);
   void close_history();
   [[nodiscard]] world_effects fail_closed(error reason);
@@ -155,37 +158,37 @@ private:
   [[nodiscard]] world_effects close(error reason);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] error phase_objection() const;
-  /// Counts one rank's report; true when it was the last.
+  /// Counts one rank's report. Returns true for the last one.
   [[nodiscard]] bool last_report() noexcept;
   void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
 
   int world_size_;
   const int began_with_;
   std::vector<rank> local_ranks_;
-  std::vector<rank> origins_; ///< Of the first epoch, in the order of local_ranks_.
+  std::vector<rank> origins_; ///< Numbers in the first epoch, in the order of local_ranks_.
   std::vector<lost_rank> lost_;
   world_phase phase_ = world_phase::forming;
   epoch epoch_{0};
   error reason_;
   std::size_t outstanding_ = 0;
-  bool draining_ = false;  ///< All gates are closed, and pipelines are waited for.
-  bool releasing_ = false; ///< Communicators are being given back or aborted.
-  bool released_ = false;  ///< They all have been.
+  bool draining_ = false;  ///< All ranks are closed for requests, and pipelines are drained.
+  bool releasing_ = false; ///< Communicators are being released or aborted.
+  bool released_ = false;  ///< All communicators have been released.
   bool stop_requested_ = false;
   std::shared_ptr<const clock> time_;
   recovery_ladder ladder_;
   const bool guided_;
-  bool quiescing_ = false;                       ///< Guided: what is in flight ends, and then another epoch forms.
-  bool has_served_ = false;                      ///< Only what has formed once is formed again.
-  epoch retired_up_to_{0};                       ///< The latest epoch that was put aside.
-  std::size_t retired_ = 0;                      ///< Pipelines that were put aside and are not released.
+  bool quiescing_ = false;                       ///< Guided: operations in flight end, then another epoch forms.
+  bool has_served_ = false;                      ///< Only a world that has formed once is formed again.
+  epoch retired_up_to_{0};                       ///< The latest retired epoch.
+  std::size_t retired_ = 0;                      ///< Number of retired pipelines that are not released yet.
   bool unaborted_ = false;                       ///< Some of them have not been told to abort.
-  std::optional<nanoseconds> waits_for_retired_; ///< The next epoch begins after their release and this delay.
-  std::size_t maintenance_ = 0;                  ///< Asked and not done.
+  std::optional<nanoseconds> waits_for_retired_; ///< Set if the next epoch begins after their release and this delay.
+  std::size_t maintenance_ = 0;                  ///< Number of pieces of maintenance requested and not done.
   recovery_rung rung_ = recovery_rung::abort_first;
-  std::vector<rank> without_{}; ///< Whom the epoch that forms leaves out, by their ranks in the one before.
+  std::vector<rank> without_{}; ///< The ranks that the forming epoch excludes, by their previous numbers.
   time_point try_began_{};
-  std::vector<recovery_try> tries_{}; ///< Since it was ready last.
+  std::vector<recovery_try> tries_{}; ///< Attempts since it was ready last.
   std::shared_ptr<const std::vector<recovery_try>> history_{};
 };
 

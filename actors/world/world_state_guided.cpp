@@ -1,4 +1,4 @@
-// A world that spans processes: its controller says when this process forms, and as whom.
+// Decides for a world that spans processes. Its controller determines when this process forms, and as which rank.
 #include <troupe/actors/world/world_state.hpp>
 
 #include <utility>
@@ -13,8 +13,8 @@ world_effects world_state::await_guidance(error reason) {
     try_began_ = time_->now();
   quiescing_ = draining_ = false;
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
-  // At once, and not waited for: a kernel that waits for a dead process's GPU would hold up the next forming, which
-  // goes on beside the rest of the abort (docs/design/0038-controllers.md).
+  // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
+  // which continues beside the rest of the abort (docs/design/0038-controllers.md).
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
@@ -69,7 +69,7 @@ world_effects world_state::on_dismissed(error why) {
   const bool has_pipelines = quiescing_ || (phase_ != world_phase::rebuilding && epoch_ != epoch{0});
   quiescing_ = draining_ = false;
   if (has_pipelines) return fail_closed(std::move(why));
-  // Before the first epoch and between two there is nothing but what was put aside.
+  // Before the first epoch and between two epochs only retired pipelines exist.
   phase_ = world_phase::failed;
   reason_ = std::move(why);
   releasing_ = released_ = true;
