@@ -44,7 +44,7 @@ struct join_request {
   process_identity who{};
   std::vector<shared_fact> facts{};
   std::optional<int> place{}; ///< The rank that it was started as, if one was given.
-  bool spare = false;         ///< Stands by until a place is free. If \p place is set, it prefers that one.
+  bool spare = false;         ///< Stands by until a place is free. If `place` is set, it prefers that one.
   /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
   /// stands by.
   int attempt = 0;

@@ -60,7 +60,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   }
   if (members_.empty() && !served_) {
     agreed_ = asked.facts;
-    due_ = later(now, terms_.gather); // processes that joined before may not be members of the world at all
+    due_ = later(now, terms_.gather); // from the first join on: not every started program becomes a member
   }
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
   member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};
