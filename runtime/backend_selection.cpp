@@ -62,7 +62,7 @@ selected_backend select_sound(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
-/// What moves data between nodes, where it is not what moves it inside.
+/// Returns the backend that moves data between nodes, or null if it is the one used inside a node.
 std::shared_ptr<backend> select_across(const configuration& settings, const driver& api) {
   if (settings.hierarchy_across == across_choice::same) return nullptr;
   gloo_options options = settings.gloo;
@@ -70,13 +70,13 @@ std::shared_ptr<backend> select_across(const configuration& settings, const driv
   return make_gloo_backend(std::move(options));
 }
 
-/// Whether worlds over nodes that nobody has asked for are composed: NCCL finds out by itself where its ranks are.
+/// Whether operations are composed over nodes without hierarchy.nodes. NCCL finds the nodes of its ranks by itself.
 bool composes_by_itself(const configuration& settings, const backend& flat) {
   return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy_across != across_choice::same ||
          flat.name() != "nccl";
 }
 
-/// Over several nodes, operations are composed.
+/// Wraps the backend so that operations over several nodes are composed.
 void compose_over_nodes(selected_backend& selected, const configuration& settings) {
   if (settings.hierarchy.mode == hierarchy_mode::never) return;
   const bool is_asked = !settings.hierarchy_nodes.empty();

@@ -1,4 +1,4 @@
-/// Turns the configured backend into a driver and a communicator backend.
+/// Selects the driver and the communicator backend that a configuration asks for.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -11,17 +11,18 @@
 
 namespace troupe {
 
-/// What a configuration comes to.
+/// The driver and the backend of a runtime.
 struct selected_backend {
   std::shared_ptr<driver> api;
   std::shared_ptr<backend> collectives;
-  std::string why; ///< One line for the log.
-  /// Where it is noted which nodes ranks of formations are on; none: nobody asks.
+  std::string why; ///< The reason for the choice: one line for the log.
+  /// Records which node each rank of a formation is on. Null: no operation is composed over nodes.
   std::shared_ptr<node_directory> nodes{};
 };
 
-/// Errors: those of the chosen driver and library. automatic falls to the mock where there is no GPU, but not where
-/// there is one that cannot be used: a broken installation must not look like a test.
+/// Returns the driver and the backend for \p settings. `automatic` selects the mock only if the machine has no GPU. A
+/// GPU that cannot be used is an error, so that a broken installation is not mistaken for a test. Errors: those of the
+/// selected driver and library.
 [[nodiscard]] selected_backend select_backend(const configuration& settings);
 
 } // namespace troupe

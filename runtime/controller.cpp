@@ -70,8 +70,8 @@ struct controller::parts {
                                }};
     guard_credentials credentials = options.certificates.value_or(guard_credentials{});
     credentials.token = options.terms.token;
-    // The guard is made before the actor: if it throws, no actor is left that the actor system would wait for.
-    const std::lock_guard lock{self_guard}; // a connection that comes meanwhile waits for the actor
+    // The TLS proxy is made before the actor: if it throws, there is no actor that the actor system would wait for.
+    const std::lock_guard lock{self_guard}; // a connection that arrives meanwhile waits for the actor
     guard = std::make_unique<guard_listener>(guard_listener_options{
         .mode = options.certificates ? guard_mode::mutual_tls : guard_mode::plain,
         .address = options.host,
@@ -93,7 +93,7 @@ struct controller::parts {
     self = controller_inner_handle{};
   }
 
-  /// The controller's side of a connection that its guard has admitted.
+  /// Returns the controller's side of a connection that the TLS proxy has admitted.
   guard_socket connect_inside() {
     auto [guards, cafs] = connected_sockets();
     const std::lock_guard lock{self_guard};
@@ -107,9 +107,9 @@ struct controller::parts {
   std::optional<error> ended;
   std::unique_ptr<caf::actor_system_config> settings;
   std::unique_ptr<caf::actor_system> system;
-  std::mutex self_guard; ///< The guard listens before the actor is there.
+  std::mutex self_guard; ///< Needed because the TLS proxy listens before the actor exists.
   controller_inner_handle self;
-  std::unique_ptr<guard_listener> guard; ///< Goes first.
+  std::unique_ptr<guard_listener> guard; ///< Destroyed first.
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}

@@ -1,4 +1,4 @@
-/// The controller of a world that spans processes: in the program that starts them, or with rank 0.
+/// The controller of a world that spans processes. It runs in the launcher, in a process of its own, or beside rank 0.
 #pragma once
 
 #include <troupe/actors/control/controller_state.hpp>
@@ -14,48 +14,53 @@
 
 namespace troupe {
 
-/// What a controller is made with.
+/// The options of a controller.
 struct controller_options {
   controller_terms terms;
-  sequencer_limits sequencing{}; ///< Of ordering::agreed.
-  /// To be found at: by the processes of this machine, or, with certificates, by those of others, too.
+  sequencer_limits sequencing{}; ///< For ordering::agreed.
+  /// The address to listen on: for processes of this machine, or, with certificates, also for those of other machines.
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0; ///< 0: any.
-  /// Where its processes and it show each other certificates: those of the controller. Without them a guard asks for
-  /// the token alone. (docs/security.md)
+  std::uint16_t port = 0; ///< 0: any free port.
+  /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
+  /// (docs/security.md)
   std::optional<guard_credentials> certificates{};
 };
 
-/// Says who is in the world, forms its epochs, notices whom it has lost, and keeps the order of its requests.
-/// Lifetime: its end leaves the processes without a controller; stop() first lets them finish. Threads: safe from any.
+/// Decides who is in the world, forms its epochs, detects lost processes, and keeps the order of its requests.
+///
+/// Lifetime: destroying it leaves the processes without a controller; call stop() first to let them finish.
+/// Threads: safe from any.
 class controller {
 public:
-  /// What its owner is told, and can do for it.
+  /// Functions that the controller calls. They run on a thread of the controller and must neither block nor throw.
   struct hooks {
     std::function<void(const control_event&)> heard{};
     /// Makes sure that a process is dead, if it can.
     std::function<void(const process_identity&)> kill{};
-    /// A process has joined.
+    /// Reports that a process has joined.
     std::function<void(const process_identity&)> joined{};
-    /// The world rebuilds, and no process is there for this place. At most once for each rebuild.
+    /// Reports that the world is rebuilding and has no process for this place. Called at most once per rebuild.
     std::function<void(int place)> wanted{};
   };
 
-  /// Errors: invalid_argument (terms, no join token, a port in use, certificates), missing (their files).
+  /// Starts listening. Errors: invalid_argument (terms, no join token, a port in use, certificates), missing
+  /// (certificate files).
   explicit controller(controller_options options);
-  /// \p reports are called on a thread of the controller's: they must neither block nor throw.
+  /// The same, with \p reports, which are called on a thread of the controller: they must neither block nor throw.
   controller(controller_options options, hooks reports);
   ~controller();
 
-  /// "HOST:PORT", for control.address of its processes.
+  /// Returns "HOST:PORT", the value of control.address for its processes.
   [[nodiscard]] std::string address() const;
-  /// Whoever started the process called \p name has seen it end: sooner than its connection may tell.
+  /// Reports that the process called \p name has ended. Its parent calls this, because it may notice the end before the
+  /// connection does.
   void process_ended(std::string name, std::int64_t pid, std::string how);
-  /// Tells all processes to finish what they do and leave.
+  /// Tells all processes to finish their work and leave.
   void stop();
-  /// Waits until the last process has left, or the world has failed, at most \p at_most. Returns whether it has.
+  /// Waits until the last process has left or the world has failed, for at most \p at_most. Returns whether that has
+  /// happened.
   [[nodiscard]] bool wait(nanoseconds at_most);
-  /// Of a world that has ended: why; errc::none where all its processes have done their work.
+  /// Returns why the world ended; errc::none if all processes finished their work.
   [[nodiscard]] error reason() const;
 
 private:

@@ -26,17 +26,18 @@ namespace {
 
 using launch::file_descriptor;
 
-// Bytes that are locked, not written. All holders share the first; who looks or changes has the second.
+// Bytes that are locked, not written. All holders share the lock on the first. A process that looks or changes holds
+// the second.
 constexpr off_t held_byte = 0;
 constexpr off_t looking_byte = 1;
-// Where text is written: who holds it, and who looked last.
+// Where text is written: who holds the claim, and who looked last.
 constexpr std::size_t text_bytes = 1024;
 constexpr off_t holder_at = 0;
 constexpr off_t looker_at = text_bytes;
 
 constexpr std::chrono::milliseconds between_tries{5};
 
-/// By the open file, not by the process: two runtimes of one process are two.
+/// Locks by open file description, not by process, so that two runtimes of one process count as two.
 bool set_lock(const file_descriptor& file, short kind, off_t byte) {
   struct flock wanted {};
   wanted.l_type = kind;
@@ -61,12 +62,12 @@ bool set_lock(const file_descriptor& file, short kind, off_t byte, nanoseconds p
   }
 }
 
-/// Whether nobody else can write there: then nobody else can hold its locks.
+/// Whether nobody else can write there. Then nobody else can hold its locks.
 bool is_own(const struct stat& found, mode_t kind) {
   return (found.st_mode & S_IFMT) == kind && found.st_uid == ::geteuid() && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/// Errors: errno; EPERM: it is another's.
+/// Errors are in errno. EPERM: the file belongs to another user, or others may write to it.
 file_descriptor open_own(int at, const std::string& name, int flags, mode_t kind) {
   file_descriptor file{::openat(at, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};
   struct stat found {};
@@ -89,7 +90,7 @@ std::string read_text(const file_descriptor& file, off_t from) {
   return std::string{all.substr(0, all.find('\0'))};
 }
 
-/// A full disk leaves what was there: then others are refused, and told less.
+/// On a full disk the old text remains: other processes are still refused, but the message may be out of date.
 void write_text(const file_descriptor& file, off_t to, const std::string& what) {
   std::array<char, text_bytes> text{};
   what.copy(text.data(), text.size() - 1);
@@ -146,7 +147,7 @@ std::string name_to_claim(driver& api, device_id where) {
 }
 
 std::shared_ptr<void> claim_in_process(const std::string& device) {
-  static auto* const guard = new std::mutex; // both never destroyed: runtimes may be static objects
+  static auto* const guard = new std::mutex; // both are never destroyed, because runtimes may be static objects
   static auto* const taken = new std::map<std::string, std::weak_ptr<void>>;
   const std::lock_guard lock{*guard};
   std::weak_ptr<void>& holder = (*taken)[device];

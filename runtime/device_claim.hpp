@@ -1,4 +1,4 @@
-/// Which world of processes a machine's GPU belongs to: told among processes that know nothing else of each other.
+/// Prevents two worlds of separate processes from using one GPU, although the processes do not know of each other.
 #pragma once
 
 #include <troupe/device/driver.hpp>
@@ -12,18 +12,21 @@
 
 namespace troupe {
 
-/// Held by each process of a world, its spares included, on the GPU that it uses, until it goes or its process ends,
-/// however that does. A file on the machine is locked, in a folder of the user's own that nobody else may write to: so
-/// no other user can keep a claim, and processes of other users, or that do not share the folder (containers), do not
-/// see each other. Move-only.
+/// The claim of a process on the GPU that it uses. Every process of a world holds one, spares included.
+///
+/// Mechanism: a lock on a file in a folder that belongs to the user and that nobody else may write to. Other users
+/// therefore cannot hold the claim. Processes of other users, and processes that do not share the folder (containers),
+/// do not see each other.
+/// Lifetime: the claim ends with this object or with the process, however that ends. Move-only.
 class device_claim {
 public:
-  /// That of nobody.
+  /// Holds no claim.
   device_claim() noexcept = default;
-  /// \p device: the GPU's own name on this machine. \p world: the same for all processes of one world and no other's.
-  /// \p holder: who has it, for people. Where the folder cannot be written there is no claim, and the log says so.
-  /// Errors: device_occupied, with both holders: the GPU is another world's. deadline_exceeded, with who looks: another
-  /// process has kept the file locked for \p patience while it looked, so it is stopped.
+  /// Claims \p device, the GPU's own name on this machine. \p world is the same for all processes of one world and
+  /// differs between worlds. \p holder describes the claimant, for people. If the folder cannot be written, no claim is
+  /// made, and the log says so. Errors: device_occupied, with both holders (the GPU belongs to another world);
+  /// deadline_exceeded, with the name of the other process (it has kept the file locked for \p patience while it
+  /// looked, so it is probably stopped).
   device_claim(const std::filesystem::path& folder, const std::string& device, const std::string& world,
                const std::string& holder, nanoseconds patience = std::chrono::seconds{5});
 
@@ -33,16 +36,16 @@ private:
   launch::file_descriptor file_;
 };
 
-/// The name by which \p where is claimed: its own on this machine; empty for a pretend device, which is its driver's
-/// alone.
+/// Returns the name by which \p where is claimed: its PCI bus id on this machine. Empty for a simulated device, which
+/// belongs to its driver alone.
 [[nodiscard]] std::string name_to_claim(driver& api, device_id where);
 
-/// Of one runtime among those of this process, until the result goes. Two runtimes on one GPU would be two launchers
-/// and two orders for it. Errors: device_occupied. Threads: any.
+/// Claims \p device for one of this process's runtimes until the result is released. Two runtimes on one GPU would have
+/// two launchers and two orders for it. Errors: device_occupied. Threads: any.
 [[nodiscard]] std::shared_ptr<void> claim_in_process(const std::string& device);
 
-/// The user's own folder in the first that there is of /run/lock, /dev/shm and /tmp; made with the first claim. One of
-/// that name that is another user's is passed over, and the log says whose it is.
+/// Returns the user's own folder for claims, in the first of /run/lock, /dev/shm and /tmp that is writable. The first
+/// claim creates it. A folder of that name that belongs to another user is skipped, and the log says whose it is.
 [[nodiscard]] std::filesystem::path device_claims_folder();
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Which of the devices that a process sees is its own, when it holds one rank of a world over several processes.
+/// Selects the device of a process that holds one rank of a world over several processes.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// The device of the process at \p position, which sees \p device_count devices: the only one there is, since a
-/// launcher may have given each process one (CUDA_VISIBLE_DEVICES), else the one that its local rank counts. Errors:
-/// invalid_argument where the local rank counts past the last device, saying what to do.
+/// Returns the device of the process at \p position, which sees \p device_count devices: the only one if there is one,
+/// since a launcher may restrict each process to one device (CUDA_VISIBLE_DEVICES), else the one whose index is the
+/// local rank. Errors: invalid_argument, with the remedy, if the local rank is beyond the last device.
 [[nodiscard]] device_id choose_local_device(const process_position& position, int device_count);
 
 } // namespace troupe

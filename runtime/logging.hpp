@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// Makes the logger "troupe" if there is none, and sets its level. Register one of that name first to use your own.
+/// Creates the logger "troupe" if there is none, and sets its level. To use your own logger, register it under that
+/// name first.
 void open_log(const std::string& level);
 
 void log_info(std::string_view line);

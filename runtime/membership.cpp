@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// Between being told that it is out of its world and the process's end: for clients to hear of it.
+/// The time between the message that this process is out of its world and its exit, so that clients can hear of it.
 constexpr std::chrono::milliseconds grace_of_outcasts{500};
 constexpr std::chrono::seconds time_for_farewells{1};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
@@ -40,23 +40,23 @@ constexpr std::array shared_by_all{std::string_view{"ordering"},
                                    std::string_view{"hierarchy.min_bytes"},
                                    std::string_view{"hierarchy.scratch_bytes"}};
 
-/// Of NCCL's, those that hosts or processes may have differently.
+/// Settings of NCCL that may differ between hosts or processes.
 constexpr std::array own_of_nccl{
     std::string_view{"nccl.commName"},           std::string_view{"nccl.environment"},
     std::string_view{"nccl.NCCL_SOCKET_IFNAME"}, std::string_view{"nccl.NCCL_NET_PLUGIN"},
     std::string_view{"nccl.NCCL_DEBUG"},         std::string_view{"nccl.NCCL_DEBUG_SUBSYS"},
     std::string_view{"nccl.NCCL_DEBUG_FILE"}};
 
-/// "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may lie elsewhere on another host, and "Gloo 0.5.0 over TCP at 10.0.0.1"
-/// does.
+/// Removes the location from a version: "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may have another path on another host,
+/// and "Gloo 0.5.0 over TCP at 10.0.0.1" has another address.
 std::string without_origin(std::string version) {
   for (const char* const where : {" from ", " at "})
     if (const auto found = version.find(where); found != std::string::npos) version.resize(found);
   return version;
 }
 
-/// The controller. Where there is none the dialer knows better why. Errors: invalid_argument where the controller has
-/// refused this process, which another attempt would not change; missing otherwise.
+/// Returns the controller's actor. If the connection fails, the dialer knows the reason. Errors: invalid_argument if
+/// the controller has refused this process, which another attempt would not change; missing otherwise.
 caf::actor find(caf::actor_system& system, guard_dialer& dialer) {
   try {
     return compat::find_through(system, dialer.connect());
@@ -112,7 +112,7 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
   return made;
 }
 
-/// The world that hears what the controller says, once there is one.
+/// Forwards the controller's messages to the world once there is one.
 struct membership::listener {
   std::mutex guard;
   world_inner_handle to;

@@ -17,38 +17,39 @@
 
 namespace troupe {
 
-/// What of this process and its settings a controller compares with others'.
+/// Describes this process and its settings, for the controller to compare with those of other processes.
 [[nodiscard]] join_request describe_process(const configuration& settings, driver& api, const backend& collectives,
                                             device_id where);
 
-/// The settings that all processes of a world must have alike where \p backend moves the data: ranks with different
-/// ones would launch different things. For NCCL these are all of its own, but for what concerns one host or process
-/// alone: logs, the communicator's name, network interfaces, plugins, and nccl.environment.
+/// Returns the settings that must be equal in all processes of a world whose data \p backend moves. Ranks with
+/// different values would launch different operations. For NCCL these are all its settings except those that concern
+/// one host or process: logs, the communicator's name, network interfaces, plugins, and nccl.environment.
 [[nodiscard]] std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend);
 
-/// Lifetime: made before the world, begun when that is there; it outlives the world, and ends before the actor system.
+/// Connects this process and its world to the controller. Lifetime: create it before the world, and call begin() when
+/// the world exists. It outlives the world and ends before the actor system.
 class membership {
 public:
-  /// Errors: invalid_argument (the controller's address; certificates that cannot work, or that are missing beyond
-  /// loopback), missing (their files), device_occupied (another world uses its GPU).
+  /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
+  /// loopback), missing (certificate files), device_occupied (another world uses the GPU).
   membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
              const selected_backend& selected, std::shared_ptr<const clock> time);
   ~membership() { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_link>& guide() const noexcept { return link_; }
-  /// From now on the controller is looked for, and \p whom hears what it says.
+  /// Starts to look for the controller. \p whom receives its messages.
   void begin(caf::actor_system& system, world_inner_handle whom);
-  /// Idempotent.
+  /// Leaves the world. Idempotent.
   void end();
 
 private:
   struct listener;
 
-  /// The way to the controller's guard.
+  /// Makes the connection to the controller's TLS proxy.
   [[nodiscard]] std::shared_ptr<guard_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
-  device_claim claim_; ///< On the GPU, where there is one.
+  device_claim claim_; ///< On the GPU, if there is one.
   std::shared_ptr<deadline_pool> helpers_;
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;

@@ -1,4 +1,4 @@
-/// A world split along the axes of a grid, as parallel training and inference want it: {dp: 2, tp: 4}.
+/// Splits a world along the axes of a grid, as parallel training and inference need it: {dp: 2, tp: 4}.
 #pragma once
 
 #include <troupe/collectives/operation/mesh_shape.hpp>
@@ -10,24 +10,25 @@
 
 namespace troupe {
 
-/// Worlds along each axis of a mesh. Copies share them.
+/// The sub-worlds along each axis of a mesh. Copies share them.
 ///
-/// Lifetime: as world::split()'s. Threads: safe from any.
+/// Lifetime: that of the worlds of world::split(). Threads: safe from any.
 class mesh {
 public:
-  /// Splits \p whole along every axis of \p shape, each in one split. Every process of the world does the same.
-  /// Errors: invalid_argument (the mesh has not as many ranks as the world), and those of world::split().
+  /// Splits \p whole along every axis of \p shape. Every process of the world makes the same call. Errors:
+  /// invalid_argument (the mesh and the world differ in their number of ranks), and those of world::split().
   [[nodiscard]] static mesh form(world whole, mesh_shape shape);
 
-  /// The grid.
+  /// Returns the grid.
   [[nodiscard]] const mesh_shape& shape() const noexcept { return shape_; }
-  /// The world that was split.
+  /// Returns the world that was split.
   [[nodiscard]] const world& whole() const noexcept { return whole_; }
 
-  /// The world along \p axis in which rank \p member of the whole is. There it has the rank rank_along().
-  /// Errors: invalid_argument (no such axis or rank, or no rank of that world lives in this process).
+  /// Returns the world along \p axis that contains rank \p member of whole(). \p member has the rank rank_along()
+  /// there. Errors: invalid_argument (no such axis or rank, or no rank of that world is in this process).
   [[nodiscard]] world along(std::string_view axis, rank member) const;
-  /// The rank that \p member of the whole has in along(axis, member). Errors: as there.
+  /// Returns the rank that \p member of whole() has in along(axis, member). Errors: invalid_argument (no such axis or
+  /// rank).
   [[nodiscard]] rank rank_along(std::string_view axis, rank member) const;
 
 private:
@@ -35,7 +36,7 @@ private:
 
   mesh_shape shape_;
   world whole_;
-  std::map<std::string, world> worlds_; ///< By the name of their group.
+  std::map<std::string, world> worlds_; ///< By the name of the group.
 };
 
 } // namespace troupe

@@ -1,6 +1,6 @@
-/// A runtime's metrics for Prometheus, shown by a program's own exposer in place of troupe's endpoint.
+/// A runtime's metrics for Prometheus, for programs that use their own exposer instead of troupe's endpoint.
 ///
-/// Including this needs no header of prometheus-cpp; using what it gives does: link the core or pull of prometheus-cpp.
+/// This header does not include prometheus-cpp. To use its result, link the core or pull library of prometheus-cpp.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,14 @@ namespace troupe {
 
 class runtime;
 
-/// Whether this troupe was built with prometheus-cpp (TROUPE_METRICS).
+/// Returns whether this troupe was built with prometheus-cpp (TROUPE_METRICS).
 [[nodiscard]] bool has_metrics() noexcept;
 
-/// Everything that docs/operations/metrics.md lists, of \p of and its worlds, read when Collect() is called. Register
-/// it with prometheus::Exposer::RegisterCollectable() or whatever else collects. Lifetime: collectors hold it weakly,
-/// so keep it; it may outlive the runtime, and is empty then. Threads: Collect() from any; it waits for no request and
-/// no GPU. Errors: missing (this troupe was built without prometheus-cpp), with the remedy.
+/// Returns a collectable with all metrics of docs/operations/metrics.md for \p of and its worlds. They are read when
+/// Collect() is called. Register it with prometheus::Exposer::RegisterCollectable() or another collector. Lifetime:
+/// collectors hold it weakly, so keep the result; it may outlive the runtime and is empty then. Threads: Collect() may
+/// be called from any thread; it waits for no request and no GPU. Errors: missing, with the remedy (troupe was built
+/// without prometheus-cpp).
 [[nodiscard]] std::shared_ptr<prometheus::Collectable> make_collectable(const runtime& of);
 
 } // namespace troupe

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Apart from those of actors, which CAF counts from 1.
+/// Client numbers of actors are CAF's, which count from 1. These begin at 2^63.
 std::uint64_t next_client() noexcept {
   static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +83,7 @@ void rank_lane::cancel(std::uint64_t position) {
 
 void rank_lane::leave() noexcept {
   if (client_ == 0) return;
-  // A world that has ended has nothing to take back, and its handle to the actor is gone.
+  // A world that has ended has nothing to withdraw, and its actor handle is gone.
   try {
     if (const auto& to = actor()) compat::post(to, leave_lane{client_});
   } catch (const exception&) {

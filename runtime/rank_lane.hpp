@@ -1,4 +1,4 @@
-/// A lane at one rank, for a plain thread: where its requests are asked in order.
+/// A lane at one rank, for a plain thread. It keeps its requests in order.
 #pragma once
 
 #include <troupe/collectives/operation/request.hpp>
@@ -12,50 +12,52 @@
 
 namespace troupe {
 
-/// The client of a lane at a rank. Each rank of an operation is asked by a client of its own, in lanes of one name:
-/// what the k-th call of each asks for is one operation of all.
+/// The client of a lane at one rank. Each rank of an operation has a client of its own, in lanes of the same name: the
+/// k-th calls of all these clients form one operation.
 ///
-/// Lifetime: what waits for its peers when this ends is taken back (errc::cancelled), and they are told; the lane is
-/// then free for another client, which goes on at the next position.
+/// Lifetime: its destructor withdraws requests that wait for their peers (errc::cancelled) and informs the peers. The
+/// lane is then free for another client, which continues at the next position.
 /// Threads: one at a time.
 class rank_lane {
 public:
-  /// Takes the lane with its first request: where another client has it, that is refused with invalid_argument.
-  /// Its requests are for the epoch that the world was ready in first, until acknowledge() says another.
+  /// Creates a client of lane \p which at rank \p whom. The first request occupies the lane; it fails with
+  /// invalid_argument if another client has it. Requests are for the epoch in which the world was first ready, until
+  /// acknowledge() names another.
   rank_lane(world where, rank whom, lane which);
   rank_lane(rank_lane&& other) noexcept;
   rank_lane& operator=(rank_lane&& other) noexcept;
   ~rank_lane();
 
-  /// Never blocks. Order: that of the calls, on the rank's GPU too. The future is answered once, and throws
-  /// troupe::exception on an error: deadline_exceeded with a report of who is missing (error::absence) where peers did
-  /// not ask, busy where too many wait for them, mismatch where they ask for something else.
+  /// Enqueues \p what. Never blocks. Order: that of the calls, also on the rank's GPU. The future is answered once, and
+  /// throws troupe::exception on an error: deadline_exceeded, with a report of the missing ranks (error::absence), if
+  /// peers did not ask; busy if too many requests wait for their peers; mismatch if peers ask for something else.
   [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
-  /// The same, marked: may be run again after a fault instead of being answered with it. See rank_request::retry_safe.
+  /// The same, marked as safe to retry: after a fault it may be run again instead of being answered with the error. See
+  /// rank_request::retry_safe.
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, operation what,
                                             nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
-  /// The same in two steps: see world::ask_overlapped().
+  /// The same with two futures: see world::ask_overlapped().
   [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline,
                                           call_site from = call_site::current());
-  /// Later requests are for \p now. After a rebuild all requests are refused (stale_epoch) until its owner has said so
-  /// here: ranks may differ in which requests they saw succeed, and places in the lane count from 0 again, so that the
-  /// owners first bring their ranks to one state, as the one of a checkpoint (CUT-1, docs/recovery.md).
+  /// Sets the epoch of later requests to \p now. After a rebuild all requests are refused (stale_epoch) until the owner
+  /// calls this. Ranks may differ in which requests they saw succeed, and positions in the lane count from 0 again. The
+  /// owners therefore first bring their ranks to one state, for example that of a checkpoint (CUT-1, docs/recovery.md).
   void acknowledge(epoch now) noexcept { acknowledged_ = now; }
-  /// What was acknowledged last; 0: nothing yet, so that requests are for the world's first epoch.
+  /// Returns the epoch that was acknowledged last. 0: none yet, so requests are for the world's first epoch.
   [[nodiscard]] epoch acknowledged() const noexcept { return acknowledged_; }
-  /// Later requests are charged to \p given (world::credit()), or, where that is none, to what all share.
+  /// Charges later requests to \p given (world::credit()), or, if it is empty, to the quota that all clients share.
   void use(credit given) noexcept { credit_ = std::move(given); }
-  /// Takes back the request that was asked \p position calls after the first of the acknowledged epoch, unless all its
+  /// Withdraws the request that was asked \p position calls after the first of the acknowledged epoch, unless all its
   /// peers have asked.
   void cancel(std::uint64_t position);
-  /// The world that it asks.
+  /// Returns the world of the lane.
   [[nodiscard]] const world& where() const noexcept { return world_; }
-  /// The rank that it asks, as the world called it when the lane was made. The lane stays that of its GPU when ranks
-  /// are numbered anew, and is refused with rank_lost once its rank has left.
+  /// Returns the rank of the lane, as it was numbered when the lane was made. The lane stays with its GPU when ranks
+  /// are renumbered. Once the rank has left, requests are refused with rank_lost.
   [[nodiscard]] rank whom() const noexcept { return whom_; }
-  /// As who it asks: no other client of the process has the number, actors included.
+  /// Returns the client number of its requests. It is unique in the process, actors included.
   [[nodiscard]] std::uint64_t client() const noexcept { return client_; }
 
 private:
@@ -66,7 +68,7 @@ private:
 
   world world_;
   rank whom_;
-  std::size_t place_; ///< Of its actor.
+  std::size_t place_; ///< Of the rank's actor.
   lane lane_;
   epoch acknowledged_{};
   credit credit_;

@@ -12,13 +12,13 @@ namespace troupe {
 
 namespace {
 
-/// So that worlds of several processes that fail together do not come back in step.
+/// Returns a random seed, so that worlds of several processes that fail together do not retry in step.
 std::uint64_t draw_seed() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32U) | entropy();
 }
 
-/// What a recovery begins with must be there; \p able says so before it is needed.
+/// Checks that the feature of the first recovery rung is available, before it is needed.
 void require_rung(const recovery_terms& terms, const capabilities& able) {
   if (terms.policy == recovery_policy::fail_fast) return;
   const auto require = [&](recovery_rung rung, feature needed) {
@@ -33,8 +33,8 @@ void require_rung(const recovery_terms& terms, const capabilities& able) {
   require(recovery_rung::revoke, feature::revoke);
 }
 
-/// What the first communicator of a process takes longest for, so that a spare has it behind it. What goes wrong shows
-/// when it matters.
+/// Forms and destroys a communicator of one rank, because the first communicator of a process takes longest. A spare
+/// calls this in advance. A failure is only logged here: it is reported when the spare is needed.
 void rehearse(backend& collectives, const std::shared_ptr<device>& on) {
   try {
     const auto alone = collectives.create(collectives.make_unique_id(), rank{0}, 1, on);
@@ -94,7 +94,7 @@ world runtime::form_world(const world_options& options) {
                                                 std::to_string(devices) + " devices: one rank needs one device"};
 
   p.worlds->await_ends();
-  // For the abort of all ranks beside their forming, and for what else is written and captured meanwhile.
+  // Helpers for the abort of all ranks beside their forming, and for records and captures meanwhile.
   p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
 
   const std::uint64_t seed = draw_seed();
@@ -107,7 +107,8 @@ world runtime::form_world(const world_options& options) {
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
-                  .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} // it names one forming
+                  .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} // an id is valid for
+                                                                                                // one formation
                                          : p.settings.recovery,
                   .seed = seed,
                   .pending = std::move(pending)};
@@ -153,14 +154,15 @@ world runtime::form_world(const world_options& options) {
   const auto settled = [is_guided](const world_event& event) {
     return event.phase != world_phase::forming && !(is_guided && event.phase == world_phase::rebuilding);
   };
-  // The world's own deadline ends the forming, or its controller's; this one is only a backstop. Who stands by for a
-  // place waits for as long as nobody leaves one.
+  // The forming has a deadline of the world or of its controller; this one is only a backstop. A spare waits until a
+  // place becomes free, without a limit.
   const nanoseconds backstop = is_guided ? nanoseconds::max() : 2 * p.settings.deadlines.form;
   static_cast<void>(shared->board->wait(settled, backstop));
   const world_event now = shared->board->latest();
-  end_with_process(parts_); // the driver's contexts and the backend's library have come since
+  end_with_process(parts_); // called again, because the driver's contexts and the backend's library have been loaded
+                            // since
   if (now.phase == world_phase::ready) {
-    if (is_guided) shared->local_ranks = now.origins; // what the controller calls it
+    if (is_guided) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};
   }
   error why{.code = errc::deadline_exceeded, .text = "the world did not form in time"};

@@ -1,4 +1,4 @@
-/// The beginning of every program: opens devices, starts troupe's threads and its actor system, forms worlds.
+/// The entry point of every program: opens devices, starts troupe's threads and its actor system, and forms worlds.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -18,61 +18,67 @@ namespace troupe {
 
 class metrics_source;
 
-/// What one world of a runtime has of its own.
+/// Options of one world of a runtime.
 struct world_options {
-  /// Names the formation where the world spans processes: rank 0 makes it, every process passes it.
+  /// Identifies the formation if the world spans processes without a controller: rank 0 makes the id, and every process
+  /// passes it.
   std::optional<unique_id> id{};
-  /// Instead of the runtime's.
+  /// Overrides the runtime's strategy.
   std::optional<completion_strategy> strategy{};
 };
 
-/// Owns everything that is not a world: driver, devices, pools, launchers, poller, helpers, and the actor system unless
-/// it is a guest of yours.
-/// Destroyed, it stops its worlds and then, in this order, launchers, poller, helpers and the actor system.
-/// Actors that you have spawned in its system must have ended by then. Where it still lives when main() returns or
-/// exit() is called, its worlds and threads end there in the same way, before any static object is destroyed: what is
-/// pending then is answered, and what is destroyed later (a static runtime, buffers) is left to the operating system.
+/// Owns everything that is shared by worlds: driver, devices, pools, launchers, poller, helpers, and the actor system
+/// unless the caller provides it.
+///
+/// Lifetime: the destructor stops the worlds and then, in this order, launchers, poller, helpers and the actor system.
+/// Actors that you have spawned in its system must have ended by then. If the runtime still exists when main() returns
+/// or exit() is called, its worlds and threads end there in the same way, before any static object is destroyed:
+/// pending requests are answered. Objects that are destroyed later (a static runtime, buffers) are left to the
+/// operating system.
 class runtime {
 public:
-  /// Errors: invalid_argument (a setting), missing, too_old (driver, library), each with its remedy.
+  /// Opens the backend and starts the threads. Errors, each with its remedy: invalid_argument (a setting), missing,
+  /// too_old (driver, library).
   explicit runtime(configuration settings = configuration::from_environment());
-  /// As a guest of \p host, which it neither owns nor ends: its actors live there, beside yours. What \p host is to be
-  /// made with: prepare_host() (runtime/interop/host_system.hpp); what it lacks of that is logged.
-  /// Lifetime: \p host outlives this; when this has ended, troupe's actors have, and \p host goes on.
-  /// Errors: the other's, and invalid_argument (\p host lacks what a runtime cannot do without).
+  /// The same in \p host, an actor system that it neither owns nor ends: troupe's actors live there, beside yours.
+  /// Prepare its configuration with prepare_host() (runtime/interop/host_system.hpp). What \p host lacks is logged.
+  /// Lifetime: \p host outlives the runtime. When the runtime has ended, troupe's actors have ended, and \p host goes
+  /// on. Errors: those of the other constructor, and invalid_argument (\p host lacks something that a runtime
+  /// requires).
   explicit runtime(caf::actor_system& host, configuration settings = configuration::from_environment());
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
-  /// Forms a world over the ranks that the configuration names, and returns when it is ready.
-  /// Errors: invalid_argument (more ranks than devices, a missing id), device_occupied, communicator_failed,
-  /// deadline_exceeded.
+  /// Forms a world over the ranks that the configuration names. Returns when it is ready. Errors: invalid_argument
+  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded.
   [[nodiscard]] world form_world(const world_options& options = {});
 
-  /// A name for a world that spans processes. It is a capability: pass it on in private, never log it (SEC-1).
+  /// Returns an id for a world that spans processes. It is a capability: pass it on in private, and never log it
+  /// (SEC-1).
   [[nodiscard]] unique_id make_unique_id();
 
-  /// Writes down what every rank was asked for lately and what became of it, those under way included, for
-  /// `troupe trace` (docs/operations/tracing.md). Into \p file, or a new one in report.folder, else in the working
-  /// folder. Returns its path. Cheap enough to be called at any time, from any thread. Errors: invalid_argument (where
-  /// it cannot be written).
+  /// Writes the latest requests of every rank and their outcomes, including those in flight, for `troupe trace`
+  /// (docs/operations/tracing.md). The file is \p file, else a new one in report.folder, else a new one in the working
+  /// folder. Returns its path. Cheap enough to be called at any time. Threads: any. Errors: invalid_argument (the file
+  /// cannot be written).
   std::filesystem::path write_flight_record(const std::optional<std::filesystem::path>& file = {}) const;
 
-  /// For actors of your own, which must end before the runtime.
+  /// Returns the actor system, for actors of your own. They must end before the runtime.
   [[nodiscard]] caf::actor_system& system() noexcept;
-  /// The settings in effect, checked.
+  /// Returns the settings in effect. They have been checked.
   [[nodiscard]] const configuration& settings() const noexcept;
-  /// The driver of its devices: CUDA's, or the mock's.
+  /// Returns the driver of its devices: CUDA's, or the mock's.
   [[nodiscard]] driver& api() noexcept;
-  /// What moves the data.
+  /// Returns the backend that moves the data.
   [[nodiscard]] troupe::backend& collectives() noexcept;
-  /// What is counted of this runtime and its worlds, read anew at each read(). It may outlive the runtime: then there
-  /// is nothing to be read. <troupe/runtime/metrics.hpp> makes metrics for Prometheus of it.
+  /// Returns the metrics of this runtime and its worlds, which are read anew at each read(). It may outlive the runtime
+  /// and is empty then. <troupe/runtime/metrics.hpp> turns it into metrics for Prometheus.
   [[nodiscard]] std::shared_ptr<const metrics_source> metrics() const noexcept;
-  /// Where metrics are shown, as "127.0.0.1:9464"; empty where they are not (metrics.address).
+  /// Returns the address of the metrics endpoint, for example "127.0.0.1:9464". Empty if there is none
+  /// (metrics.address).
   [[nodiscard]] std::string metrics_address() const;
-  /// One line: driver, backend, versions, profile, strategy. Every measurement prints it.
+  /// Returns driver, backend, versions, profile and strategy on one line. Every measurement prints it.
   [[nodiscard]] std::string describe() const;
 
 private:

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t slots_per_device = 256;
 
-/// Beside workers, at most.
+/// The most threads that CAF starts beside its workers.
 constexpr std::size_t threads_of_caf = 6;
 
 std::size_t worker_count(const configuration& settings) {
@@ -32,7 +32,7 @@ std::size_t worker_count(const configuration& settings) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
 }
 
-/// Null: nobody looks at launches.
+/// Returns null if nothing observes launches.
 std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   auto faults = observer_of(settings.faults);
   const bool is_marked =
@@ -45,9 +45,10 @@ std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   return ranges ? std::make_shared<launch_observers>(std::move(faults), std::move(ranges)) : faults;
 }
 
-/// A foreign thread's message to a sleeping worker costs 50 µs and more, to a spinning one 2 µs; so workers are few
-/// and, outside frugal, spin for a while like troupe's own threads. An actor gives way after each message: a world that
-/// handled sixty requests in one turn launched the first 600 µs late. (docs/design/0003-threads.md)
+/// A message from a foreign thread costs 50 µs and more if the worker sleeps, and 2 µs if it spins. Workers are
+/// therefore few and, except with `frugal`, spin for a while like troupe's own threads. An actor yields after each
+/// message: a world that handled sixty requests in one turn launched the first 600 µs late.
+/// (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used,
                                                                const cpu_set& near) {
   register_message_types();
@@ -68,8 +69,8 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
-/// CAF ends the process where it gets only some of its threads: workers, a clock, a printer, and those of its I/O.
-/// Errors: out_of_memory.
+/// Checks that \p count threads can be started. CAF ends the process if it gets only some of its threads: workers, a
+/// clock, a printer, and those of its I/O. Errors: out_of_memory.
 void require_threads(std::size_t count) {
   latch over;
   std::vector<worker> all;
@@ -87,7 +88,7 @@ void require_threads(std::size_t count) {
   end_all();
 }
 
-/// What a runtime cannot do without. Errors: invalid_argument.
+/// Checks that \p host has what a runtime requires. Errors: invalid_argument.
 void require_host(const caf::actor_system& host, const configuration& settings) {
   if (!compat::knows_messages())
     throw exception{errc::invalid_argument, "the actor system was made before troupe's message types were registered: "
@@ -167,7 +168,7 @@ void runtime::parts::end() noexcept {
   record_asked.reset();
   member.reset();
   launchers.clear();
-  endpoint.reset(); // worlds that stop are still to be seen
+  endpoint.reset(); // after the worlds have stopped, so that metrics still show them
   metrics->close();
   services.poller->stop();
   helpers->stop(); // its reports are messages, and the actor system ends next
@@ -231,7 +232,7 @@ std::size_t runtime::parts::spinner_count() const {
 std::size_t runtime::parts::workers() const {
   if (system == nullptr) return worker_count(settings);
   const auto set = compat::worker_count_of(system->config());
-  return set.value_or(std::max<std::size_t>(std::thread::hardware_concurrency(), 4)); // as CAF takes
+  return set.value_or(std::max<std::size_t>(std::thread::hardware_concurrency(), 4)); // CAF's default
 }
 
 thread_plan runtime::parts::place_threads() const {

@@ -1,4 +1,4 @@
-/// What a runtime is made of, and in which order it ends. Of runtime.cpp alone.
+/// The parts of a runtime, and the order in which they end. Included by runtime.cpp and runtime_parts.cpp only.
 #pragma once
 
 #include <troupe/collectives/order/arbiter.hpp>
@@ -30,11 +30,11 @@
 
 namespace troupe {
 
-/// Ended in the order of DESIGN §5: clients' gate and actors (a world's stop), launchers, poller, helpers, system; by
-/// the runtime's end or the process's, whichever comes first.
+/// Ends in the order of DESIGN §5: request gate and actors (as each world stops), launchers, poller, helpers, actor
+/// system. The end of the runtime or of the process triggers it, whichever comes first.
 class runtime::parts final : public ends_with_process {
 public:
-  /// \p host: the actor system to be a guest of; null: one of its own.
+  /// \p host is the actor system to use. Null: the runtime creates its own.
   explicit parts(configuration wanted, caf::actor_system* host = nullptr);
   ~parts() override;
   void end() noexcept override;
@@ -46,51 +46,51 @@ public:
   [[nodiscard]] device_id device_of_first_rank() const;
   [[nodiscard]] int rank_count() const;
   [[nodiscard]] std::string strategy_text() const;
-  /// For metrics. Takes no lock that end() holds.
+  /// Reads the state for metrics. Takes no lock that end() holds.
   [[nodiscard]] runtime_reading look() const;
 
   /// Opens what rank \p self needs on first use.
   [[nodiscard]] local_rank make_local(rank self, device_id where);
-  /// The way to the controller of the one world that it joins.
+  /// Returns the connection to the controller of the world that this process joins.
   [[nodiscard]] std::shared_ptr<world_guide> join(device_id where);
 
-  /// Of what moves data, on one line.
+  /// Returns the versions of driver and backend on one line.
   [[nodiscard]] std::string versions() const;
   /// See runtime::write_flight_record().
   std::filesystem::path write_record(const std::optional<std::filesystem::path>& file, std::string_view why) const;
 
   memory_reserve for_answers;
   configuration settings;
-  caf::actor_system* system; ///< Null until there is one.
+  caf::actor_system* system; ///< Null until it exists.
   selected_backend selected;
   chosen_wait wait;
   thread_plan threads;
   std::unique_ptr<caf::actor_system_config> system_settings;
-  std::unique_ptr<caf::actor_system> own_system; ///< Null for a guest.
+  std::unique_ptr<caf::actor_system> own_system; ///< Null if the caller provided one.
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex guard; ///< Of all below.
+  std::mutex guard; ///< Protects all members below.
   bool ended = false;
-  std::vector<std::shared_ptr<void>> claims; ///< On the GPUs below, among runtimes of this process.
+  std::vector<std::shared_ptr<void>> claims; ///< On the GPUs below, against other runtimes of this process.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
-  std::unique_ptr<record_on_signal> record_asked; ///< None where no signal is set.
+  std::unique_ptr<record_on_signal> record_asked; ///< Null if no signal is set.
   std::unique_ptr<membership> member;             ///< Of the world that spans processes.
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
   const std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
   std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return look(); });
-  std::unique_ptr<metrics_endpoint> endpoint; ///< None where nobody has asked for it.
+  std::unique_ptr<metrics_endpoint> endpoint; ///< Null if metrics.address is empty.
 
 private:
-  /// A launcher for each rank, the poller, and the actor system's workers.
+  /// Counts the threads that spin: one launcher per rank, the poller, and the actor system's workers.
   [[nodiscard]] std::size_t spinner_count() const;
   [[nodiscard]] thread_plan place_threads() const;
   [[nodiscard]] std::size_t workers() const;
-  /// The host goes on: troupe's actors must have ended in it before what they use does.
+  /// Waits until troupe's actors in the caller's actor system have ended, because they use what ends next.
   void leave_host();
-  /// It uses static objects of CAF's, which may be gone.
+  /// Leaks the actor system at process exit: it uses static objects of CAF, which may already be destroyed.
   void leave_system();
 };
 

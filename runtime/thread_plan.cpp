@@ -26,13 +26,13 @@ thread_plan plan_threads(std::span<const device_place> in_use, const cpu_set& us
     const cpu_set near = intersection_of(place.local.cpus, usable);
     const auto launchers = std::ranges::count_if(
         in_use, [&](const device_place& other) { return !intersection_of(other.local.cpus, near).empty(); });
-    const auto spinners = static_cast<std::size_t>(launchers) + 1; // and the poller
+    const auto spinners = static_cast<std::size_t>(launchers) + 1; // plus the poller
     if (spinning && !near.empty() && near.size() < spinners) {
       plan.notes.push_back("device " + to_string(place.id) + " is near the CPUs " + to_string(near) + ", too few for " +
                            std::to_string(spinners) + " spinning threads: its launcher runs anywhere");
       continue;
     }
-    // All of them, not only the usable: binding leaves out the others, and says so when none is left.
+    // All of them, not only the usable ones: binding skips CPUs that are not usable, and reports if none remains.
     plan.launchers[place.id] = place.local.cpus;
     plan.poller = union_of(plan.poller, place.local.cpus);
   }

@@ -1,4 +1,4 @@
-/// Which CPUs a runtime's launchers and poller run on.
+/// Decides on which CPUs a runtime's launchers and poller run.
 #pragma once
 
 #include <troupe/device/topology/thread_binding.hpp>
@@ -11,27 +11,29 @@
 
 namespace troupe {
 
-/// CPUs by thread; a thread without any runs anywhere.
+/// The CPUs of each thread. A thread with an empty set may run anywhere.
 struct thread_plan {
   std::map<device_id, cpu_set> launchers;
-  cpu_set poller;                 ///< And actors' workers: near all devices that are in use.
-  std::vector<std::string> notes; ///< Why a thread is not bound though its place is known; for people.
+  cpu_set poller;                 ///< Also for the actors' workers: near all devices that are in use.
+  std::vector<std::string> notes; ///< Why a thread is not bound although the location of its device is known. For
+                                  ///< people.
 
   [[nodiscard]] cpu_set launcher_of(device_id id) const;
 };
 
-/// Launchers near their devices; the poller near all devices in use, so anywhere if the place of one is not known.
-/// Threads that spin need a CPU each: where the usable CPUs near a device are fewer than the launchers and the poller
-/// that would spin there, its launcher runs anywhere, for two spinning on one CPU would wait for each other.
+/// Places launchers near their devices, and the poller near all devices in use. The poller may run anywhere if the
+/// location of one device is unknown. Threads that spin need a CPU each, because two that spin on one CPU would wait
+/// for each other. If a device has fewer usable CPUs nearby than launchers and pollers that would spin there, its
+/// launcher may run anywhere.
 [[nodiscard]] thread_plan plan_threads(std::span<const device_place> in_use, const cpu_set& usable, bool spinning);
 
-/// The same for devices of \p api. Never throws: where the machine or a device does not tell, threads run anywhere, and
-/// the log says why.
+/// The same for devices of \p api. Never throws: if the machine or a device does not report its location, threads may
+/// run anywhere, and the log says why.
 [[nodiscard]] thread_plan plan_threads(driver& api, std::span<const device_id> in_use, bool spinning) noexcept;
 
-/// Gives the calling thread its name, and places it.
+/// Names and places the calling thread.
 void begin_thread(const std::string& name, const cpu_set& near) noexcept;
-/// Binds the calling thread unless \p near is empty; the log says what came of it.
+/// Binds the calling thread to \p near, unless that is empty. The log says whether it succeeded.
 void place_thread(const std::string& name, const cpu_set& near) noexcept;
 
 } // namespace troupe

@@ -1,6 +1,6 @@
-/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It weighs as much as the runtime alone, most
-/// of it CAF: files that only handle buffers and requests are better off with
-/// <troupe/collectives/operation/request.hpp>.
+/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It is as heavy as the runtime alone, mostly
+/// because of CAF. Files that only handle buffers and requests should include
+/// <troupe/collectives/operation/request.hpp> instead.
 #pragma once
 
 // device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
@@ -12,10 +12,10 @@
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/stream.hpp>
 
-// completion: how a request ends.
+// completion: the outcome of a request.
 #include <troupe/completion/reply/outcome.hpp>
 
-// collectives: what can be asked for.
+// collectives: the operations that can be asked for.
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/collectives/operation/operation.hpp>
@@ -34,7 +34,7 @@
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/world/world_event.hpp>
 
-// runtime: where a program begins, and what plain threads hold.
+// runtime: the entry point of a program, and handles for plain threads.
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -42,7 +42,7 @@
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_group.hpp>
 
-// interop: beside a program's own arrays, tensors, streams, actor system, coroutines and senders.
+// interop: arrays, tensors, streams, actor systems, coroutines and senders of other libraries.
 #include <troupe/runtime/interop/awaitable_reply.hpp>
 #include <troupe/runtime/interop/client_stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>

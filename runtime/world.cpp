@@ -13,10 +13,11 @@ namespace troupe {
 
 namespace {
 
-/// Worlds that end beside those that serve: each takes threads and completion slots until it has.
+/// The number of worlds that may be ending while others serve. Each uses threads and completion slots until it has
+/// ended.
 constexpr std::ptrdiff_t most_ending = 8;
 
-/// How many strong handles there are to \p one. Others may come and go meanwhile.
+/// Returns the number of strong handles to \p one. Others may change it meanwhile.
 template <class Handle>
 [[nodiscard]] std::size_t holders_of(const Handle& one) {
   const auto counted = caf::actor_cast<caf::strong_actor_ptr>(one);
@@ -27,7 +28,7 @@ bool has_stopped(const world_event& event) {
   return event.phase == world_phase::stopped;
 }
 
-/// What all phases of an end may take, those of worlds that were split off first.
+/// Returns the sum of the deadlines of all phases of stopping, sub-worlds included.
 nanoseconds longest_end(const world_deadlines& limits) {
   return 2 * (limits.form + 2 * limits.drain + limits.release + limits.abort);
 }
@@ -35,7 +36,7 @@ nanoseconds longest_end(const world_deadlines& limits) {
 } // namespace
 
 bool world::core::is_alone() const {
-  // Its parent holds a world that was split off; the world holds its ranks' actors, as the directory does.
+  // The parent of a sub-world holds it. A world and its directory each hold the actors of its ranks.
   if (holders_of(actor) > (is_split_off ? 2U : 1U)) return false;
   for (std::size_t place = 0; place < ranks->size(); ++place)
     if (holders_of(ranks->at(place)) > 2) return false;
@@ -43,7 +44,7 @@ bool world::core::is_alone() const {
 }
 
 void world_registry::add(core_ptr one) {
-  std::vector<core_ptr> over; // ends behind the lock: its listeners may hold handles
+  std::vector<core_ptr> over; // destroyed after the lock is released: its listeners may hold handles
   const std::lock_guard lock{guard_};
   over = sweep();
   worlds_.push_back(std::move(one));
@@ -54,7 +55,7 @@ world_registry::core_ptr world_registry::counted(core_ptr one, core_ptr parent) 
   return {shown, [from = weak_from_this(), one = std::move(one), parent = std::move(parent)](world::core*) mutable {
             if (const auto all = from.lock()) all->let_go(one);
             one = nullptr;
-            parent = nullptr; // which may end now, too
+            parent = nullptr; // which may end the parent, too
           }};
 }
 
@@ -171,7 +172,7 @@ std::future<completion> world::ask(std::vector<operation> parts, nanoseconds dea
   return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
 }
 
-/// The same of every rank that there is in the epoch asked for.
+/// Asks the same of every rank of the current epoch.
 std::future<completion> world::ask_each(const operation& part, nanoseconds deadline, call_site from) {
   const world_event now = status();
   return ask(world_request{.parts = std::vector<operation>(now.local_ranks.size(), part),
@@ -222,7 +223,7 @@ overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadl
 }
 
 overlapped world::ask_overlapped(world_request asked) {
-  auto [reply, futures] = make_overlapped(std::max<std::size_t>(asked.parts.size(), 1)); // none: refused
+  auto [reply, futures] = make_overlapped(std::max<std::size_t>(asked.parts.size(), 1)); // an empty request is refused
   compat::post(core_->actor, posted_world_request{std::move(asked), std::move(reply)});
   return std::move(futures);
 }
@@ -264,7 +265,7 @@ std::future<completion> world::barrier(call_site from) {
 }
 
 std::future<completion> world::copy(rank whom, buffer from, buffer to, call_site site) {
-  // No peer takes part, so that nothing can be paired wrongly after a rebuild.
+  // No peer takes part, so nothing can be paired wrongly after a rebuild.
   return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch(), .site = site});
 }
 
@@ -280,7 +281,7 @@ const collective_handle& world::collective(rank whom) const {
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
   auto [reply, future] = make_value_promise<split_reply>();
-  const world_event before = status(); // whose ranks the groups name, or it is refused
+  const world_event before = status(); // the groups name ranks of this epoch; in another epoch the request is refused
   compat::post(core_->actor, posted_split{{std::move(groups), before.epoch}, std::move(reply)});
 
   std::vector<split_world> found;
@@ -306,7 +307,8 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->is_split_off = true;
     if (const auto registry = core_->registry.lock()) {
       registry->add(shared);
-      // Where others live in other processes, each would end its part when it likes.
+      // A world with ranks in other processes does not end with its last handle here: each process would end its part
+      // at another time.
       if (shared->local_ranks.size() == found.back().group.members.size())
         shared = registry->counted(std::move(shared), core_);
     }

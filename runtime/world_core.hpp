@@ -1,4 +1,4 @@
-/// What all handles of one world share. Not for users.
+/// The state that all handles of one world share. Internal.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -24,34 +24,34 @@
 
 namespace troupe {
 
-/// The worlds of one runtime, which stops them and then takes their actors' handles away. Threads: any.
+/// The worlds of one runtime. The runtime stops them and then removes their actors' handles. Threads: any.
 class world_registry : public std::enable_shared_from_this<world_registry> {
 public:
   using core_ptr = std::shared_ptr<world::core>;
 
   void add(core_ptr one);
-  /// What users hold of \p one: with the last copy the world is told to stop, unless its actors are held elsewhere.
-  /// \p parent is held until then. Once for each world.
+  /// Returns the pointer that users' handles hold. When its last copy is destroyed, the world is told to stop, unless
+  /// its actors are held elsewhere. \p parent is held until then. Call once per world.
   [[nodiscard]] core_ptr counted(core_ptr one, core_ptr parent = {});
-  /// Returns when few of the worlds that were told to stop so have still to end. Errors: none; each has deadlines.
+  /// Waits until few of the worlds that were told to stop are still ending. Does not throw; each end has deadlines.
   void await_ends() const;
   [[nodiscard]] std::vector<core_ptr> all() const;
-  /// The actor system ends: nothing is told to worlds any more.
+  /// Stops sending messages to worlds, because the actor system ends.
   void close();
 
 private:
   void let_go(const core_ptr& one) noexcept;
-  /// Tells worlds without handles to stop, and returns those that have.
+  /// Tells worlds without handles to stop. Returns those that have stopped.
   [[nodiscard]] std::vector<core_ptr> sweep();
 
-  const int process_ = ::getpid(); ///< A forked one has no threads that could end anything.
+  const int process_ = ::getpid(); ///< A forked process has no threads that could end a world.
   mutable std::mutex guard_;
   std::vector<core_ptr> worlds_;
-  std::vector<core_ptr> dropped_; ///< Of worlds_, without handles.
+  std::vector<core_ptr> dropped_; ///< The worlds of worlds_ that have no handles.
   bool closed_ = false;
 };
 
-/// The obligation to reply, and the future that it arrives in.
+/// Returns a promise for a reply and its future.
 template <class Value>
 std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_promise() {
   const auto done = std::make_shared<std::promise<Value>>();
@@ -65,37 +65,38 @@ std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_
           std::move(future)};
 }
 
-/// Both answers of one request of \p part_count ranks, and the futures that they arrive in.
+/// Returns the promise for both answers of one request of \p part_count ranks, and their futures.
 [[nodiscard]] std::pair<std::shared_ptr<reply_promise>, overlapped> make_overlapped(std::size_t part_count);
 
 class world::core {
 public:
   std::shared_ptr<world_board> board;
   world_handle actor;
-  /// Somebody may hold its actors who is no handle.
+  /// Something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
   bool is_split_off = false;
   std::atomic<bool> is_told_to_stop{false};
-  /// Whether its actors are held here and by each other alone.
+  /// Returns whether its actors are held only here and by each other.
   [[nodiscard]] bool is_alone() const;
-  /// The place of \p whom in what follows, which \p now calls so. Errors: invalid_argument.
+  /// Returns the index of \p whom in the vectors below. \p now is the state in which the rank has that number. Errors:
+  /// invalid_argument.
   [[nodiscard]] std::size_t place_of(rank whom, const world_event& now) const;
   [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, board->latest()); }
 
   std::shared_ptr<rank_directory> ranks; ///< By place.
-  std::vector<rank> local_ranks;         ///< Of the first epoch, by place: later ones may call them otherwise.
+  std::vector<rank> local_ranks;         ///< Of the first epoch, by place. Later epochs may number them otherwise.
   std::vector<std::shared_ptr<memory_pool>> pools; ///< By place.
   world_deadlines deadlines;
   std::mutex registered_guard;
-  std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
+  std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
   std::shared_ptr<const admission_quota> pending;
-  std::shared_ptr<const retry_queue> retries; ///< None where nothing is run again.
+  std::shared_ptr<const retry_queue> retries; ///< Null if nothing is retried.
   std::shared_ptr<world_history> history = std::make_shared<world_history>();
   std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
-  /// Before the first event, or as early as may be: what `history` counts.
+  /// Makes `history` count events. Call it before the first event, or as early as possible.
   void count_events() const {
     board->listen([counted = history](const world_event& event) { counted->hear(event); });
   }

@@ -16,7 +16,7 @@ std::vector<operation>& world_group::parts_of(rank self) {
 
 world_group& world_group::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
                                    dtype type, int tag) {
-  static_cast<void>(parts_of(destination)); // both or none
+  static_cast<void>(parts_of(destination)); // throws before either part is added
   on(source, send{.memory = std::move(from), .count = count, .type = type, .peer = destination, .tag = tag});
   return on(destination, recv{.memory = std::move(to), .count = count, .type = type, .peer = source, .tag = tag});
 }

@@ -1,4 +1,4 @@
-/// Builds one request that does several things in all ranks of a world by one launch (GRP-1).
+/// Builds one request that performs several operations on all ranks of a world in one launch (GRP-1).
 #pragma once
 
 #include <troupe/runtime/world.hpp>
@@ -10,47 +10,48 @@
 
 namespace troupe {
 
-/// What may be in a group: any operation except replays and other groups.
+/// The operations that may be in a group: any except replays and other groups.
 template <class Operation>
 concept groupable = std::constructible_from<operation, Operation> && !std::same_as<Operation, replay> &&
                     !std::same_as<Operation, group>;
 
-/// Parts are given in any mix; each rank's keep their order. Nothing is checked before ask(): then all or nothing.
+/// Collects the parts of a group. Parts may be added in any mix; those of each rank keep their order. Nothing is
+/// checked before ask(), which then accepts or refuses the whole group.
 ///
-/// Lifetime: holds the buffers of its parts. Threads: as any value.
+/// Lifetime: holds the buffers of its parts. Threads: as a plain value.
 class world_group {
 public:
-  /// For \p where, all of whose ranks live in this process.
+  /// Creates an empty group for \p where. All its ranks must be in this process.
   explicit world_group(world where);
 
-  /// A part of rank \p self alone: a send, whose recv another rank gets.
-  /// Errors: invalid_argument (not a rank of the world).
+  /// Adds a part for rank \p self alone, for example a send whose recv is on another rank. Errors: invalid_argument
+  /// (not a rank of the world).
   template <groupable Operation>
   world_group& on(rank self, Operation what) {
     parts_of(self).emplace_back(std::move(what));
     return *this;
   }
 
-  /// A part of every rank: \p make(rank) is called for each, in order, and returns an operation.
+  /// Adds a part for every rank: calls \p make(rank) for each, in rank order, which returns an operation.
   template <std::invocable<rank> Make>
   requires groupable<std::invoke_result_t<Make, rank>> world_group& on_all(Make make) {
     for (const rank self : where_.local_ranks()) on(self, make(self));
     return *this;
   }
 
-  /// A send and the recv that meets it: \p count elements from rank \p source's memory to rank \p destination's.
+  /// Adds a send and its matching recv: \p count elements from rank \p source's memory to rank \p destination's.
   world_group& transfer(rank source, operand from, rank destination, operand to, std::size_t count, dtype type,
                         int tag = 0);
 
-  /// The parts of \p other behind these. Errors: invalid_argument (it is for another world).
+  /// Adds the parts of \p other after those of this group. Errors: invalid_argument (it is for another world).
   world_group& append(const world_group& other);
 
-  /// One group for each rank, in rank order: what a world_request holds.
+  /// Returns one group per rank, in rank order, as a world_request holds them.
   [[nodiscard]] std::vector<operation> parts() const;
-  /// One rank's, for asking it alone.
+  /// Returns the group of rank \p self, for asking that rank alone.
   [[nodiscard]] group of(rank self) const;
 
-  /// Asks the world; one reply for the whole.
+  /// Asks the world. There is one reply for the whole group.
   [[nodiscard]] std::future<completion> ask(nanoseconds deadline = world_default_deadline);
 
 private:

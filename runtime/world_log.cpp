@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// A report's file is small: what takes longer is a disk that does not answer.
+/// A report is small: a write that takes longer means that the disk does not respond.
 constexpr std::chrono::seconds time_to_write{10};
 
 void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,
@@ -39,7 +39,7 @@ world_board::listener make_world_log(std::optional<std::filesystem::path> report
     try {
       if (event.reason)
         log_warning(describe(event));
-      else if (!event.report) // which is of no change of phase
+      else if (!event.report) // an event with a report is not a change of phase
         log_info(describe(event));
       if (!event.report) return;
       log_warning(describe(*event.report));
@@ -47,7 +47,7 @@ world_board::listener make_world_log(std::optional<std::filesystem::path> report
         write_beside(*folder, event.report, recorder, *helpers);
       else
         log_info(as_json(*event.report, report_stamp::now()));
-    } catch (...) { // neither a report nor a log is worth a world
+    } catch (...) { // a failure to report or log must not fail the world
       log_warning(to_string(current_error()));
     }
   };

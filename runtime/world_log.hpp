@@ -1,4 +1,4 @@
-/// What the log is told of a world.
+/// Writes the events of a world to the log.
 #pragma once
 
 #include <troupe/actors/world/world_board.hpp>
@@ -13,16 +13,16 @@ namespace troupe {
 
 class flight_recorder;
 
-/// What keeps the flight record that goes beside a fault's report.
+/// The flight record that is written beside a fault report.
 struct recorded_by {
-  std::shared_ptr<const flight_recorder> log{}; ///< None: there is no such record.
+  std::shared_ptr<const flight_recorder> log{}; ///< Null: no flight record is written.
   std::string about{};                          ///< Versions and settings, on one line.
 };
 
-/// Logs every event: as a warning with its reason, else as information. A report is a warning for people, and JSON for
-/// programs: a file in \p report_folder, written by a helper so that no disk holds the world up, or, where there is
-/// none, information in the log. The flight record goes beside it into the folder. A file that cannot be written is
-/// a warning and nothing else.
+/// Returns a listener that logs every event: as a warning if it has a reason, else as information. A fault report is
+/// logged as a warning for people, and written as JSON for programs: to a file in \p report_folder, by a helper thread
+/// so that a slow disk does not delay the world, or, without a folder, to the log as information. The flight record is
+/// written to the same folder. A file that cannot be written is only a warning.
 [[nodiscard]] world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
                                                    std::shared_ptr<deadline_pool> helpers, recorded_by recorder = {});
 

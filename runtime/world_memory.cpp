@@ -1,4 +1,4 @@
-// The memory that a world gives out, knows of, and gives back.
+// The memory functions of a world: allocation, registration, suspension.
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
 

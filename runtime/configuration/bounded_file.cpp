@@ -18,7 +18,8 @@ namespace {
 class open_file {
 public:
   explicit open_file(const std::filesystem::path& path)
-    : handle_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)} {} // a pipe's open() would block
+    : handle_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)} {} // without O_NONBLOCK, open() of a
+                                                                                     // pipe blocks
   open_file(const open_file&) = delete;
   open_file& operator=(const open_file&) = delete;
   ~open_file() {
@@ -45,7 +46,7 @@ std::string read_bounded_file(std::string_view what, const std::filesystem::path
   if (S_ISDIR(found.st_mode)) throw refuse(std::generic_category().message(EISDIR));
   if (!S_ISREG(found.st_mode)) throw refuse("it is a pipe, a socket or a device, and no regular file");
   std::string text;
-  for (;;) { // files of /proc have a size of 0
+  for (;;) { // the size of a file in /proc is reported as 0
     const std::size_t length = text.size();
     text.resize(std::min(most_bytes + 1,
                          std::max({2 * length, std::size_t{4'096}, static_cast<std::size_t>(found.st_size) + 1})));

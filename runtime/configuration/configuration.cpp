@@ -46,7 +46,8 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw exception{errc::invalid_argument, otherwise};
 }
 
-/// Nodes are those of a world, of all its ranks; how many these are on GPUs shows later.
+/// Checks hierarchy.nodes against the number of ranks of the world. The number is not known here if it depends on the
+/// number of GPUs.
 void check_nodes(const configuration& settings) {
   if (settings.hierarchy_nodes.empty()) return;
   const bool spans_processes = settings.position && settings.position->world_size > 1;
@@ -122,7 +123,7 @@ configuration configuration::load(const std::filesystem::path& path) {
 
 void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits) {
   check(terms);
-  if (terms.policy == recovery_policy::fail_fast || terms.window == 0ns) return; // with_window()
+  if (terms.policy == recovery_policy::fail_fast || terms.window == 0ns) return; // as with_window() does
   const auto seconds = [](nanoseconds span) { return std::chrono::duration<double>(span).count(); };
   require(limits.hang < terms.window, "limits.hang is " + format_duration(limits.hang) + " and recovery.window " +
                                           format_duration(terms.window) +

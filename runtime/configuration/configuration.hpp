@@ -1,4 +1,4 @@
-/// How a runtime is set up, and the checks that a setting makes sense.
+/// The configuration of a runtime, and the checks of its settings.
 #pragma once
 
 #include <troupe/actors/world/world_plan.hpp>
@@ -32,121 +32,125 @@
 
 namespace troupe {
 
-/// What moves the data.
+/// The library that moves the data.
 enum class backend_choice : std::uint8_t {
-  automatic, ///< NCCL where there are GPUs, else the mock, and the log says which.
-  mock,      ///< Pretend devices in host memory; real arithmetic.
+  automatic, ///< NCCL if there are GPUs, else the mock. The log says which.
+  mock,      ///< Simulated devices in host memory, with real arithmetic.
   nccl,      ///< NVIDIA GPUs.
-  gloo,      ///< Gloo, between the mock's devices or, by gloo.memory, the GPUs: in one process or several.
+  gloo,      ///< Gloo in one process or several, between the mock's devices or the GPUs (gloo.memory).
 };
 
-/// What moves the data between nodes, where operations are composed (docs/hierarchy.md).
+/// The library that moves data between nodes where operations are composed (docs/hierarchy.md).
 enum class across_choice : std::uint8_t { same, gloo };
 
-/// How long troupe's threads spin before they park: latency against idle cost.
+/// How long troupe's threads spin before they park: trades latency against idle CPU use.
 enum class latency_profile : std::uint8_t {
-  latency,  ///< Never park. Takes a core for each GPU and one for the poller.
+  latency,  ///< Never park. Uses one core per GPU and one for the poller.
   balanced, ///< Spin for a while after the last work, then park.
-  frugal,   ///< Park at once.
+  frugal,   ///< Park immediately.
 };
 
-/// Name as a settings file has it, here and below.
+/// Each to_string() of this file returns the name that a settings file uses.
 [[nodiscard]] std::string_view to_string(backend_choice choice) noexcept;
 [[nodiscard]] std::string_view to_string(latency_profile profile) noexcept;
 [[nodiscard]] std::string_view to_string(across_choice choice) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Errors: invalid_argument, listing the valid names.
 [[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
-/// Errors: the same, here and below.
+/// Errors: invalid_argument, listing the valid names.
 [[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
-/// The one called \p name.
+/// Returns the choice called \p name. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] across_choice parse_across_choice(std::string_view name);
 
-/// Whether launches are marked for NVIDIA's profilers, by ranges named like the requests.
+/// Whether launches are marked for NVIDIA's profilers, as ranges with the names of the requests.
 enum class nvtx_choice : std::uint8_t {
-  automatic, ///< Where a profiler has said that it listens (NVTX_INJECTION64_PATH).
+  automatic, ///< On if a profiler is attached (NVTX_INJECTION64_PATH is set).
   on,
   off,
 };
 [[nodiscard]] std::string_view to_string(nvtx_choice choice) noexcept;
-/// Errors: invalid_argument, naming the choices.
+/// Errors: invalid_argument, listing the valid names.
 [[nodiscard]] nvtx_choice parse_nvtx_choice(std::string_view name);
 
-/// How much is logged, from most to least.
+/// The log levels, from most to least output.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// What a runtime is made with. Every member but the position, the seat, the faults and is_recorded is a line of the
-/// table in settings.cpp, which gives it its name, environment variable and program option. One precedence holds
-/// everywhere:
+/// The settings of a runtime. Every member except position, seat, faults and is_recorded is a line of the table in
+/// settings.cpp, which defines its name, environment variable and program option. One precedence applies to all:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
-  thread_placement placement = thread_placement::near_device; ///< Of launchers and poller.
-  troupe::ordering ordering = troupe::ordering::agreed;       ///< Of a world's rank-level requests.
+  thread_placement placement = thread_placement::near_device; ///< Of the launchers and the poller.
+  troupe::ordering ordering = troupe::ordering::agreed;       ///< Of the rank-level requests of a world.
   sequencer_limits sequencing;
-  pending_limits pending; ///< Of each world.
-  /// Ranks of a world that lives in this process alone; 0 means one for each device.
+  pending_limits pending; ///< Per world.
+  /// The number of ranks of a world that is in this process alone. 0: one per device.
   int ranks = 0;
-  /// Set when a launcher (torchrun, mpirun, srun) has given this process one rank of a larger world.
+  /// Set if a launcher (torchrun, mpirun, srun) started this process as one rank of a larger world.
   std::optional<process_position> position;
-  control_settings control; ///< Of worlds that span processes.
-  control_seat seat{};      ///< What whoever started the process says of it. No setting.
-  /// The NCCL library to open; else the dynamic linker's.
+  control_settings control; ///< For worlds that span processes.
+  control_seat seat{};      ///< What the launcher of this process told it. Not a setting.
+  /// The NCCL library to open. Empty: the one that the dynamic linker finds.
   std::optional<std::filesystem::path> nccl_library;
-  nccl_options nccl;                         ///< Of each communicator.
-  troupe::nccl_environment nccl_environment; ///< Of the process, once NCCL is used.
+  nccl_options nccl;                         ///< Per communicator.
+  troupe::nccl_environment nccl_environment; ///< NCCL's environment variables. They are set in the process once NCCL is
+                                             ///< used.
   gloo_options gloo;
   int mock_devices = 4;
-  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Of each pretend device.
-  /// CPUs that each pretend device, in order, pretends to be near to; beyond the end, and where empty: unknown.
+  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Per simulated device.
+  /// The CPUs near each simulated device, in device order. Unknown for an empty entry and for devices beyond the end.
   std::vector<cpu_set> mock_cpus;
-  std::vector<feature> mock_without; ///< Features that the mock pretends to lack.
+  std::vector<feature> mock_without; ///< Features that the mock reports as missing.
   troupe::mock_results mock_results = troupe::mock_results::computed;
-  /// How many ranks are on each node, in rank order; empty: as the world's controller knows, else all are on one.
+  /// The number of ranks on each node, in rank order. Empty: taken from the world's controller; without one, all ranks
+  /// are on one node.
   std::vector<std::size_t> hierarchy_nodes;
   across_choice hierarchy_across = across_choice::same;
-  std::size_t pool_reserve_bytes = 0; ///< Grown on each device before the world is ready.
-  std::size_t scheduler_threads = 0;  ///< Of the actor system; 0 is an eighth of the cores, 2 to 4.
-  fusion_limits fusion;               ///< The same in all processes of a world.
-  staging_limits host_staging;        ///< The same in all processes of a world.
-  hierarchy_terms hierarchy;          ///< The same in all processes of a world.
+  std::size_t pool_reserve_bytes = 0; ///< The size to which the pool of each device grows before the world is ready.
+  std::size_t scheduler_threads = 0;  ///< Workers of the actor system. 0: an eighth of the cores, at least 2 and at
+                                      ///< most 4.
+  fusion_limits fusion;               ///< Must be equal in all processes of a world.
+  staging_limits host_staging;        ///< Must be equal in all processes of a world.
+  hierarchy_terms hierarchy;          ///< Must be equal in all processes of a world.
   world_deadlines deadlines;
-  recovery_terms recovery; ///< Of worlds that live in this process whole.
-  /// For tests and demonstrations: what makes communicators go wrong. No setting.
+  recovery_terms recovery; ///< For worlds whose ranks are all in this process.
+  /// Injects faults into communicators, for tests and demonstrations. Not a setting.
   std::shared_ptr<fault_injector> faults{};
   track_limits limits;
-  /// Where reports of faults are written as files; none: into the log. Made if it is not there.
+  /// The folder for fault reports, which is created if needed. Empty: reports are written to the log.
   std::optional<std::filesystem::path> report_folder;
-  /// False: requests are neither written down nor counted, to measure what that costs. No setting.
+  /// False: requests are neither recorded nor counted, to measure the cost of recording. Not a setting.
   bool is_recorded = true;
-  std::size_t recorder_requests = 4096; ///< Of each rank, that the flight recorder keeps; 0: none.
-  int recorder_signal = 0;              ///< At which the process writes its flight record down; 0: at none.
+  std::size_t recorder_requests = 4096; ///< Requests per rank that the flight recorder keeps. 0: none.
+  int recorder_signal = 0;              ///< The signal at which the process writes its flight record. 0: none.
   nvtx_choice nvtx = nvtx_choice::automatic;
   metrics_settings metrics{};
   std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
 
-  /// The defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the environment's
-  /// TROUPE_* variables; the position is a launcher's (find_position()). docs/configuration.md lists them all.
-  /// Errors: invalid_argument, naming the file and line or the variable, the value and what it may be.
+  /// Returns the defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the TROUPE_*
+  /// environment variables. The position comes from the launcher (find_position()). docs/configuration.md lists all
+  /// settings. Errors: invalid_argument, naming the file and line or the variable, the value, and the valid values.
   [[nodiscard]] static configuration from_environment();
-  /// The same with the settings file at \p path in place of TROUPE_CONFIG's.
+  /// The same, with the settings file at \p path in place of that of TROUPE_CONFIG.
   [[nodiscard]] static configuration load(const std::filesystem::path& path);
 };
 
-/// Throws invalid_argument for the first setting that makes no sense, naming value, limit and remedy.
+/// Throws invalid_argument for the first setting that is not valid, naming value, limit and remedy.
 void check(const configuration& settings);
 
-/// The same of what a recovery may take, with the arithmetic: terms under which the budget of rebuilds would never be
-/// used up, since rebuilds leave the window before the next can be over.
+/// Checks the recovery settings as well as their combination. Refuses combinations under which the budget of rebuilds
+/// could never be exhausted, because a rebuild leaves the window before the next one can be over. The message shows the
+/// arithmetic.
 void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits);
 
-/// The waiting of \p profile where \p spinners threads would spin on \p cores: falls to frugal where they do not fit.
+/// How threads wait, and the profile that this corresponds to.
 struct chosen_wait {
   wait_profile wait;
   latency_profile used{};
 };
-/// How threads wait then, and the profile that this is.
+/// Returns how threads wait with \p profile if \p spinners threads spin on \p cores. Selects `frugal` if the threads do
+/// not fit on the cores.
 [[nodiscard]] chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept;
 
 } // namespace troupe

@@ -39,7 +39,7 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
 }
 
 std::string format_duration(std::chrono::nanoseconds span) {
-  if (span.count() < 0) return std::to_string(span.count()) + "ns"; // of messages about it alone
+  if (span.count() < 0) return std::to_string(span.count()) + "ns"; // negative spans appear in messages only
   const auto count = static_cast<std::uint64_t>(span.count());
   for (const auto& [name, in_nanoseconds] : time_units)
     if (name != "min" && count % in_nanoseconds == 0) return std::to_string(count / in_nanoseconds) + std::string{name};

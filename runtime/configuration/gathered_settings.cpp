@@ -11,7 +11,7 @@ std::size_t index_of(const setting& which) {
   return static_cast<std::size_t>(&which - all_settings().data());
 }
 
-/// Runs \p action; what it refuses gets \p where in front.
+/// Runs \p action. Puts \p where in front of the text of an error.
 template <class Action>
 void blaming(const std::string& where, Action&& action) {
   try {

@@ -1,5 +1,5 @@
-/// A configuration together with where each of its values came from. The precedence of the sources is a rule of this
-/// file alone: defaults < settings file < environment < program options.
+/// A configuration together with the source of each value. This file alone defines the precedence of the sources:
+/// defaults < settings file < environment < program options.
 #pragma once
 
 #include <troupe/runtime/configuration/settings.hpp>
@@ -16,42 +16,43 @@ namespace troupe {
 /// In rising precedence.
 enum class setting_source : std::uint8_t { standard, file, environment, option };
 
-/// Where a value came from.
+/// The source of a value.
 struct setting_origin {
   setting_source source = setting_source::standard;
-  std::string where{}; ///< The file and line, the variable or the option.
+  std::string where{}; ///< The file and line, the variable, or the option.
 };
 
 /// E.g. "default", "file troupe.json:3", "environment TROUPE_RANKS", "option --ranks".
 [[nodiscard]] std::string to_string(const setting_origin& origin);
 
-/// Takes sources one after the other, each beating those before it.
+/// Combines sources. Each source overrides those of lower precedence.
 class gathered_settings {
 public:
-  /// The defaults.
+  /// Starts with the defaults.
   gathered_settings();
 
-  /// Sets \p which, unless its value came from a source of higher precedence; it is looked at in either case.
-  /// Errors: invalid_argument, naming the origin, the text and what it may be.
+  /// Sets \p which, unless its value came from a source of higher precedence. \p text is validated in either case.
+  /// Errors: invalid_argument, naming the origin, the text and the valid values.
   void take(const setting& which, std::string_view text, setting_origin from);
-  /// Takes all of the settings file at \p path. Errors: invalid_argument with the path and the line.
+  /// Takes all settings of the file at \p path. Errors: invalid_argument with the path and the line.
   void take_file(const std::filesystem::path& path);
-  /// Takes the settings' variables and, with find_position(), a launcher's.
+  /// Takes the settings' environment variables, and the launcher's variables (find_position()).
   void take_environment(const variable_lookup& variables);
 
-  /// Not yet checked against each other: see check().
+  /// Returns the settings. They have not been checked against each other: see check().
   [[nodiscard]] const configuration& settings() const noexcept { return settings_; }
-  /// \p which is one of all_settings().
+  /// Returns the source of the value of \p which, an element of all_settings().
   [[nodiscard]] const setting_origin& origin(const setting& which) const;
 
 private:
   void change(const setting& which, std::string_view text, const std::string& blame, setting_origin from);
 
   configuration settings_;
-  std::vector<setting_origin> origins_; ///< In the table's order.
+  std::vector<setting_origin> origins_; ///< In the order of the table.
 };
 
-/// What \p variables and a settings file say: the one at \p file, else the one that TROUPE_CONFIG names, if any.
+/// Combines the defaults, a settings file and \p variables. The file is \p file, else the one that TROUPE_CONFIG names,
+/// if any.
 [[nodiscard]] gathered_settings gather_settings(const variable_lookup& variables,
                                                 const std::optional<std::filesystem::path>& file = std::nullopt);
 

@@ -10,12 +10,12 @@ namespace troupe {
 
 namespace {
 
-/// The variables of one launcher, in the order in which they are looked at.
+/// The variables of one launcher. The table is in the order of precedence.
 struct family {
   process_launcher launcher;
   std::string_view name;
   position_names variables;
-  /// Says the world's size where the usual variable does not; empty if there is none.
+  /// A variable with the world's size if the usual one is not set. Empty: there is none.
   std::string_view other_world_size;
   bool needs_local_rank;
 };
@@ -29,7 +29,7 @@ constexpr family families[] = {
      true},
     {process_launcher::srun, "srun", {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}, "SLURM_NTASKS", true},
 };
-/// Of a Kubernetes indexed job, each of whose processes is a pod of its own.
+/// The variables of a Kubernetes indexed job, in which each process has a pod of its own.
 constexpr position_names indexed_job_names{"JOB_COMPLETION_INDEX", "TROUPE_WORLD_SIZE", "the local rank"};
 constexpr position_names own_names{"position.rank", "position.world_size", "position.local_rank"};
 
@@ -43,8 +43,8 @@ std::optional<int> number_in(const variable_lookup& variables, std::string_view 
   return static_cast<int>(*value);
 }
 
-/// Steps that srun starts count from 0. The shells of batch jobs and of salloc are steps above slurm.h's
-/// SLURM_MAX_NORMAL_STEP_ID, or none at all.
+/// Steps that srun starts are counted from 0. The shells of batch jobs and of salloc have step ids above slurm.h's
+/// SLURM_MAX_NORMAL_STEP_ID, or none.
 bool in_srun_step(const variable_lookup& variables) {
   constexpr std::uint64_t last_step = 0xffff'fff0;
   const auto step = variables("SLURM_STEP_ID");
@@ -56,8 +56,8 @@ bool in_indexed_job(const variable_lookup& variables) {
   return variables(std::string{indexed_job_names.rank}).has_value();
 }
 
-/// Kubernetes gives every pod of an indexed job its index, whether they work together or not: only with a size are they
-/// a world.
+/// Kubernetes gives every pod of an indexed job an index, whether or not the pods work together. They form a world only
+/// if a size is set.
 std::optional<process_position> position_in_indexed_job(const variable_lookup& variables) {
   auto world_size = number_in(variables, indexed_job_names.world_size, 1);
   const bool indexed = in_indexed_job(variables);
@@ -82,7 +82,7 @@ std::optional<process_position> position_in(const family& one, const variable_lo
   if (!world_size && !one.other_world_size.empty()) world_size = number_in(variables, one.other_world_size, 1);
   const auto local_rank = number_in(variables, one.variables.local_rank, 0);
   if (one.launcher == process_launcher::torchrun && !rank && !local_rank && in_indexed_job(variables))
-    return std::nullopt; // WORLD_SIZE is the size of that.
+    return std::nullopt; // WORLD_SIZE is then the size of the indexed job
   if (!slurm && !rank && !world_size && !local_rank) return std::nullopt;
   if (rank && world_size && (local_rank || !one.needs_local_rank))
     return process_position{

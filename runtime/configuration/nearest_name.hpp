@@ -1,4 +1,4 @@
-/// Finds the name that a mistyped one was probably meant to be.
+/// Finds the valid name that is nearest to a mistyped one, for error messages.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace troupe {
 
-/// The letters to insert, drop, change or swap with their neighbours that turn \p from into \p to.
+/// Returns the number of letters to insert, delete, change or swap with a neighbour that turns \p from into \p to.
 [[nodiscard]] std::size_t edit_distance(std::string_view from, std::string_view to);
 
-/// The first of \p known, which is not empty, that contains \p name, else the one that is the fewest edits away.
+/// Returns the first of \p known that contains \p name, else the one with the smallest edit distance. \p known is not
+/// empty.
 [[nodiscard]] const std::string& nearest_name(std::string_view name, std::span<const std::string> known);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// How the values of settings are written and read. Not for users.
+/// How the values of settings are parsed and printed. Internal.
 #pragma once
 
 #include <troupe/runtime/configuration/byte_size.hpp>
@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-/// Each has parse() (errors: invalid_argument), print(), and `form`, which is what --help calls it. The form of a
-/// number also has range(), in words, and fits(), which says whether a value is in it.
+/// Each form has parse() (errors: invalid_argument), print(), and `form`, its name in --help. The form of a number also
+/// has range(), which describes the range in words, and fits(), which says whether a value is in it.
 namespace troupe::setting_forms {
 
 template <auto Parse>
@@ -44,7 +44,7 @@ struct number {
   static std::string print(Number value) { return std::to_string(value); }
 };
 
-/// Bytes, from Least to Most.
+/// A size in bytes, from Least to Most.
 template <std::size_t Least, std::size_t Most>
 struct byte_size {
   static constexpr std::string_view form = "SIZE";
@@ -58,7 +58,7 @@ struct byte_size {
   static std::string print(std::size_t value) { return format_byte_size(value); }
 };
 
-/// A time of Least to Most nanoseconds.
+/// A duration of Least to Most nanoseconds.
 template <std::int64_t Least, std::int64_t Most>
 struct duration {
   static constexpr std::string_view form = "DURATION";
@@ -74,7 +74,7 @@ struct duration {
   static std::string print(nanoseconds value) { return format_duration(value); }
 };
 
-/// The same, or "0".
+/// A duration of Least to Most nanoseconds, or "0".
 template <std::int64_t Least, std::int64_t Most>
 struct duration_or_zero {
   using above = duration<Least, Most>;
@@ -85,14 +85,14 @@ struct duration_or_zero {
   static std::string print(nanoseconds value) { return value == nanoseconds{0} ? "0" : format_duration(value); }
 };
 
-/// Empty where none is chosen.
+/// A signal's name. Empty: none.
 struct record_signal {
   static constexpr std::string_view form = "NAME";
   static int parse(std::string_view text) { return parse_record_signal(text); }
   static std::string print(int value) { return std::string{record_signal_name(value)}; }
 };
 
-/// Empty where none is chosen.
+/// A path. Empty: none.
 struct path {
   static constexpr std::string_view form = "PATH";
   static std::optional<std::filesystem::path> parse(std::string_view text) {
@@ -103,7 +103,7 @@ struct path {
   static std::string print(const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }
 };
 
-/// One list for each device, with semicolons between them. Empty lists at the end say as much as none.
+/// One CPU list per device, separated by semicolons. Empty lists at the end are dropped.
 struct cpu_lists {
   static constexpr std::string_view form = "CPUS;CPUS...";
   static std::vector<cpu_set> parse(std::string_view text) {
@@ -129,7 +129,7 @@ private:
   }
 };
 
-/// Empty where NCCL is to choose.
+/// A field of ncclConfig_t. Empty: NCCL chooses.
 template <auto Member>
 struct nccl_number {
   static constexpr std::string_view form = "COUNT";
@@ -150,7 +150,7 @@ private:
   static const nccl_field& field() { return *std::ranges::find(nccl_fields(), Member, &nccl_field::member); }
 };
 
-/// NCCL's policies of using thread blocks, which it numbers.
+/// NCCL's policies for the use of thread blocks (CTAs). NCCL numbers them.
 struct cta_policy {
   static constexpr std::string_view form = "NAME";
   static constexpr std::array<std::string_view, 3> names{"default", "efficiency", "zero"};
@@ -167,7 +167,7 @@ struct cta_policy {
   }
 };
 
-/// As it is; empty for none.
+/// A path that is stored as it is. Empty: none.
 struct file_path {
   static constexpr std::string_view form = "PATH";
   static std::filesystem::path parse(std::string_view text) { return text; }
@@ -205,7 +205,7 @@ struct yes_or_no {
   static std::string print(bool value) { return value ? "yes" : "no"; }
 };
 
-/// As NCCL's manual has it; empty where it is left as it is.
+/// The text of an NCCL variable, as in NCCL's manual. Empty: the variable is not changed.
 template <auto Member>
 struct nccl_variable_text : plain_text {
   static std::string parse(std::string_view text) {

@@ -18,17 +18,17 @@ namespace {
 
 using namespace setting_forms;
 
-// Limits of the ranges. Far beyond what makes sense, and not so far that a typing error fills the machine.
-constexpr std::uint64_t most_ranks = 1'024; ///< In one process: each has threads and marks of its own.
+// Limits of the ranges. They are far beyond useful values, but low enough that a typing error does not exhaust the
+// machine.
+constexpr std::uint64_t most_ranks = 1'024; ///< In one process: each rank has threads and marks of its own.
 constexpr std::uint64_t most_threads = 1'024;
 constexpr std::uint64_t most_requests = 1'000'000'000;
 constexpr std::size_t tebibyte = std::size_t{1} << 40U;
 constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, hour = 3'600'000'000'000;
 constexpr std::int64_t year = 365 * 24 * hour;
 
-/// The setting that is found by following the members \p Path from a configuration, and is written as a \p Form. Its
-/// variable and its option are its name in other letters: a.b_c and a.bC are
-/// TROUPE_A_B_C and --a-b-c.
+/// Returns the setting at the member path \p Path of a configuration, written as a \p Form. Its variable and option are
+/// derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
 template <class Form, auto... Path>
 setting at(std::string_view group, std::string_view name, std::string_view description) {
   std::string variable = "TROUPE_", option = "--";
@@ -36,7 +36,7 @@ setting at(std::string_view group, std::string_view name, std::string_view descr
   for (const char letter : name) {
     const bool is_small = letter >= 'a' && letter <= 'z';
     const bool is_capital = letter >= 'A' && letter <= 'Z';
-    if (is_capital && was_small) { // the hump of a name of NCCL's begins a word
+    if (is_capital && was_small) { // a capital inside a name of NCCL begins a new word
       variable += '_';
       option += '-';
     }
@@ -66,20 +66,21 @@ setting at(std::string_view group, std::string_view name, std::string_view descr
               }};
 }
 
-/// For shorter ones that people know already.
+/// Replaces the derived names by shorter, established ones.
 setting called(std::string variable, std::string option, setting one) {
   one.variable = std::move(variable);
   one.option = std::move(option);
   return one;
 }
 
-/// A field of ncclConfig_t, under its name there.
+/// Returns the setting of a field of ncclConfig_t. It has the field's name.
 template <auto Member>
 setting field(std::string_view name, std::string_view description) {
   return at<nccl_number<Member>, &configuration::nccl, Member>("NCCL communicators", name, description);
 }
 
-/// What NCCL reads in its environment: that very variable is the setting's own, so that one precedence holds.
+/// Returns the setting of an environment variable of NCCL. The setting uses that same variable, so that one precedence
+/// applies.
 template <auto Member>
 setting variable(std::string_view name, std::string_view description) {
   setting one =
@@ -270,9 +271,9 @@ std::vector<setting> make_table() {
   };
 }
 
-/// Variables of users that are no settings.
+/// User variables that are not settings.
 constexpr std::array other_variables{"TROUPE_CONFIG", "TROUPE_JOIN_TOKEN", "TROUPE_WORLD_SIZE"};
-/// Those that `troupe launch` and the tests of troupe set: never a misspelt one of the others.
+/// Variables that `troupe launch` and troupe's tests set. They are never treated as misspelt.
 constexpr std::array inner_variables{"TROUPE_PROCESS",      "TROUPE_HOST",        "TROUPE_PLACE",
                                      "TROUPE_DEVICE",       "TROUPE_SPARE",       "TROUPE_ATTEMPT",
                                      "TROUPE_BENCH_REPORT", "TROUPE_REQUIRE_GPU", "TROUPE_PREFIX"};
@@ -296,7 +297,8 @@ const setting& find_setting(std::string_view name) {
 
 void check_variable_names(const std::vector<std::string>& names) {
   std::vector<std::string> known(other_variables.begin(), other_variables.end());
-  std::map<std::string, std::string> meant; // what a variable would be called if names were regular: TROUPE_LOG_LEVEL
+  std::map<std::string, std::string> meant; // what a variable would be called if names were regular, for example
+                                            // TROUPE_LOG_LEVEL
   for (const setting& one : all_settings()) {
     known.push_back(one.variable);
     std::string regular = "TROUPE_";
@@ -313,7 +315,8 @@ void check_variable_names(const std::vector<std::string>& names) {
             ? other->second
             : *std::ranges::min_element(known, {}, [&](const std::string& one) { return edit_distance(name, one); });
     constexpr std::size_t long_name = sizeof "TROUPE_12345678";
-    const std::size_t most = name.size() + 1 < long_name ? 1 : 2; // another name of two edits may be a user's own
+    const std::size_t most = name.size() + 1 < long_name ? 1 : 2; // another name that is two edits away may be the
+                                                                  // user's own
     if (other != meant.end() || edit_distance(name, nearest) <= most)
       throw exception{errc::invalid_argument, "the environment has " + name +
                                                   ", which troupe does not read; the nearest is '" + nearest +

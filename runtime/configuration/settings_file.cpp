@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t most_bytes = std::size_t{1} << 20U; ///< Of a settings file.
+constexpr std::size_t most_bytes = std::size_t{1} << 20U; ///< The size limit of a settings file.
 
-/// Takes the parser's events, for these know where in the text they are, which the parsed document does not.
+/// Handles the parser's events, because they carry the position in the text. The parsed document does not.
 class entry_reader final : public nlohmann::json_sax<json> {
 public:
   entry_reader(const std::filesystem::path& path, std::string text) : path_{path}, text_{std::move(text)} {}
@@ -64,7 +64,7 @@ private:
     return true;
   }
 
-  /// Called for what cannot be a setting's value, or stands where the settings' object should.
+  /// Throws for a value that a setting cannot have, and for a file that is not an object.
   [[noreturn]] bool refuse_value(const std::string& what) const {
     if (inside_) refuse(entries_.back().line, entries_.back().name + " is " + what + ": write a number or a string");
     refuse(1, "a settings file is one JSON object, and this is " + what);
@@ -86,7 +86,7 @@ private:
   bool inside_ = false;
 };
 
-/// \p text, where JSON can hold it: what comes from the environment may be in any encoding.
+/// Returns \p text if JSON can hold it. Text from the environment may be in any encoding.
 std::string in_utf8(const setting& which, std::string text) {
   try {
     static_cast<void>(json(text).dump());

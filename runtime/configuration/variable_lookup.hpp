@@ -1,4 +1,4 @@
-/// Where environment variables are read from, so that tests and embedders can give others than the process's own.
+/// A source of environment variables, so that tests and embedding programs can replace the process's own.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace troupe {
 
-/// The value of the variable of this name; nothing when it is unset or empty.
+/// Returns the value of the variable called \p name, or nothing if it is unset or empty.
 using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// Looks in this process's environment. Threads: any, as long as none changes the environment at that time.
+/// Returns a lookup in this process's environment. Threads: any, as long as none changes the environment meanwhile.
 [[nodiscard]] variable_lookup process_variables();
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Whole numbers as text, taken only when all of the text is one.
+/// Parses whole numbers. The whole text must be one number.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// The number that \p text is; nothing when it is empty, is not digits alone, or is too large for 64 bits.
+/// Returns the number in \p text, or nothing if it is empty, has characters other than digits, or does not fit in 64
+/// bits.
 [[nodiscard]] std::optional<std::uint64_t> parse_whole_number(std::string_view text) noexcept;
 
 } // namespace troupe
