@@ -17,7 +17,7 @@ void ask_into(const world& where, rank whom, rank_request asked, reply_promise&&
   const world::core& all = *where.core_;
   const world_event now = all.board->latest();
   const auto has = [whom](const std::vector<rank>& ranks) { return std::ranges::find(ranks, whom) != ranks.end(); };
-  // Ranks are called otherwise in another epoch: whether \p whom is one of its ranks is not the question.
+  // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p whom is unknown.
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
   const collective_handle& door = all.ranks->at(all.place_of(whom, now));
@@ -27,7 +27,7 @@ void ask_into(const world& where, rank whom, rank_request asked, reply_promise&&
 void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept {
   try {
     compat::post(where.collective(whom), cancel_request{which, position, of});
-  } catch (...) { // a world that has ended, or no memory for a message: the request has its outcome all the same
+  } catch (...) { // the world has ended, or there is no memory for a message: the request is answered in any case
   }
 }
 

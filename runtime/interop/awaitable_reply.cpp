@@ -58,7 +58,7 @@ void reply_state::resume() {
     const std::lock_guard lock{guard_};
     waiting = std::exchange(waiting_, nullptr);
   }
-  if (waiting) waiting.resume(); // else the coroutine has been destroyed meanwhile
+  if (waiting) waiting.resume(); // null if the coroutine has been destroyed meanwhile
 }
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// co_await on requests. Only the awaitable: the coroutine's type is yours.
+/// co_await for requests. This is only the awaitable; the coroutine type is the caller's.
 #pragma once
 
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Of one request: between the thread that answers and the coroutine that waits.
+/// The state of one request, shared by the thread that answers and the coroutine that waits.
 class reply_state : public std::enable_shared_from_this<reply_state> {
 public:
   reply_state() = default;
@@ -22,22 +22,22 @@ public:
   reply_state& operator=(const reply_state&) = delete;
   virtual ~reply_state() = default;
 
-  /// Or has had it.
+  /// Returns whether the outcome has arrived, even if it has been taken since.
   [[nodiscard]] bool has_outcome() const;
-  /// False where the outcome is there already.
+  /// Returns false if the outcome has already arrived.
   [[nodiscard]] bool suspend(std::coroutine_handle<> waiting);
-  /// The outcome, once; there must be one.
+  /// Returns the outcome, which must have arrived. Call once.
   [[nodiscard]] outcome take();
-  /// Nobody waits any more.
+  /// Drops the answer: the coroutine no longer waits.
   void leave() noexcept;
-  /// An answer that comes here.
+  /// Returns a promise that delivers to \p to.
   [[nodiscard]] static reply_promise make_reply_promise(std::shared_ptr<reply_state> to);
 
 private:
   class sink;
   void deliver(outcome result) noexcept;
   void resume();
-  /// Sees to it that \p next is called.
+  /// Arranges for \p next to be called.
   virtual void schedule(continuation next) = 0;
 
   mutable std::mutex guard_;
@@ -46,18 +46,19 @@ private:
   std::coroutine_handle<> waiting_;
 };
 
-/// A request that has been asked for; co_await gives its outcome as a value, or, of awaitable_reply, a completion or
-/// troupe::exception. Once.
+/// A request that has been asked for. co_await returns its outcome as a value; with awaitable_reply, it returns a
+/// completion or throws troupe::exception. Await it once.
 ///
-/// Order: it was asked when this was made: make several, then await them. A coroutine that awaits goes on where its
-/// resumer takes it, never on the thread that answers; or, where the outcome is there already, without suspending.
-/// Lifetime: a coroutine may be destroyed while it waits, by a thread that its resumer's continuations cannot run on at
-/// the same time. The request goes on; its answer is dropped.
-/// Cancellation: by the request's deadline, or by take_back() where it waits for peers: the outcome is then
+/// Order: the request was asked when this object was made: to run several at once, make several, then await them. The
+/// coroutine continues where its resumer schedules it, never on the thread that answers. If the outcome has already
+/// arrived, it continues without suspending.
+/// Lifetime: a coroutine may be destroyed while it waits, by a thread that cannot run at the same time as its resumer's
+/// continuations. The request continues; its answer is dropped.
+/// Cancellation: by the request's deadline, or by take_back() while it waits for peers. The outcome is then
 /// errc::deadline_exceeded or errc::cancelled.
 class awaitable_outcome {
 public:
-  /// Of the request whose answer comes to \p state.
+  /// Creates the awaitable of the request that answers to \p state.
   explicit awaitable_outcome(std::shared_ptr<reply_state> state) noexcept : state_{std::move(state)} {}
   awaitable_outcome(awaitable_outcome&&) noexcept = default;
   awaitable_outcome& operator=(awaitable_outcome&&) = delete;
@@ -67,7 +68,7 @@ public:
 
   [[nodiscard]] bool await_ready() const { return state_->has_outcome(); }
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) const {
-    const auto held = state_; // the coroutine may go on, and end, before suspend() has returned
+    const auto held = state_; // the coroutine may continue, and end, before suspend() has returned
     return held->suspend(waiting);
   }
   [[nodiscard]] outcome await_resume() const { return state_->take(); }
@@ -76,7 +77,7 @@ private:
   std::shared_ptr<reply_state> state_;
 };
 
-/// Awaited, gives the completion, or throws its error.
+/// An awaitable whose co_await returns the completion or throws the error.
 class [[nodiscard]] awaitable_reply : public awaitable_outcome {
 public:
   using awaitable_outcome::awaitable_outcome;
@@ -86,11 +87,11 @@ public:
     if (const error* failure = failure_of(result)) throw exception{*failure};
     return std::get<completion>(std::move(result));
   }
-  /// The same, whose co_await does not throw.
+  /// Returns the same request as an awaitable that does not throw.
   [[nodiscard]] awaitable_outcome as_outcome() && noexcept { return std::move(*this); }
 };
 
-/// A reply that resumes by \p where_to.
+/// Creates a reply state that resumes with \p where_to.
 template <resumer Resumer>
 [[nodiscard]] std::shared_ptr<reply_state> make_reply_state(Resumer where_to) {
   class state final : public reply_state {
@@ -104,7 +105,7 @@ template <resumer Resumer>
   return std::make_shared<state>(std::move(where_to));
 }
 
-/// Asks all ranks of \p where, as world::ask() does; co_await gives the completion, on \p where_to.
+/// Asks all ranks of \p where, as world::ask() does. co_await returns the completion, on \p where_to.
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, world_request asked) {
   auto state = make_reply_state(std::move(where_to));
@@ -116,7 +117,7 @@ awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<opera
                          nanoseconds deadline = world_default_deadline) {
   return reply_on(std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline});
 }
-/// The same of one rank (SPMD).
+/// The same for one rank (SPMD).
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_request asked) {
   auto state = make_reply_state(std::move(where_to));

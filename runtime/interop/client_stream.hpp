@@ -1,4 +1,4 @@
-/// A stream of the client's own beside a rank: it waits for requests, and requests wait for it, on the device.
+/// A client's own stream beside a rank: it waits for requests, and requests wait for it, on the device.
 #pragma once
 
 #include <troupe/completion/reply/overlap.hpp>
@@ -13,27 +13,28 @@ namespace troupe {
 
 class world;
 
-/// Does not own the stream, which must outlive its use here. Calls on one stream are ordered by the caller.
+/// A view of a client's stream. Lifetime: does not own the stream, which must outlive it. Threads: the caller orders
+/// the calls on one stream.
 class client_stream {
 public:
-  /// Of \p whom's device. With CUDA's own names for streams, too: cudaStreamLegacy (or null) and cudaStreamPerThread,
-  /// which is that of the thread that calls.
-  /// Errors: invalid_argument (\p whom), unsupported (the world is of the mock, which has no CUDA streams).
+  /// Wraps a stream of the device of \p whom. CUDA's special streams are accepted too: cudaStreamLegacy (or null), and
+  /// cudaStreamPerThread, which means the stream of the calling thread. Errors: invalid_argument (\p whom), unsupported
+  /// (a world of the mock, which has no CUDA streams).
   client_stream(const world& where, rank whom, CUstream_st* yours);
-  /// Any stream of the driver's: one of class stream, of the mock or of CUDA.
+  /// Wraps any stream of the driver: a troupe::stream, of the mock or of CUDA.
   client_stream(const world& where, rank whom, native_stream yours);
 
-  /// The stream itself.
+  /// Returns the stream itself.
   [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }
-  /// A point behind the work now in it, for operand::ready.
+  /// Records an event behind the work that is now in the stream, for operand::ready.
   [[nodiscard]] shared_event mark() const { return record_event(device_, ref()); }
-  /// \p memory as an operand that is ready behind the work now in it.
+  /// Returns \p memory as an operand that is ready behind the work that is now in the stream.
   [[nodiscard]] operand after(buffer memory) const { return {std::move(memory), mark()}; }
 
-  /// Later work in it waits for that request's part of its rank (world::ask_overlapped). An event promises order,
-  /// never success. Errors: invalid_argument (no part of this rank's in \p told).
+  /// Makes later work in the stream wait for this rank's part of a request (world::ask_overlapped). An event promises
+  /// order, never success. Errors: invalid_argument (\p told has no part of this rank).
   void wait_for(const enqueued& told) const;
-  /// Later work in it waits until \p values are ready.
+  /// Makes later work in the stream wait until \p values are ready.
   void wait_for(const operand& values) const;
 
 private:

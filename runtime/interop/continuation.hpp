@@ -1,4 +1,4 @@
-/// What is to go on when a reply has come, and where.
+/// Continuations: the work to do when a reply has arrived, and the thread on which it runs.
 #pragma once
 
 #include <concepts>
@@ -10,12 +10,12 @@
 
 namespace troupe {
 
-/// To be called once, on whatever thread shall go on. Cheap to copy; every copy is the same call.
+/// A call to make once, on any thread. Cheap to copy; all copies stand for the same call.
 class continuation {
 public:
   using function = void (*)(void*);
 
-  /// Calls \p run with what \p with holds.
+  /// Creates a continuation that calls \p run with the pointer in \p with.
   continuation(function run, std::shared_ptr<void> with) noexcept : run_{run}, with_{std::move(with)} {}
   void operator()() const { run_(with_.get()); }
 
@@ -24,23 +24,23 @@ private:
   std::shared_ptr<void> with_;
 };
 
-/// Where to go on: takes a continuation and sees to it that it is called, at once or later. It is called by the thread
-/// that answers, often the poller's, which must neither be held nor be thrown at. For an io_context of Asio:
+/// Decides where to continue: a function that gets a continuation and arranges for it to be called, at once or later.
+/// It runs on the thread that answers, often the poller's. It must neither block nor throw. For an io_context of Asio:
 ///   [&](troupe::continuation next) { asio::post(context, std::move(next)); }
 template <class T>
 concept resumer = std::copy_constructible<T> && std::invocable<T&, continuation>;
 
-/// Goes on at once, on the thread that answers. Only for what is as short as setting a flag: while it runs, no other
-/// reply comes and no deadline is seen. An exception out of it ends the process.
+/// Continues at once, on the thread that answers. Use it only for work as short as setting a flag: while it runs, no
+/// other reply is delivered and no deadline is noticed. An exception from it ends the process.
 struct on_answering_thread {
   void operator()(const continuation& next) const { next(); }
 };
 
-/// Continuations in the order in which they came, for the threads that call run().
-/// Lifetime: it outlives the requests whose replies come here.
+/// A queue of continuations for the threads that call run(). They run in the order of arrival. Lifetime: it outlives
+/// the requests whose replies it receives.
 class resume_queue {
 public:
-  /// Puts \p next behind what waits. Threads: any.
+  /// Appends \p next. Threads: any.
   void post(continuation next) {
     {
       const std::lock_guard lock{guard_};
@@ -48,7 +48,7 @@ public:
     }
     changed_.notify_one();
   }
-  /// Calls what comes until close(), and then what is left. What a continuation throws leaves run().
+  /// Calls continuations until close() is called and the queue is empty. Passes on what a continuation throws.
   void run() {
     std::unique_lock lock{guard_};
     while (true) {
@@ -61,8 +61,7 @@ public:
       lock.lock();
     }
   }
-  /// Lets run() return. Call it when no reply is to come any more: one that comes later is kept until run() is called
-  /// again.
+  /// Lets run() return. Call it when no more replies can arrive: a later one is kept until run() is called again.
   void close() {
     {
       const std::lock_guard lock{guard_};
@@ -70,7 +69,7 @@ public:
     }
     changed_.notify_all();
   }
-  /// For reply_on() and request_sender.
+  /// Returns a resumer for reply_on() and request_sender.
   [[nodiscard]] auto resumer() noexcept {
     return [this](continuation next) { post(std::move(next)); };
   }

@@ -20,12 +20,12 @@ constexpr int code_of_bool = 6;
 constexpr int code_of_e4m3fn = 10;
 constexpr int code_of_e5m2 = 12;
 
-/// Memory of a pretended device is host memory to everybody else.
+/// Memory of a simulated device is host memory to other libraries.
 bool is_pretended(const device& where) {
   return where.api().name() == "mock";
 }
 
-/// The code of \p type; its width says the rest.
+/// Returns the code of \p type. The code does not include the width.
 int code_of(dtype type) {
   switch (type) {
     case dtype::u8:
@@ -73,7 +73,7 @@ void require_readable(dtype type) {
                       (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
 }
 
-/// Errors: invalid_argument, where \p extents elements of \p element_bytes cannot be.
+/// Returns the size in bytes. Errors: invalid_argument if \p extents elements of \p element_bytes are not possible.
 std::size_t bytes_of(std::span<const std::int64_t> extents, std::size_t element_bytes) {
   std::size_t count = 1;
   bool is_empty = false;
@@ -119,7 +119,7 @@ std::byte* address_of(const DLTensor& given, std::size_t element_bytes) {
   return first;
 }
 
-/// Errors: wrong_device, naming \p what.
+/// Returns the rank on device \p id. Errors: wrong_device, naming \p what.
 rank rank_on(const world& where, device_id id, const char* what) {
   std::string known;
   for (const rank self : where.local_ranks()) {
@@ -132,7 +132,7 @@ rank rank_on(const world& where, device_id id, const char* what) {
                                           (known.empty() ? "none" : known)};
 }
 
-/// On whose device \p given says that it is; none for host memory. Errors: wrong_device, unsupported.
+/// Returns the rank on whose device \p given is, or nothing for host memory. Errors: wrong_device, unsupported.
 std::optional<rank> owner_of(const world& where, const DLTensor& given) {
   switch (static_cast<int>(given.device.device_type)) {
     case kDLCPU:
@@ -156,7 +156,7 @@ std::optional<rank> owner_of(const world& where, const DLTensor& given) {
 }
 
 void require_use(const DLManagedTensorVersioned& given, dlpack_use use) {
-  if (given.version.major != 1) // what is behind the version is not to be looked at
+  if (given.version.major != 1) // the layout behind the version is unknown
     throw exception{errc::unsupported, "the tensor is of DLPack " + std::to_string(given.version.major) + "." +
                                            std::to_string(given.version.minor) +
                                            ", and troupe reads 1.x: ask its producer with max_version=(1, 0)"};
@@ -167,7 +167,7 @@ void require_use(const DLManagedTensorVersioned& given, dlpack_use use) {
                     "torch: .clone())"};
 }
 
-/// A tensor that others hold, of either form.
+/// An exported tensor, versioned or not.
 template <class Managed>
 struct lent_tensor {
   Managed shown{};
@@ -184,13 +184,13 @@ void delete_lent(Managed* self) noexcept {
   return_or_report("memory lent by DLPack", [&] {
     try {
       ended->memory.note_use(*ended->reader);
-    } catch (const exception& failure) { // memory that is not troupe's to reuse
+    } catch (const exception& failure) { // memory that does not come from troupe's pools
       if (failure.why().code != errc::unsupported) throw;
     }
   });
 }
 
-/// Takes \p from over when nothing can fail any more.
+/// Takes ownership of \p from only when nothing can fail any more.
 template <class Managed>
 tensor take_tensor(const world& where, Managed* from, std::optional<stream_ref> produced_on) {
   const DLTensor& given = from->dl_tensor;
@@ -208,7 +208,7 @@ tensor take_tensor(const world& where, Managed* from, std::optional<stream_ref> 
     std::byte* const first = address_of(given, size_bytes(made.type));
     made.memory = made.on ? adopt(where.device_of(*made.on), first, size, owner) : where.adopt_host(first, size, owner);
   }
-  owner->reset(from); // nothing throws from here on
+  owner->reset(from); // nothing throws after this line
   return made;
 }
 
@@ -246,7 +246,7 @@ std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype
   }
   if (on_device) lent->reader = reader.stream;
   const dlpack_device at = dlpack_device_of(memory);
-  // Strides are shown, too: newer readers want them.
+  // Strides are set because newer consumers require them.
   lent->shown.dl_tensor = {.data = memory.data(),
                            .device = {static_cast<DLDeviceType>(at.type), at.id},
                            .ndim = static_cast<int>(shape.size()),
@@ -261,7 +261,7 @@ std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype
   return std::unique_ptr<Managed, dlpack_deleter>{&lent.release()->shown};
 }
 
-/// Behind the tensor's own event, where \p reader names none.
+/// Adds the tensor's own event if \p reader names none.
 dlpack_reader reader_behind(const tensor& lent, dlpack_reader reader) {
   if (!reader.behind && lent.ready && !lent.ready->reached()) reader.behind = lent.ready;
   return reader;

@@ -1,5 +1,5 @@
-/// Tensors of other libraries as operands, and troupe's memory as their tensors, by DLPack and without a copy.
-/// DLPack's own header is not needed to include this one. A troupe that was built without it refuses all of this with
+/// Exchanges tensors with other libraries by DLPack, without a copy: their tensors as operands, and troupe's memory as
+/// tensors. This header does not need DLPack's own. If troupe was built without DLPack, all of this is refused with
 /// errc::unsupported. (docs/interop.md)
 #pragma once
 
@@ -11,93 +11,98 @@
 #include <optional>
 #include <span>
 
-struct DLManagedTensor;          // <dlpack/dlpack.h>: the form without a version, which every DLPack has
-struct DLManagedTensorVersioned; // DLPack 1.0: <troupe/runtime/interop/dlpack_versioned.hpp> where the header is older
+struct DLManagedTensor;          // <dlpack/dlpack.h>: the unversioned form, which every DLPack has
+struct DLManagedTensorVersioned; // DLPack 1.0. If the installed header is older:
+                                 // <troupe/runtime/interop/dlpack_versioned.hpp>
 
 namespace troupe {
 
 class world;
 
-/// Whether this troupe was built with DLPack.
+/// Returns whether this troupe was built with DLPack.
 [[nodiscard]] bool has_dlpack() noexcept;
 
-/// Gives a tensor back to who made it.
+/// Returns a tensor to its producer.
 struct dlpack_deleter {
   /// Calls the tensor's own deleter, if it has one.
   void operator()(DLManagedTensor* tensor) const noexcept;
-  /// The same, whatever version it is of.
+  /// The same for a versioned tensor.
   void operator()(DLManagedTensorVersioned* tensor) const noexcept;
 };
-/// The right to a DLPack tensor, and the duty to delete it once. release() hands both over.
+/// Owns a DLPack tensor, which must be deleted once. release() transfers ownership.
 using owned_dlpack = std::unique_ptr<DLManagedTensor, dlpack_deleter>;
 using owned_versioned_dlpack = std::unique_ptr<DLManagedTensorVersioned, dlpack_deleter>;
 
-/// What requests do with the memory of a tensor that is taken. Nothing else says whether they may: an operand does not.
+/// How requests use the memory of an imported tensor. Nothing else enforces read-only memory, because operands do not
+/// carry this property.
 enum class dlpack_use : std::uint8_t {
-  any,    ///< Any may write it: a tensor that says that it is read-only is refused.
-  source, ///< The caller sees to it that none writes it: neither in place nor as a destination.
+  any,    ///< Any request may write it. A read-only tensor is refused.
+  source, ///< The caller ensures that no request writes it, neither in place nor as a destination.
 };
 
-/// Takes \p from over as memory for requests of \p where's ranks.
+/// Imports \p from as memory for requests of the ranks of \p where.
 ///
-/// Shapes: row-major without gaps (strides of extents 1 do not matter); anything else is refused.
-/// Order: where \p produced_on names the stream that fills the tensor, `ready` is an event recorded there now, and
-/// requests wait for it on the device. Without, the tensor is ready.
-/// Lifetime: \p from is taken, and deleted once, when the last handle to its memory goes, whichever thread that is on:
-/// troupe's own too, which answers nobody meanwhile. Where there are no elements, it is deleted at once. On an error it
-/// is not taken: it stays yours.
-/// Errors: invalid_argument (null, gaps, no whole elements at its address, a shape that is none), unsupported (its
-/// type, or where it lives), wrong_device (no rank of this process is on its device).
+/// Shapes: row-major without gaps (strides of dimensions of extent 1 are ignored). Others are refused.
+/// Order: \p produced_on is the stream that fills the tensor. `ready` is then an event recorded there now, and requests
+/// wait for it on the device. Without it, the tensor must be ready.
+/// Lifetime: \p from is taken over, and deleted once, when the last handle to its memory is destroyed, on any thread.
+/// This may be a thread of troupe, which answers no request meanwhile. A tensor without elements is deleted at once. On
+/// an error it is not taken over: the caller still owns it.
+/// Errors: invalid_argument (null, gaps, an address that is not aligned to elements, an invalid shape), unsupported
+/// (its dtype or device type), wrong_device (no rank of this process is on its device).
 /// Threads: any.
 [[nodiscard]] tensor from_dlpack(const world& where, DLManagedTensor* from, std::optional<stream_ref> produced_on = {});
-/// The same, and \p from is deleted on an error, too.
+/// The same, but \p from is also deleted on an error.
 [[nodiscard]] tensor from_dlpack(const world& where, owned_dlpack from, std::optional<stream_ref> produced_on = {});
-/// The same of tensors with a version, which may say that they are read-only.
+/// The same for versioned tensors, which may be marked read-only.
 ///
-/// Errors: also invalid_argument (it is read-only, and \p use is any), unsupported (its major version is not 1).
+/// Errors: also invalid_argument (it is read-only and \p use is any), unsupported (its major version is not 1).
 [[nodiscard]] tensor from_dlpack(const world& where, DLManagedTensorVersioned* from,
                                  std::optional<stream_ref> produced_on = {}, dlpack_use use = dlpack_use::any);
-/// The same, and \p from is deleted on an error, too.
+/// The same, but \p from is also deleted on an error.
 [[nodiscard]] tensor from_dlpack(const world& where, owned_versioned_dlpack from,
                                  std::optional<stream_ref> produced_on = {}, dlpack_use use = dlpack_use::any);
 
-/// Who reads what is lent, and from when on.
+/// The consumer of an exported tensor, and the point from which it may read.
 struct dlpack_reader {
-  /// The stream that it is used on. It must live as long as what is lent: when that is deleted, memory of troupe's
-  /// pools is reused only behind what is in the stream then. None: the reader has waited for its own work before.
+  /// The stream on which the tensor is used. It must live as long as the tensor: when the tensor is deleted, memory of
+  /// troupe's pools is reused only behind the work that is in the stream then. Empty: the consumer waits for its own
+  /// work before it deletes the tensor.
   std::optional<stream_ref> stream{};
-  /// The stream waits for this, on the device: launch_mark::behind of the request that makes the values. Null: they are
-  /// there (the request has been answered).
+  /// An event that the stream waits for on the device: launch_mark::behind of the request that produces the values.
+  /// Null: the values are ready (the request has been answered).
   shared_event behind{};
 };
 
-/// Lends the front of \p memory as a tensor of \p shape, row-major. Device memory says kDLCUDA, and host memory kDLCPU,
-/// pinned or not, since most readers refuse kDLCUDAHost; with the mock, whose devices are pretended, all says kDLCPU.
+/// Exports the first elements of \p memory as a tensor of \p shape, row-major. Device memory is marked kDLCUDA. Host
+/// memory is marked kDLCPU, pinned or not, because most consumers refuse kDLCUDAHost. With the mock, whose devices are
+/// simulated, all memory is marked kDLCPU.
 ///
-/// Units: \p shape in elements; none: one element.
-/// Lifetime: what is returned holds \p memory until it is deleted, by any thread.
-/// Errors: invalid_argument (a negative extent, more than the buffer holds, an address between elements, `behind`
-/// without a stream), unsupported (fp8, which this DLPack has no code for), wrong_device (a stream of another device).
+/// Units: \p shape in elements; empty: one element.
+/// Lifetime: the result holds \p memory until it is deleted, by any thread.
+/// Errors: invalid_argument (a negative extent, more than the buffer holds, an address that is not aligned to elements,
+/// `behind` without a stream), unsupported (fp8, for which this DLPack has no code), wrong_device (a stream of another
+/// device).
 /// Threads: any.
 [[nodiscard]] owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
                                      const dlpack_reader& reader = {});
-/// The same with its own type and shape, behind its own `ready` where \p reader names no event.
+/// The same with the type and shape of \p lent. If \p reader names no event, its `ready` is used.
 [[nodiscard]] owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader = {});
-/// The same as tensors with a version: 1.0, but 1.1 of fp8, which is not refused here. They may be written, and no copy
-/// has been made.
+/// The same as versioned tensors: version 1.0, or 1.1 for fp8, which is accepted here. They are writable and not
+/// copies.
 [[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type,
                                                          std::span<const std::int64_t> shape,
                                                          const dlpack_reader& reader = {});
 [[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader = {});
 
-/// As DLDevice, for those who are asked for it before there is a tensor (Python's __dlpack_device__).
+/// A DLDevice, for consumers that ask for it before there is a tensor (Python's __dlpack_device__).
 struct dlpack_device {
   int type = 0; ///< A DLDeviceType.
   int id = 0;
 
   friend bool operator==(const dlpack_device&, const dlpack_device&) = default;
 };
-/// Where to_dlpack() says that \p memory lives.
+/// Returns the device that to_dlpack() reports for \p memory.
 [[nodiscard]] dlpack_device dlpack_device_of(const buffer& memory);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Instead of dlpack.cpp, where DLPack's header was not found when troupe was built.
+/// Replaces dlpack.cpp if DLPack's header was not found when troupe was built.
 #include <troupe/runtime/interop/dlpack.hpp>
 
 namespace troupe {
@@ -16,7 +16,7 @@ bool has_dlpack() noexcept {
   return false;
 }
 
-// What the tensor's deleter is cannot be known here, and nothing here gives out a tensor.
+// The tensor's deleter is not known here, and nothing here exports a tensor.
 void dlpack_deleter::operator()(DLManagedTensor*) const noexcept {}
 void dlpack_deleter::operator()(DLManagedTensorVersioned*) const noexcept {}
 

@@ -1,5 +1,5 @@
-/// DLPack's tensor with a version (1.0), for who makes one or looks into it: packaged headers often lack it. Needs
-/// DLPack's header, of any age; where there is none, this declares nothing. (docs/interop.md)
+/// DLPack's versioned tensor (1.0), for code that makes or inspects one: packaged headers often lack it. Needs DLPack's
+/// header in any version; without it, this header declares nothing. (docs/interop.md)
 #pragma once
 
 #if __has_include(<dlpack/dlpack.h>)
@@ -11,13 +11,14 @@
 #include <type_traits>
 
 #if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION < 1
-/// What a capsule called "dltensor_versioned" holds. Source: DLPack's C API, DLManagedTensorVersioned.
+/// The content of a capsule called "dltensor_versioned". Source: DLPack's C API, DLManagedTensorVersioned.
 struct DLManagedTensorVersioned {
   struct {
     std::uint32_t major, minor;
-  } version;                                  ///< First, in every version: another major one has another layout behind.
-  void* manager_ctx;                          ///< Its maker's.
-  void (*deleter)(DLManagedTensorVersioned*); ///< Null: there is nothing to delete.
+  } version;                                  ///< First in every version. The layout behind it depends on the major
+                                              ///< version.
+  void* manager_ctx;                          ///< Owned by the producer.
+  void (*deleter)(DLManagedTensorVersioned*); ///< Null: nothing to delete.
   std::uint64_t flags;
   DLTensor dl_tensor;
 };
@@ -25,12 +26,12 @@ struct DLManagedTensorVersioned {
 
 namespace troupe {
 
-/// Of DLManagedTensorVersioned::flags: it must not be written.
+/// A flag of DLManagedTensorVersioned::flags: the tensor must not be written.
 inline constexpr std::uint64_t dlpack_read_only = 1;
-/// The same: it is a copy that the producer has made for this consumer, who alone sees what is written to it.
+/// A flag: the producer copied the tensor for this consumer, and no one else sees writes to it.
 inline constexpr std::uint64_t dlpack_is_copied = 2;
 
-// As everybody else has it, whoever declared it.
+// The layout equals that of other declarations of this struct.
 static_assert(std::is_standard_layout_v<DLManagedTensorVersioned>);
 static_assert(offsetof(DLManagedTensorVersioned, manager_ctx) == 8);
 static_assert(offsetof(DLManagedTensorVersioned, deleter) == 8 + sizeof(void*));

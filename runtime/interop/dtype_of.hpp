@@ -1,4 +1,4 @@
-/// Which dtype an element type of C++ is.
+/// Maps C++ element types to dtypes.
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// For half types of yours, and the like:
+/// Specialise it for your own types, for example half types:
 ///   template <> struct troupe::dtype_of<__nv_bfloat16> { static constexpr dtype value = dtype::bf16; };
 template <class T>
 struct dtype_of {};
@@ -27,7 +27,7 @@ struct dtype_of<std::byte> {
   static constexpr dtype value = dtype::u8;
 };
 
-/// Integers of a width that there is a dtype of; characters and bool are none.
+/// Integers of a width that has a dtype. Characters and bool are excluded.
 template <class T>
 concept integer_element = std::integral<T> &&(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8) &&
                           !std::same_as<T, bool> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
@@ -40,7 +40,7 @@ struct dtype_of<T> {
                                                   : (std::signed_integral<T> ? dtype::i64 : dtype::u64);
 };
 
-/// A type that requests have a dtype for, of its size.
+/// A trivially copyable type that has a dtype of its size.
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && requires {
   requires sizeof(T) == size_bytes(dtype_of<T>::value);

@@ -17,10 +17,10 @@ using namespace std::chrono_literals;
 std::size_t host_workers(const caf::actor_system_config& host, const configuration& settings) {
   if (const auto set = compat::worker_count_of(host)) return *set;
   if (settings.scheduler_threads > 0) return settings.scheduler_threads;
-  return std::max<std::size_t>(std::thread::hardware_concurrency(), 4); // as CAF takes
+  return std::max<std::size_t>(std::thread::hardware_concurrency(), 4); // CAF's default
 }
 
-/// For how long its workers are to spin; none: not at all.
+/// Returns how long the host's workers spin, or nothing if they do not.
 std::optional<std::chrono::nanoseconds> host_spin(const caf::actor_system_config& host, const configuration& settings) {
   const auto ranks = static_cast<std::size_t>(std::max(settings.ranks, 1));
   const std::size_t spinners = ranks + 1 + host_workers(host, settings);

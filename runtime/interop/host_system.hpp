@@ -1,4 +1,4 @@
-/// An actor system that is there already and that a runtime is a guest of: what it is to be made with.
+/// Prepares an existing actor system of a program, so that a runtime can use it.
 #pragma once
 
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -12,15 +12,16 @@ class actor_system_config;
 
 namespace troupe {
 
-/// Sets in \p host what a runtime with these settings would set in a system of its own, before that system is made:
-/// message types (CAF 1.x keeps a table of them), one message per turn, CAF's module io where there is a controller,
-/// and how long workers spin. Workers are counted as \p host or else settings.scheduler_threads says; where neither
-/// does, CAF makes one for each core, too many to spin. What the host has of its own message types, modules and hooks
-/// stays as it is.
-/// Units: settings.ranks, where it is 0, counts as one when it is judged whether spinning threads fit the machine.
+/// Sets in \p host what a runtime with \p settings would set in its own actor system. Call it before the system is
+/// made. It sets the message types (CAF 1.x keeps a table of them), one message per turn, CAF's module io if there is a
+/// controller, and how long workers spin. The number of workers comes from \p host, else from
+/// settings.scheduler_threads. If neither sets it, CAF starts one per core, which is too many to spin. The host's own
+/// message types, modules and hooks do not change. To decide whether spinning threads fit the machine, settings.ranks
+/// of 0 counts as 1.
 void prepare_host(caf::actor_system_config& host, const configuration& settings);
 
-/// What of that a system of \p host lacks, each with its price, for people. A runtime logs it as warnings.
+/// Returns which of these settings a system of \p host lacks, each with its consequence, for people. A runtime logs
+/// them as warnings.
 [[nodiscard]] std::vector<std::string> host_shortcomings(const caf::actor_system_config& host,
                                                          const configuration& settings);
 

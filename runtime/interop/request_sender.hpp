@@ -1,6 +1,6 @@
-/// Requests as senders (P2300, std::execution): connect, start, and one of three endings. It names no library for
-/// them; a receiver has set_value(completion), set_error(troupe::error) and set_stopped() as members, and may have
-/// get_stop_token(), or get_env() with that.
+/// Requests as senders (P2300, std::execution) with connect, start, and one of three completions. It does not depend on
+/// a sender library. A receiver has the members set_value(completion), set_error(troupe::error) and set_stopped(). It
+/// may have get_stop_token(), or get_env() with that member.
 #pragma once
 
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// What hears how a request ends.
+/// A receiver of a request's completion.
 template <class T>
 concept request_receiver = std::move_constructible<T> && requires(T&& receiver, completion reply, error failure) {
   std::move(receiver).set_value(std::move(reply));
@@ -25,33 +25,33 @@ concept request_receiver = std::move_constructible<T> && requires(T&& receiver, 
   std::move(receiver).set_stopped();
 };
 
-/// A request that is asked for when its operation is started, each time that one is connected.
+/// A request that is asked for when its operation state is started, once per connected state.
 ///
-/// Order: endings come where the resumer takes them, never on the thread that answers.
-/// Endings: set_stopped for errc::cancelled, set_error for any other error, set_value else. The deadline, which counts
-/// from start(), is an error. Exactly one comes, whatever stop, answer and start() do at once.
-/// Stop: where the receiver has a token (stop_token_of()). Requested before start(): nothing is asked, and
-/// set_stopped() comes. Later: a request to one rank that names its position in its lane is taken back while it waits
-/// for its peers, which are told, and ends stopped. Any other goes on, and its own ending comes, when it comes: its
-/// memory is in use, so nobody is let go of before. Its deadline bounds that.
+/// Order: completions are called where the resumer schedules them, never on the thread that answers.
+/// Completions: set_stopped for errc::cancelled, set_error for any other error, else set_value. The deadline counts
+/// from start() and is an error. Exactly one is called, even if stop, answer and start() happen at the same time.
+/// Stop: used if the receiver has a token (stop_token_of()). If stop is requested before start(), nothing is asked and
+/// set_stopped() is called. If it is requested later, a request to one rank that names its position in its lane is
+/// withdrawn while it waits for its peers, which are told, and completes as stopped. Any other request continues to its
+/// own completion, because its memory is in use until then. Its deadline bounds that.
 template <resumer Resumer>
 class request_sender {
 public:
-  /// Of all ranks.
+  /// Creates a sender that asks all ranks.
   request_sender(Resumer where_to, world where, world_request asked)
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{std::move(asked)} {}
   request_sender(Resumer where_to, world where, std::vector<operation> parts,
                  nanoseconds deadline = world_default_deadline)
     : request_sender{std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline}} {}
-  /// Of one rank (SPMD).
+  /// Creates a sender that asks one rank (SPMD).
   request_sender(Resumer where_to, world where, rank whom, rank_request asked)
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{whom, std::move(asked)}} {}
 
-  /// Lifetime: started, it stays where it is until one of the endings has been called.
+  /// The operation state. Lifetime: once started, it must not move until a completion has been called.
   template <request_receiver Receiver>
   class state {
   public:
-    /// What connect() gives: the sender and who is told.
+    /// Creates the state that connect() returns.
     state(request_sender sender, Receiver receiver)
       : sender_{std::move(sender)}, receiver_{std::move(receiver)}, stop_{*this} {}
     state(const state&) = delete;
@@ -85,7 +85,7 @@ public:
           ask_into(sender_.world_, one.whom, std::move(one.asked), std::move(to));
         }
       } catch (...) {
-        to.deliver(current_error()); // nothing, where the request has taken it along
+        to.deliver(current_error()); // no effect if the request has already taken the promise
       }
     }
 
@@ -103,15 +103,16 @@ public:
       if (stop_.answered()) hand_on();
     }
 
-    /// Of stop_listener.
+    /// Called by stop_listener.
     void take_back() const noexcept {
       if (!position_) return;
-      const world where = sender_.world_; // a copy: this may end meanwhile, on this thread
+      const world where = sender_.world_; // a copy, because this state may end meanwhile, on this thread
       troupe::take_back(where, std::get<of_rank>(sender_.asked_).whom, lane_, *position_, epoch_);
     }
 
     void hand_on() noexcept {
-      // A state outlives its ending, so that nobody need count it. It may be gone when the resumer returns: a copy.
+      // The state outlives its completion, so it needs no reference count. It may be gone when the resumer returns, so
+      // the resumer is copied.
       Resumer where_to = sender_.resumer_;
       where_to(continuation{[](void* self) { static_cast<state*>(self)->tell(); },
                             std::shared_ptr<void>{std::shared_ptr<void>{}, this}});
@@ -120,7 +121,7 @@ public:
     void tell() {
       stop_.silence();
       outcome result = *std::move(result_);
-      Receiver receiver = std::move(receiver_); // its ending may destroy this
+      Receiver receiver = std::move(receiver_); // the completion may destroy this state
       if (error* const failure = std::get_if<error>(&result)) {
         if (failure->code == errc::cancelled) return std::move(receiver).set_stopped();
         return std::move(receiver).set_error(std::move(*failure));
@@ -132,7 +133,7 @@ public:
     Receiver receiver_;
     std::optional<outcome> result_;
     lane lane_{};
-    std::optional<std::uint64_t> position_{}; ///< Of a request that can be taken back.
+    std::optional<std::uint64_t> position_{}; ///< Set for a request that can be withdrawn.
     epoch epoch_{};
     stop_listener<token, state> stop_;
   };

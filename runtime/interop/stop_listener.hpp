@@ -1,5 +1,5 @@
-/// A receiver's stop token (P2300) and an operation under way: start(), the answer and the wish to stop come from three
-/// threads, and one of them hands the ending on. It names no library of senders.
+/// Connects a receiver's stop token (P2300) to a running operation. start(), the answer and the stop request come from
+/// three threads; exactly one of them calls the completion. It does not depend on a sender library.
 #pragma once
 
 #include <atomic>
@@ -9,21 +9,22 @@
 
 namespace troupe {
 
-/// A token that nobody stops: of receivers that have none.
+/// A token that is never stopped, for receivers without a token.
 struct never_stops {
-  /// Calls nothing.
+  /// A callback that is never called.
   template <class Function>
   struct callback_type {
-    /// Keeps nothing.
+    /// Registers nothing.
     callback_type(never_stops, Function) noexcept {}
   };
-  /// Never.
+  /// Always false.
   [[nodiscard]] static constexpr bool stop_requested() noexcept { return false; }
-  /// Nor will it be.
+  /// Always false.
   [[nodiscard]] static constexpr bool stop_possible() noexcept { return false; }
 };
 
-/// What is registered with a token: its callback_type, or std::stop_callback, since std::stop_token has none in C++20.
+/// The callback type of a token: its callback_type, or std::stop_callback, because std::stop_token has no callback_type
+/// in C++20.
 template <class Token, class Function>
 struct stop_callback_for {
   using type = typename Token::template callback_type<Function>;
@@ -33,14 +34,14 @@ struct stop_callback_for<std::stop_token, Function> {
   using type = std::stop_callback<Function>;
 };
 
-/// std::stop_token and its like: those of stdexec and of C++26.
+/// std::stop_token and similar types: those of stdexec and of C++26.
 template <class T>
 concept stop_token = std::copy_constructible<T> && requires(const T& token) {
   { token.stop_requested() } -> std::convertible_to<bool>;
   { token.stop_possible() } -> std::convertible_to<bool>;
 };
 
-/// The token of \p receiver: what its get_stop_token() returns, or that of what its get_env() returns.
+/// Returns the token of \p receiver: from its get_stop_token(), or from that of its get_env().
 template <class Receiver>
 [[nodiscard]] stop_token auto stop_token_of(const Receiver& receiver) {
   if constexpr (requires { receiver.get_stop_token(); })
@@ -51,37 +52,39 @@ template <class Receiver>
     return never_stops{};
 }
 
-/// Of one operation, whose take_back() shall have it answered soon, or do nothing where that cannot be.
+/// Listens for one operation. The operation's take_back() asks for a prompt answer, or does nothing if that is not
+/// possible.
 ///
-/// Order: start() calls listen(), asks unless is_wanted(), then asked() and started(); who has the answer calls
-/// answered(). Exactly one of these two says true, and its caller hands the ending on, which calls silence() first.
-/// take_back() is called at most once, after asking, before silence() returns and on no operation that is known to be
-/// answered: by asked(), or by the thread that requests the stop. It may end the operation under its own feet.
-/// Lifetime: from started() or answered() on that says false, this may be gone.
+/// Order: start() calls listen(), asks unless is_wanted(), then calls asked() and started(). The thread with the answer
+/// calls answered(). Exactly one of started() and answered() returns true, and its caller calls the completion, after
+/// silence(). take_back() is called at most once, after asking, before silence() returns, and not on an operation that
+/// is known to be answered. asked() calls it, or the thread that requests the stop. It may end the operation while it
+/// runs.
+/// Lifetime: once started() or answered() has returned false, this object may be gone.
 template <stop_token Token, class Operation>
 class stop_listener {
 public:
-  /// Of \p self, which it is a part of.
+  /// Creates the listener of \p self, which contains it.
   explicit stop_listener(Operation& self) noexcept : self_{&self} {}
   stop_listener(const stop_listener&) = delete;
   stop_listener& operator=(const stop_listener&) = delete;
 
-  /// Once. Where the stop has been requested before, is_wanted() is true at once.
+  /// Registers with \p token. Call once. If the stop has already been requested, is_wanted() is true at once.
   void listen(const Token& token) {
     if (token.stop_possible()) callback_.emplace(token, heard{this});
   }
-  /// Whether the stop has been requested: it need not be asked for any more.
+  /// Returns whether the stop has been requested, so that the request need not be asked for.
   [[nodiscard]] bool is_wanted() const noexcept { return (seen_.load() & stop) != 0; }
-  /// It has been asked for: a wish that has come meanwhile is passed on.
+  /// Call after asking. Passes on a stop request that has come meanwhile.
   void asked() noexcept {
     const unsigned before = seen_.fetch_or(was_asked);
     if ((before & stop) != 0 && (before & was_answered) == 0) self_->take_back();
   }
-  /// start() is done with the operation. Whether the answer is there already.
+  /// Call when start() no longer uses the operation. Returns whether the answer has already arrived.
   [[nodiscard]] bool started() noexcept { return (seen_.fetch_or(was_started) & was_answered) != 0; }
-  /// The answer is there. Whether start() is done with the operation.
+  /// Call when the answer has arrived. Returns whether start() no longer uses the operation.
   [[nodiscard]] bool answered() noexcept { return (seen_.fetch_or(was_answered) & was_started) != 0; }
-  /// From its return on take_back() is not called, and does not run on another thread.
+  /// Once this has returned, take_back() is not called and does not run on another thread.
   void silence() noexcept { callback_.reset(); }
 
 private:

@@ -1,4 +1,4 @@
-/// Memory with a shape: what arrays of other libraries become here.
+/// Memory with a shape, as arrays of other libraries are represented in troupe.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,24 +10,24 @@
 
 namespace troupe {
 
-/// Elements of one type, row-major without gaps, in memory that requests take.
+/// Elements of one type in memory for requests, row-major without gaps.
 ///
-/// Shapes: memory holds exactly count() elements; empty where there are none.
-/// Lifetime: copies share the memory, and with it whatever keeps that alive. A request in flight holds its own.
+/// Shapes: memory holds exactly count() elements, and is empty if there are none.
+/// Lifetime: copies share the memory and its owner. A request in flight holds the memory too.
 struct tensor {
   buffer memory{};
   dtype type = dtype::f32;
-  std::vector<std::size_t> shape{}; ///< The last dimension is the innermost; none: one element.
-  std::optional<rank> on{};         ///< On whose device it lives; none: host memory, of use to every rank.
-  shared_event ready{};             ///< From when on it may be used; null: now.
+  std::vector<std::size_t> shape{}; ///< The last dimension is the innermost. Empty: one element.
+  std::optional<rank> on{};         ///< The rank on whose device it is. Empty: host memory, usable by every rank.
+  shared_event ready{};             ///< The memory may be used after this event. Null: now.
 
-  /// In elements.
+  /// Returns the number of elements.
   [[nodiscard]] std::size_t count() const noexcept {
     std::size_t product = 1;
     for (const std::size_t extent : shape) product *= extent;
     return product;
   }
-  /// As requests name it.
+  /// Returns the tensor as an operand of a request.
   [[nodiscard]] operand as_operand() const { return {memory, ready}; }
 };
 

@@ -1,5 +1,5 @@
-/// Arrays of the client's own as operands, without a copy: std::span, std::vector, thrust::device_vector,
-/// cuda::std::span and whatever else has data() and size(). No CUDA header is needed.
+/// Uses the client's own arrays as operands without a copy: std::span, std::vector, thrust::device_vector,
+/// cuda::std::span, and any type with data() and size(). No CUDA header is needed.
 #pragma once
 
 #include <troupe/runtime/interop/dtype_of.hpp>
@@ -15,7 +15,8 @@ namespace troupe {
 
 class world;
 
-/// The address behind \p pointer: a plain one, or one with get(), as thrust::device_ptr has, or like an iterator.
+/// Returns the address of \p pointer, which is a plain pointer, has get() as thrust::device_ptr does, or is like an
+/// iterator.
 template <class Pointer>
 [[nodiscard]] constexpr auto* raw_pointer(const Pointer& pointer) {
   if constexpr (std::is_pointer_v<Pointer>)
@@ -26,7 +27,7 @@ template <class Pointer>
     return std::to_address(pointer);
 }
 
-/// Elements that lie one behind the other and may be written, since an operand may be.
+/// Contiguous elements. They must be writable, because an operand may be written.
 template <class Range>
 concept contiguous_elements = requires(Range& range) {
   { range.size() } -> std::convertible_to<std::size_t>;
@@ -36,17 +37,15 @@ concept contiguous_elements = requires(Range& range) {
 template <contiguous_elements Range>
 using element_of = std::remove_pointer_t<decltype(raw_pointer(std::declval<Range&>().data()))>;
 
-/// \p count elements from \p first for requests of \p whom: device memory of its device, or host memory, pinned or
-/// ordinary, which is told from the address.
-/// Lifetime: \p owner is held as long as any handle lives; null: the memory stays valid for so long by your promise.
-/// Errors: invalid_argument (null), wrong_device. Threads: any.
+/// Wraps \p count elements from \p first for requests of \p whom: device memory of its device, or host memory, pinned
+/// or pageable, as the address tells. Lifetime: \p owner is held as long as any handle to the memory; null: the caller
+/// keeps the memory valid for that time. Errors: invalid_argument (null), wrong_device. Threads: any.
 [[nodiscard]] tensor adopt_elements(const world& where, rank whom, void* first, std::size_t count, dtype type,
                                     std::shared_ptr<void> owner);
 
-/// The elements of \p range, of one dimension.
-/// Lifetime: nothing is held. The memory must stay valid, and where it is, until the replies of all requests that name
-/// it are there and every handle is gone: no push_back(), no clear().
-/// Errors and threads: adopt_elements()'s.
+/// Wraps the elements of \p range as a tensor of one dimension. Lifetime: holds nothing. The memory must stay valid and
+/// must not move until the replies of all requests that name it have arrived and every handle is gone: no push_back(),
+/// no clear(). Errors and threads: as adopt_elements().
 template <class Range>
 requires contiguous_elements<std::remove_reference_t<Range>> &&
     (std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>) [[nodiscard]] tensor
@@ -55,7 +54,7 @@ requires contiguous_elements<std::remove_reference_t<Range>> &&
   return adopt_elements(where, whom, raw_pointer(range.data()), range.size(), dtype_of<type>::value, nullptr);
 }
 
-/// The same of a range that is held as long as any handle lives. It may end on a thread of troupe's.
+/// The same for a range that is held as long as any handle. It may be destroyed on a thread of troupe.
 template <contiguous_elements Range>
 [[nodiscard]] tensor share(const world& where, rank whom, std::shared_ptr<Range> range) {
   auto* const first = raw_pointer(range->data());
@@ -63,7 +62,7 @@ template <contiguous_elements Range>
   return adopt_elements(where, whom, first, count, dtype_of<element_of<Range>>::value, std::move(range));
 }
 
-/// The same of a range that is moved in and destroyed with the last handle. A view, which owns nothing, is refused.
+/// The same for a range that is moved in and destroyed with the last handle. A view, which owns nothing, is refused.
 template <class Range>
 requires contiguous_elements<Range> &&(!std::is_lvalue_reference_v<Range>)&&(!std::ranges::borrowed_range<Range>)
     [[nodiscard]] tensor give(const world& where, rank whom, Range&& range) {

@@ -1,7 +1,7 @@
-/// What a launcher and its agent on another host tell each other: one line of JSON for each message.
+/// The messages between a launcher and its agent on another host: one line of JSON each.
 ///
-/// The agent's standard output holds its reports and, in lines that begin with an o, what its processes say there, byte
-/// for byte. Their standard error is the agent's.
+/// The agent's standard output has its reports and, on lines that begin with an o, the standard output of its
+/// processes, byte for byte. Their standard error is the agent's.
 #pragma once
 
 #include <troupe/runtime/launch/exit_status.hpp>
@@ -16,7 +16,7 @@
 
 namespace troupe::launch {
 
-/// Begins lines of output among the agent's reports.
+/// Marks a line of process output among the agent's reports.
 inline constexpr char output_line_mark = 'o';
 
 struct start_command {
@@ -31,7 +31,7 @@ struct rename_command {
   place_index place = 0;
   std::string prefix;
 };
-/// From the launcher. When no more can come, the agent kills its processes and ends.
+/// From the launcher. When no more commands can come, the agent kills its processes and ends.
 using agent_command = std::variant<start_command, kill_command, rename_command>;
 
 struct started_report {
@@ -47,13 +47,13 @@ struct exited_report {
   pid_t pid = 0;
   exit_status status;
 };
-/// From the agent, in the order in which it happened.
+/// From the agent, in the order of the events.
 using agent_report = std::variant<started_report, refused_report, exited_report>;
 
-/// Without an end of line. Errors: invalid_argument for text that is not UTF-8.
+/// Returns one line without a line end. Errors: invalid_argument for text that is not UTF-8.
 [[nodiscard]] std::string encode(const agent_command& command);
 [[nodiscard]] std::string encode(const agent_report& report);
-/// Errors: mismatch for what is no such message, as from an agent of another version.
+/// Errors: mismatch if \p line is not such a message, for example from an agent of another version.
 [[nodiscard]] agent_command decode_command(std::string_view line);
 [[nodiscard]] agent_report decode_report(std::string_view line);
 

@@ -19,7 +19,7 @@ namespace troupe::launch {
 
 namespace {
 
-/// What the child needs between fork and exec, where nothing may be allocated.
+/// The data that the child needs between fork and exec, where allocation is not allowed.
 struct exec_plan {
   std::string program;
   std::vector<std::string> words;
@@ -33,7 +33,7 @@ struct exec_plan {
   int tell = -1;
 };
 
-/// Which step of becoming the program failed, as told through a pipe that exec closes.
+/// The step that failed between fork and exec. The child writes it to a pipe that exec closes.
 struct exec_failure {
   enum class step : int { start, directory, exec } at;
   int code;
@@ -66,12 +66,12 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
   ::_exit(127);
 }
 
-/// In the child, where only what is safe after a fork among threads may be called.
+/// Runs in the child. Only functions that are safe after fork() in a process with threads may be called.
 [[noreturn]] void become(const exec_plan& plan, pid_t parent) noexcept {
   using step = exec_failure::step;
   if (plan.dies_with_starter) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
-    if (::getppid() != parent) ::_exit(127); // It died before we asked.
+    if (::getppid() != parent) ::_exit(127); // the parent ended before prctl()
   }
   if (::setpgid(0, 0) != 0) fail(plan, step::start);
   for (int i = 0; i < 3; ++i)
@@ -100,7 +100,7 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
     make_nonblocking(input);
     input_ = std::move(input);
   }
-  input.close(); // Else its input ends at once.
+  input.close(); // otherwise the child's input ends at once
   auto [output, its_output] = make_pipe();
   auto [errors, its_errors] = make_pipe();
   auto [told, tell] = make_pipe();
@@ -135,7 +135,7 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
   ssize_t count = 0;
   do count = ::read(told.native(), &why, sizeof why);
   while (count < 0 && errno == EINTR);
-  if (count != static_cast<ssize_t>(sizeof why)) return; // Closed by exec.
+  if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe
   ::waitpid(pid_, nullptr, 0);
   ended_.close();
   const bool in_directory = why.at == exec_failure::step::directory;
@@ -172,12 +172,12 @@ std::optional<exit_status> child_process::reap() noexcept {
   if (!ended_) return std::nullopt;
   if (::waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOHANG | WNOWAIT) == 0 && how.si_pid == 0)
     return std::nullopt;
-  // Until it is reaped, its number names its group and no other.
+  // Until the process is reaped, its number names its group and no other.
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, WNOHANG);
   ended_.close();
   if (how.si_code == CLD_EXITED) return exit_status{.code = how.si_status};
-  if (how.si_pid == 0) return exit_status{.lost = true}; // Somebody else has reaped it.
+  if (how.si_pid == 0) return exit_status{.lost = true}; // another part of the program has reaped it
   return exit_status{.signal = how.si_status};
 }
 

@@ -25,7 +25,7 @@ controlled_job::controlled_job(launch_plan plan, controlled_terms terms)
     world.window = terms.respawns.window;
   }
   respawning_ = std::make_unique<respawning_supervisor>(plan, terms.respawns);
-  // First: the controller's threads inherit the signals that the job's keeper blocks, and do not take them from it.
+  // Created first: the controller's threads inherit the signal mask of the job's keeper and do not receive its signals.
   job_ = std::make_unique<launched_job>(std::move(plan), static_cast<launch_supervisor&>(*this), std::move(terms.job));
   controller_ = std::make_unique<controller>(std::move(terms.control),
                                              controller::hooks{.heard = [this](const auto& event) { hear(event); },
@@ -54,7 +54,7 @@ exit_decision controlled_job::on_exit(place_index place, pid_t pid, const exit_s
   const std::lock_guard lock{guard_};
   running_.erase(place);
   exit_decision decision = respawning_->on_exit(place, pid, status);
-  // A world whose processes leave does not want this one back, unless it has to rebuild after all: hear().
+  // While the world's processes leave, this one is not started again, unless the world has to rebuild: see hear().
   if (is_over_ && decision.what == after_exit::respawn) {
     decision = {};
     held_back_.insert(place);

@@ -1,4 +1,4 @@
-/// A job whose processes are one world, and the controller of that world, which starts again whom it has lost.
+/// A job whose processes form one world, with the controller of that world. Lost processes are started again.
 #pragma once
 
 #include <troupe/runtime/controller.hpp>
@@ -18,21 +18,23 @@
 namespace troupe::launch {
 
 struct controlled_terms {
-  controller_options control; ///< Its token and size are the plan's.
+  controller_options control; ///< Its token and size are set from the plan.
   respawn_terms respawns{};
   job_terms job{};
-  /// A process that is lost but not dead is killed. Else it is left alone, and may learn that it is out.
+  /// Whether a process that is lost but not dead is killed. Otherwise it is left alone and may learn that it is out of
+  /// the world.
   bool kills_lost = true;
   std::function<void(const control_event&)> heard{}; ///< As controller::hooks.
 };
 
-/// Threads: as launched_job.
+/// A launched_job with a controller. Threads: as launched_job.
 class controlled_job final : private launch_supervisor {
 public:
-  /// Nothing is started yet, but the controller waits. Errors: those of launched_job and controller.
+  /// Starts the controller, but no process. Errors: those of launched_job and controller.
   controlled_job(launch_plan plan, controlled_terms terms);
 
-  /// As launched_job::run(): returns when the last process has ended. What has made the world fail is said.
+  /// Runs the job as launched_job::run() does: returns when the last process has ended. If the world failed, prints the
+  /// reason.
   [[nodiscard]] int run();
   [[nodiscard]] launched_job& job() noexcept { return *job_; }
   [[nodiscard]] controller& control() noexcept { return *controller_; }
@@ -46,14 +48,15 @@ private:
   void want(int place);
   void kill(const process_identity& who);
   [[nodiscard]] std::optional<place_index> running_place(const std::string& name) const;
-  /// How long to wait before a process is started where the world needs one; says so.
+  /// Returns the delay before a process is started because the world needs one, and prints it.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> start_for_world(place_index place);
 
   std::mutex guard_;
   std::map<place_index, pid_t> running_;
-  std::set<place_index> idle_;                ///< Where the last process has ended and none is to be started.
-  std::set<place_index> held_back_;           ///< Of idle_: not started again, since the world's processes leave.
-  std::set<place_index> wanted_;              ///< Where the world needs a process, while it rebuilds.
+  std::set<place_index> idle_;                ///< Places whose last process has ended and where none is to be started.
+  std::set<place_index> held_back_;           ///< Those of idle_ that are not started again because the world's
+                                              ///< processes are leaving.
+  std::set<place_index> wanted_;              ///< Places where the rebuilding world needs a process.
   std::map<std::string, place_index> places_; ///< By name.
   bool is_over_ = false;                      ///< The world has failed, or its processes have begun to leave.
   error failure_{};
@@ -61,7 +64,7 @@ private:
   std::function<void(const control_event&)> heard_;
   std::unique_ptr<respawning_supervisor> respawning_;
   std::unique_ptr<launched_job> job_;
-  std::unique_ptr<controller> controller_; ///< Destroyed first: its hooks use the rest.
+  std::unique_ptr<controller> controller_; ///< Destroyed first: its hooks use the other members.
 };
 
 } // namespace troupe::launch

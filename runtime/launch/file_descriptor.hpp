@@ -1,11 +1,11 @@
-/// Owns what the operating system names by a small number: pipes, pidfds and the like.
+/// Owns a file descriptor: of a pipe, a pidfd and similar objects.
 #pragma once
 
 #include <string>
 
 namespace troupe::launch {
 
-/// Closes its descriptor when it goes. Move-only.
+/// Closes its descriptor when it is destroyed. Move-only.
 class file_descriptor {
 public:
   file_descriptor() noexcept = default;
@@ -20,7 +20,7 @@ public:
   }
   ~file_descriptor() { close(); }
 
-  /// Negative when there is none.
+  /// Returns the descriptor. Negative: none.
   [[nodiscard]] int native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ >= 0; }
   void close() noexcept;
@@ -39,14 +39,14 @@ struct pipe_ends {
   file_descriptor writing;
 };
 
-/// A pipe whose ends are closed on exec and are none of 0, 1 and 2, even where those are free.
-/// Errors: unsupported, when the system has no more descriptors.
+/// Creates a pipe. Both ends are closed on exec and are never 0, 1 or 2, even if those are free. Errors: unsupported if
+/// there are no more descriptors.
 [[nodiscard]] pipe_ends make_pipe();
 
-/// Reads of \p descriptor return at once from now on, writes too.
+/// Makes reads and writes of \p descriptor return at once.
 void make_nonblocking(const file_descriptor& descriptor);
 
-/// Throws an error of code unsupported with errno's number and words. \p text says what to do.
+/// Throws an error with code unsupported and errno's number and text. \p text names the remedy.
 [[noreturn]] void throw_system_error(const char* call, const std::string& text);
 
 } // namespace troupe::launch

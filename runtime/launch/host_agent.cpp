@@ -35,7 +35,7 @@ host_agent::host_agent(process_keeper& keeper, remote_shell shell, std::string h
 void host_agent::start(place_index place, const process_spec& what) {
   const std::string line = encode(start_command{place, what});
   if (!shell_) {
-    // What the agent's processes say has prefixes already, and a full line of theirs has room with them.
+    // Output of the agent's processes already has prefixes. The limit leaves room for them on a full line.
     process_spec shell{.program = command_.words.front(),
                        .arguments = {},
                        .has_input = true,

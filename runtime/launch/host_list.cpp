@@ -25,7 +25,7 @@ std::size_t process_count(std::string_view text, std::string_view host) {
   return static_cast<std::size_t>(*count);
 }
 
-/// A host's name becomes a word of a command, which a shell may read at the other end.
+/// Restricts the characters of a name, because it becomes a word of a command that a remote shell may interpret.
 bool is_name(std::string_view text) {
   constexpr std::string_view also = "._-@:%";
   return !text.empty() && text.front() != '-' && std::ranges::all_of(text, [&](char one) {
@@ -60,7 +60,7 @@ void add_host(std::vector<launch_host>& all, launch_host one) {
   all.push_back(std::move(one));
 }
 
-/// "a slots=4" or "a:4", or nothing.
+/// Parses "a slots=4", "a:4", or an empty line.
 void add_line(std::vector<launch_host>& all, std::string line) {
   line.resize(std::min(line.find('#'), line.size()));
   std::istringstream words{line};

@@ -9,7 +9,7 @@ namespace troupe::launch {
 
 std::string make_join_token() {
   std::array<unsigned char, 32> bytes{};
-  // At most 256 bytes always come whole.
+  // Requests of up to 256 bytes are never cut short.
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     throw_system_error("getrandom", "the system gives no random bytes");
   constexpr const char* digits = "0123456789abcdef";

@@ -1,12 +1,12 @@
-/// The secret by which the processes of a job know each other.
+/// The secret with which the processes of a job authenticate each other.
 #pragma once
 
 #include <string>
 
 namespace troupe::launch {
 
-/// 32 bytes of the system's randomness, as 64 hexadecimal digits. Never print it, nor put it on a command line, which
-/// everybody on the machine can read. Errors: unsupported.
+/// Returns 32 bytes from the system's random generator as 64 hexadecimal digits. Never print it, and never put it on a
+/// command line, which everybody on the machine can read. Errors: unsupported.
 [[nodiscard]] std::string make_join_token();
 
 } // namespace troupe::launch

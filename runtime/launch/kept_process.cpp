@@ -48,7 +48,7 @@ void kept_process::read(output_stream where, std::size_t at_most, output_writer&
 
 void kept_process::finish(output_writer& writer, const std::string& mark) {
   for (const output_stream where : {output_stream::output, output_stream::errors}) {
-    // Others may hold its pipe and write on, so what is there now is all.
+    // Other processes may hold the pipe and continue to write, so only what is there now is read.
     int left = 0;
     if (pipe_of(where) && ::ioctl(pipe_of(where).native(), FIONREAD, &left) == 0)
       read(where, static_cast<std::size_t>(left), writer, mark);
@@ -63,7 +63,7 @@ void kept_process::write_input() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0)
-      to.close(); // It does not read any more.
+      to.close(); // the process no longer reads
     else
       unwritten_.erase(0, static_cast<std::size_t>(count));
   }

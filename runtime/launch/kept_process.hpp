@@ -1,4 +1,4 @@
-/// One process of a process_keeper, with what is under way from and to it. Used by the keeper's thread alone.
+/// One process of a process_keeper, with its unread output and unwritten input. Used by the keeper's thread alone.
 #pragma once
 
 #include <troupe/runtime/launch/child_process.hpp>
@@ -17,16 +17,16 @@ public:
   [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
   void rename(std::string prefix) { prefix_ = std::move(prefix); }
 
-  /// Reads what \p where has now, at most \p at_most bytes, and passes its lines on. \p mark goes before the prefix on
-  /// standard output.
+  /// Reads what \p where has now, at most \p at_most bytes, and passes on its lines. On standard output, \p mark
+  /// precedes the prefix.
   void read(output_stream where, std::size_t at_most, output_writer& writer, const std::string& mark);
-  /// Takes all that it said before it ended, a last line without an end too.
+  /// Reads all that the process wrote before it ended, including a last line without an end.
   void finish(output_writer& writer, const std::string& mark);
 
   void feed(std::string bytes) { unwritten_ += bytes; }
   void end_input() noexcept { input_ends_ = true; }
   [[nodiscard]] bool has_unwritten() const noexcept { return !unwritten_.empty(); }
-  /// Writes what its input takes now.
+  /// Writes as much as its input accepts now.
   void write_input();
 
 private:

@@ -11,7 +11,7 @@ namespace troupe::launch {
 
 namespace {
 
-/// What the agent does when told, all of it by the keeper's thread: so reports come in the order of what they say.
+/// Carries out commands on the keeper's thread alone, so that reports have the order of the events.
 class agent_hands {
 public:
   agent_hands(int output, int errors)
@@ -45,7 +45,7 @@ private:
   void report(const agent_report& what) { keeper_.say(output_stream::output, encode(what)); }
 
   std::map<place_index, process_number> running_;
-  process_keeper keeper_; ///< Goes first: its handlers use the rest.
+  process_keeper keeper_; ///< Destroyed first: its handlers use the other members.
 };
 
 } // namespace

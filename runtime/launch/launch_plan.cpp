@@ -17,7 +17,7 @@ namespace troupe::launch {
 
 namespace {
 
-/// A port of TCP that nobody has now. Whoever listens there is not started yet, so another may still come first.
+/// Returns a TCP port that is free now. Another process may take it before its user starts.
 std::uint16_t free_port() {
   const file_descriptor probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{};
@@ -29,7 +29,7 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-/// How many places each host gets; hosts without any are left out.
+/// Returns the number of places of each host, without hosts that have none.
 std::vector<launch_host> used_hosts(const std::vector<launch_host>& hosts, std::size_t processes) {
   std::vector<launch_host> used;
   for (std::size_t left = processes; const launch_host& host : hosts) {
@@ -94,7 +94,7 @@ process_spec launch_plan::spec_of(const launch_place& place) const {
   set("TROUPE_HOST", elsewhere ? text{hosts[place.host].name} : text{});
   set("TROUPE_PLACE", std::to_string(place.number));
   set("TROUPE_SPARE", place.spare ? text{"1"} : text{});
-  // Kernels are loaded while it stands by, not when it is needed.
+  // Loads kernels while the spare waits, not when it is needed.
   if (place.spare) set("CUDA_MODULE_LOADING", "EAGER");
   set("TROUPE_DEVICE", std::to_string(place.local));
   // A spare has no rank until it takes one.

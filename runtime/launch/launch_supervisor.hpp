@@ -1,4 +1,4 @@
-/// Who decides what becomes of a job when its processes end.
+/// Decides how a job continues when one of its processes ends.
 #pragma once
 
 #include <troupe/runtime/launch/exit_status.hpp>
@@ -17,17 +17,19 @@ using place_index = std::size_t;
 
 enum class after_exit : std::uint8_t {
   respawn, ///< Start the place's program again.
-  done,    ///< Leave the place empty. When all are, the job ends; until then launched_job::respawn() can fill it.
-  end_job, ///< End the others, and then the job: with this process's status if it failed.
+  done,    ///< Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can
+           ///< fill it.
+  end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
 };
 
 struct exit_decision {
   after_exit what = after_exit::done;
   std::chrono::nanoseconds delay{}; ///< Of a respawn.
-  std::string reason{};             ///< For people: follows what became of the process. May be empty.
+  std::string reason{};             ///< For people: continues the description of the exit. May be empty.
 };
 
-/// Called by one thread, the job's keeper, which it must not keep; nothing may be thrown. It may call its launched_job.
+/// The interface of the decisions. The job's keeper thread calls it; calls must return quickly and must not throw. They
+/// may call the launched_job.
 class launch_supervisor {
 public:
   launch_supervisor() = default;
@@ -36,10 +38,10 @@ public:
   virtual ~launch_supervisor() = default;
 
   virtual void on_started(place_index place, pid_t pid) = 0;
-  /// Also called while the job ends or drains and for a place that respawn() was asked for; what it decides then has
-  /// no effect. \p pid is 0 for a process that could not be started again.
+  /// Decides after an exit. Also called while the job ends or drains, and for a place with a pending respawn(); the
+  /// decision then has no effect. \p pid is 0 for a process that could not be started again.
   [[nodiscard]] virtual exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) = 0;
-  /// Somebody wants the job to end: its processes are sent a signal to finish, and are killed after the grace.
+  /// The job was asked to end: its processes get a signal to finish, and are killed after the grace period.
   virtual void on_drain() = 0;
 };
 

@@ -13,14 +13,14 @@ namespace {
 
 constexpr int not_started_status = 127;
 constexpr int unreachable_status = 255;
-/// Agents that have nothing to run any more have this long to end by themselves, so that all they said comes through.
+/// Idle agents have this long to end by themselves, so that all their output arrives.
 constexpr std::chrono::seconds agent_patience{2};
 
 bool drains(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
 
-/// Gives the calling thread those of \p signals back that drain a job: they end the process.
+/// Unblocks the draining signals among \p signals in the calling thread. They then end the process.
 void unblock_draining(const std::vector<int>& signals) {
   sigset_t all;
   sigemptyset(&all);
@@ -46,7 +46,8 @@ launched_job::launched_job(launch_plan plan, launch_supervisor& supervisor, job_
         .gone = [this, host](const exit_status& status, bool answered) { host_gone(host, status, answered); }};
     agents_.push_back(std::make_unique<host_agent>(keeper_, terms.shell, plan_.hosts[host].name, std::move(handlers)));
   }
-  // Before run() there is nothing to drain; whatever else is prepared meanwhile must not make the process deaf.
+  // Before run() there is nothing to drain. The process must still react to these signals while other parts are
+  // prepared.
   keeper_.on_signal([](int number) {
     if (!drains(number)) return;
     unblock_draining({number});
@@ -177,7 +178,8 @@ void launched_job::refused(place_index place, const std::string& why) {
   seat& one = seats_[place];
   one.is = seat::state::empty;
   say(plan_.describe(plan_.places[place]) + " cannot be started: " + why);
-  // What could be started before may come back, a file system for instance; what never could is a mistake.
+  // A program that could be started before may become available again, for example when a file system returns. A
+  // program that never could be started is a configuration error.
   if (one.started_before) return exited(place, 0, {.code = not_started_status});
   end_with(not_started_status, plan_.describe(plan_.places[place]) + " could not be started");
 }
@@ -218,7 +220,7 @@ void launched_job::carry_out(place_index place, const exit_status& status, const
     case after_exit::respawn: return start_later(place, decision.delay);
     case after_exit::done: return;
     case after_exit::end_job:
-      // Spares that stand by and end now have nothing to say about it.
+      // Waiting spares that end now do not affect the status.
       if (const auto* const first = first_failure(); status.succeeded() && !status_) {
         status_ = first != nullptr ? first->status : 0;
         reason_ = first != nullptr ? first->why : "";

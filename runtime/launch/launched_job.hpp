@@ -1,4 +1,4 @@
-/// A job of several processes, from their start to the end of the last.
+/// Runs a job of several processes, from their start to the end of the last one.
 #pragma once
 
 #include <troupe/runtime/launch/host_agent.hpp>
@@ -17,51 +17,53 @@
 namespace troupe::launch {
 
 struct job_terms {
-  /// Between the signal that asks processes to finish and the one that kills them.
+  /// The time between the signal that asks processes to finish and the one that kills them.
   std::chrono::nanoseconds grace = std::chrono::seconds{30};
-  remote_shell shell{};    ///< Where the plan has other hosts.
+  remote_shell shell{};    ///< Used if the plan has other hosts.
   keeper_options keeper{}; ///< Its signals and descriptors.
 };
 
-/// SIGTERM, SIGINT and SIGHUP drain the job: the processes get the signal (SIGTERM for SIGHUP), nothing is started any
-/// more, and after the grace what is left is killed; a SIGINT that comes while it drains kills at once. Other signals
-/// are forwarded. Spares and processes on other hosts are signalled like all.
+/// A job of several processes. SIGTERM, SIGINT and SIGHUP drain it: the processes get the signal (SIGTERM for SIGHUP),
+/// nothing more is started, and after the grace period the remaining processes are killed. A SIGINT while the job
+/// drains kills at once. Other signals are forwarded. Spares and processes on other hosts get the same signals.
 ///
-/// The exit status: what end() gave; else 0 if the last process of each place returned 0; else that of the first that
-/// failed and was not started again.
+/// Exit status: the one passed to end(); else 0 if the last process of each place returned 0; else that of the first
+/// process that failed and was not started again.
 ///
-/// Threads: safe from any. What is asked from elsewhere than the supervisor's calls happens soon.
+/// Threads: safe from any. Calls from other places than the supervisor's functions take effect soon after.
 class launched_job {
 public:
-  /// Nothing is started yet. \p supervisor outlives it. Blocks the signals of \p terms in the calling thread, as
-  /// process_keeper does; until run() begins, one that would drain the job ends this process as it does by default.
+  /// Prepares the job without starting anything. \p supervisor outlives it. Blocks the signals of \p terms in the
+  /// calling thread, as process_keeper does. Until run() begins, a signal that would drain the job has its default
+  /// effect and ends this process.
   launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms);
   launched_job(const launched_job&) = delete;
   launched_job& operator=(const launched_job&) = delete;
-  /// Kills what still runs.
+  /// Kills the processes that still run.
   ~launched_job() = default;
 
-  /// Starts all places, waits for the end of the job and returns its exit status: 127 when a program could not be
-  /// started, and 255 when a host could not be reached. Once; called by the thread that constructed it, in which the
-  /// signals that drain have their default effect again when it returns.
+  /// Starts all places, waits for the end of the job and returns its exit status: 127 if a program could not be
+  /// started, and 255 if a host could not be reached. Call once, on the thread that constructed the job. When it
+  /// returns, draining signals have their default effect in that thread again.
   [[nodiscard]] int run();
-  /// Where the processes find their controller, for TROUPE_CONTROL. Before run().
+  /// Sets the address of the controller for TROUPE_CONTROL. Call it before run().
   void set_control(std::string host, std::uint16_t port);
 
   [[nodiscard]] const launch_plan& plan() const noexcept { return plan_; }
 
   // Errors: invalid_argument for a place that the plan does not have.
 
-  /// Starts the program of \p place; what still runs there is killed first. Nothing happens once the job ends or
+  /// Starts the program of \p place. A process that still runs there is killed first. No effect once the job ends or
   /// drains.
   void respawn(place_index place);
-  /// Sends \p signal to what runs at \p place, its whole process group.
+  /// Sends \p signal to the process group at \p place.
   void kill(place_index place, int signal);
-  /// Changes the prefix of what \p place says, e.g. when it has got another rank, until it is started again.
+  /// Changes the output prefix of \p place until it is started again, for example when its rank has changed.
   void rename(place_index place, std::string prefix);
-  /// What a signal of that number does when it comes for us.
+  /// Has the same effect as receiving signal \p number.
   void signal(int number);
-  /// Ends the job with \p status: SIGTERM, after the grace SIGKILL. The first call counts. \p why is for people.
+  /// Ends the job with \p status: SIGTERM, and SIGKILL after the grace period. The first call counts. \p why is for
+  /// people.
   void end(int status, std::string why);
   /// Writes a line of the launcher's own.
   void say(const std::string& line);
@@ -70,12 +72,12 @@ private:
   struct seat {
     enum class state : std::uint8_t { empty, waiting, starting, running } is = state::empty;
     pid_t pid = 0;
-    std::optional<process_number> number{}; ///< Of a process on this host.
+    std::optional<process_number> number{}; ///< Set for a process on this host.
     bool started_before = false;
-    std::size_t starts = 0;        ///< Tried.
-    bool refill = false;           ///< respawn() has been asked for, and what runs is being killed.
-    std::uint64_t wait_number = 0; ///< Tells the respawn that is waited for from those that were.
-    /// The last process failed: its status, why for people, and how many failures came before it.
+    std::size_t starts = 0;        ///< The number of attempts to start it.
+    bool refill = false;           ///< respawn() was called, and the running process is being killed.
+    std::uint64_t wait_number = 0; ///< Distinguishes the pending respawn from earlier ones.
+    /// The last process failed: its status, the reason for people, and the number of failures before it.
     struct failure {
       int status;
       std::string why;
@@ -85,13 +87,13 @@ private:
   };
 
   void check_place(place_index place) const;
-  // All by the keeper's thread:
+  // The functions below run on the keeper's thread:
   void take_signal(int number);
   void end_with(int status, const std::string& why);
   void start_all();
   void start(place_index place);
   void start_here(place_index place);
-  /// Counts it.
+  /// Returns how to start the process, and counts the start.
   [[nodiscard]] process_spec next_spec_of(place_index place);
   void started(place_index place, pid_t pid);
   void refused(place_index place, const std::string& why);
@@ -100,7 +102,7 @@ private:
   void carry_out(place_index place, const exit_status& status, const exit_decision& decision);
   [[nodiscard]] std::string name_of(place_index place, pid_t pid) const;
   void note_failure(place_index place, pid_t pid, const exit_status& status);
-  /// The first one of those that were not started again; null if there is none.
+  /// Returns the first failure of a process that was not started again, or null.
   [[nodiscard]] const seat::failure* first_failure() const;
   void start_later(place_index place, std::chrono::nanoseconds delay);
   void begin_ending(int signal);
@@ -112,20 +114,20 @@ private:
   void finish();
   [[nodiscard]] bool is_remote() const noexcept { return !agents_.empty(); }
 
-  launch_plan plan_; ///< Does not change once run() has begun.
+  launch_plan plan_; ///< Not changed once run() has begun.
   const std::vector<int> signals_;
   launch_supervisor& supervisor_;
   const std::chrono::nanoseconds grace_;
   std::vector<seat> seats_;
-  std::vector<std::unique_ptr<host_agent>> agents_; ///< One for each host, where they are elsewhere.
-  bool ending_ = false;                             ///< Nothing is started any more.
+  std::vector<std::unique_ptr<host_agent>> agents_; ///< One per host, if there are other hosts.
+  bool ending_ = false;                             ///< Nothing more is started.
   bool agents_ending_ = false;
   bool finished_ = false;
-  std::optional<int> status_; ///< As end() has it.
+  std::optional<int> status_; ///< As set by end().
   std::size_t failures_ = 0;
-  std::string reason_; ///< Of a status that end() gave.
+  std::string reason_; ///< Of the status that end() set.
   std::promise<int> outcome_;
-  process_keeper keeper_; ///< Goes first: its handlers use the rest.
+  process_keeper keeper_; ///< Destroyed first: its handlers use the other members.
 };
 
 } // namespace troupe::launch

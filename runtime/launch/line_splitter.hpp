@@ -1,4 +1,4 @@
-/// Makes whole lines of what comes out of a pipe in pieces.
+/// Splits the output of a pipe, which arrives in pieces, into whole lines.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace troupe::launch {
 
 class line_splitter {
 public:
-  /// What is longer than \p limit_bytes comes out as several lines, so that no more than that is ever held.
+  /// Lines longer than \p limit_bytes are passed on in several pieces, so that no more than that is held.
   explicit line_splitter(std::size_t limit_bytes) noexcept : limit_bytes_{limit_bytes} {}
 
   /// Calls \p line for each line that \p bytes complete, without its end.
@@ -23,12 +23,12 @@ public:
       bytes.remove_prefix(count);
       const bool ends = count == end;
       if (ends) bytes.remove_prefix(1);
-      // A line that fills the buffer waits for its end or for a byte more.
+      // A line that fills the buffer waits for its end or for one more byte.
       if (ends || !bytes.empty()) give(line);
     }
   }
 
-  /// Calls \p line for what is left without an end.
+  /// Calls \p line for a last line without an end.
   template <class Line>
   void finish(Line&& line) {
     if (!held_.empty()) give(line);

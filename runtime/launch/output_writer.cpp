@@ -12,7 +12,8 @@ namespace troupe::launch {
 namespace {
 
 constexpr std::size_t full_bytes = std::size_t{1} << 20U;
-constexpr std::size_t piece_bytes = std::size_t{64} << 10U; ///< Lines for one stream are written together up to this.
+constexpr std::size_t piece_bytes = std::size_t{64} << 10U; ///< Lines for one stream are written together up to this
+                                                            ///< size.
 
 } // namespace
 
@@ -74,7 +75,7 @@ void output_writer::write_out(const piece& one) {
     const ssize_t count = ::write(descriptors_[which], rest.data(), rest.size());
     if (count >= 0)
       rest.remove_prefix(static_cast<std::size_t>(count));
-    else if (errno == EAGAIN) // Somebody who shares it has made it so.
+    else if (errno == EAGAIN) // another process that shares the descriptor has made it non-blocking
       ::usleep(1000);
     else if (errno != EINTR)
       closed_[which] = true;

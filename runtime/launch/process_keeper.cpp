@@ -26,7 +26,7 @@ using steady = std::chrono::steady_clock;
 
 constexpr std::size_t read_at_once_bytes = std::size_t{64} << 10U;
 
-/// Blocks \p wanted in the calling thread, but for those that the process ignores (nohup), and returns its former mask.
+/// Blocks \p wanted in the calling thread, except signals that the process ignores (nohup). Returns the previous mask.
 sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
   sigemptyset(&blocked);
   for (const int signal : wanted) {
@@ -67,7 +67,7 @@ public:
   }
   output_writer& writer() { return writer_; }
 
-  // By the keeper's thread alone:
+  // Called by the keeper's thread alone:
   started_process start(const process_spec& what, process_handlers handlers);
   [[nodiscard]] kept_process* find(process_number which) {
     const auto found = kept_.find(which);
@@ -95,7 +95,7 @@ private:
 
   const keeper_options options_;
   sigset_t taken_signals_{};
-  const sigset_t former_signals_; ///< With which children begin.
+  const sigset_t former_signals_; ///< The initial mask of children.
   const file_descriptor signals_;
   const file_descriptor wake_;
   output_writer writer_{options_.output, options_.errors, [this] { wake(); }};
@@ -109,7 +109,7 @@ private:
   std::function<void(int)> on_signal_;
   std::multimap<steady::time_point, std::function<void()>> timers_;
   std::vector<pollfd> polled_;
-  std::vector<watched> watched_; ///< What polled_ has, past its first two.
+  std::vector<watched> watched_; ///< The entries of polled_ after the first two.
 };
 
 void process_keeper::loop::run() {
@@ -132,7 +132,7 @@ void process_keeper::loop::run() {
   end_all();
 }
 
-/// Ends come first, so that they are seen first.
+/// Exits come first, so that they are handled first.
 void process_keeper::loop::gather() {
   polled_.assign({{.fd = wake_.native(), .events = POLLIN, .revents = 0},
                   {.fd = on_signal_ ? signals_.native() : -1, .events = POLLIN, .revents = 0}});
@@ -172,7 +172,7 @@ void process_keeper::loop::take_events() {
 
 void process_keeper::loop::take_event(const watched& one) {
   kept_process* const process = find(one.which);
-  if (process == nullptr) return; // It has ended meanwhile.
+  if (process == nullptr) return; // the process has ended meanwhile
   switch (one.what) {
     case part::end: return take_end(one.which);
     case part::input: return process->write_input();
@@ -185,7 +185,7 @@ void process_keeper::loop::take_end(process_number which) {
   const auto found = kept_.find(which);
   const std::optional<exit_status> status = found->second.child().reap();
   if (!status) return;
-  // Handlers may start others, and they name this one no more.
+  // Handlers may start others, and no longer use this number.
   auto ended = kept_.extract(found);
   ended.mapped().finish(writer_, options_.output_mark);
   if (const auto& handler = ended.mapped().handlers().on_exit) handler(which, ended.mapped().child().pid(), *status);

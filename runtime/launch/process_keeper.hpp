@@ -1,4 +1,4 @@
-/// Starts processes and watches them from one thread: their ends, what they say, and the signals that come for us.
+/// Starts processes and watches them from one thread: their exits, their output, and the signals that we receive.
 #pragma once
 
 #include <troupe/runtime/launch/exit_status.hpp>
@@ -20,7 +20,7 @@
 
 namespace troupe::launch {
 
-/// Names one process that a keeper has started; never used again.
+/// Identifies one process of a keeper. Never reused.
 using process_number = strong_number<struct process_number_tag, std::uint32_t>;
 
 struct started_process {
@@ -28,51 +28,53 @@ struct started_process {
   pid_t pid;
 };
 
-/// Called by the keeper's thread, which they must not keep. They may call the keeper.
+/// Callbacks. The keeper's thread calls them; they must return quickly. They may call the keeper.
 struct process_handlers {
-  /// It has ended, and all that it said has been taken.
+  /// The process has ended, and all its output has been read.
   std::function<void(process_number, pid_t, exit_status)> on_exit{};
-  /// A line of its standard output, which is then not forwarded.
+  /// A line of its standard output. If set, lines are not forwarded.
   std::function<void(std::string_view line)> on_line{};
 };
 
 struct keeper_options {
-  std::vector<int> signals{}; ///< Taken from the process for on_signal(); those that it ignores are left alone.
-  std::string output_mark{};  ///< Put before each line on standard output, before its prefix.
-  int output = 1;             ///< Where lines go to. The descriptors stay the caller's.
+  std::vector<int> signals{}; ///< Signals to receive for on_signal(). Those that the process ignores are left alone.
+  std::string output_mark{};  ///< Put before each line on standard output, in front of its prefix.
+  int output = 1;             ///< The descriptors for lines. The caller owns them.
   int errors = 2;
 };
 
-/// Lines are forwarded whole: those of one process and stream in order, and nothing comes within a line. While whoever
-/// reads us is slow, so are those who write; ends and signals are seen all the same.
+/// Lines are forwarded whole: lines of one process and stream keep their order, and are not interleaved with others. If
+/// our reader is slow, the processes that write are slowed down too; exits and signals are still noticed.
 ///
-/// Threads: safe from any. What is asked from elsewhere is done by the keeper's thread, in the order asked.
+/// Threads: safe from any. The keeper's thread carries out calls from other threads in their order.
 class process_keeper {
 public:
-  /// Blocks the signals in the calling thread, for good: construct it before there are others, which would get them.
+  /// Blocks the signals in the calling thread permanently. Construct it before there are other threads, because those
+  /// would receive the signals.
   explicit process_keeper(keeper_options options = {});
   process_keeper(const process_keeper&) = delete;
   process_keeper& operator=(const process_keeper&) = delete;
-  /// Kills all that runs and returns when it has ended and all output is written. No handler is called any more.
+  /// Kills all running processes. Returns when they have ended and all output is written. No handler is called any
+  /// more.
   ~process_keeper();
 
-  /// Returns when the program runs. Errors: as child_process.
+  /// Returns when the program runs. Errors: those of child_process.
   started_process start(process_spec what, process_handlers handlers);
   /// Sends \p signal to the process group of \p which, unless it has ended.
   void kill(process_number which, int signal);
-  /// Changes what is put before each line from now on.
+  /// Changes the prefix of later lines.
   void rename(process_number which, std::string prefix);
-  /// Puts \p bytes into the standard input of a process that has one. What it does not read waits here.
+  /// Writes \p bytes to the standard input of a process that has one. Bytes that it does not read yet are queued here.
   void feed(process_number which, std::string bytes);
-  /// Ends that input when all has been written.
+  /// Closes that input when all bytes have been written.
   void end_input(process_number which);
 
-  /// From now on calls \p handler by the keeper's thread for each signal that comes, or has come before.
+  /// Sets the function that the keeper's thread calls for each signal, including those received before.
   void on_signal(std::function<void(int)> handler);
 
   /// Writes a line of our own among those of the processes.
   void say(output_stream where, std::string_view line);
-  /// Calls \p action by the keeper's thread, soon.
+  /// Calls \p action on the keeper's thread, soon.
   void post(std::function<void()> action);
   /// The same after \p delay.
   void after(std::chrono::nanoseconds delay, std::function<void()> action);

@@ -1,4 +1,4 @@
-/// What to start a process with.
+/// Describes how to start a process.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace troupe::launch {
 
-/// Sets an environment variable, or removes it where there is no value.
+/// Sets an environment variable, or removes it if there is no value.
 struct variable_change {
   std::string name;
   std::optional<std::string> value;
 };
 
 struct process_spec {
-  std::string program;                ///< A path; a bare name is looked for in PATH.
-  std::vector<std::string> arguments; ///< After the program's own name.
-  /// What is different from our own environment.
+  std::string program;                ///< A path, or a name that is searched in PATH.
+  std::vector<std::string> arguments; ///< Without the program's name.
+  /// Differences from our own environment.
   std::vector<variable_change> environment{};
-  std::string directory{}; ///< Where it starts; empty for where we are.
-  std::string prefix{};    ///< Put before each line that it says, e.g. "[2] ".
-  /// Killed with SIGKILL when the thread that starts it ends, however that ends.
+  std::string directory{}; ///< Its working folder. Empty: ours.
+  std::string prefix{};    ///< Put before each of its output lines, for example "[2] ".
+  /// Whether it is killed with SIGKILL when the thread that starts it ends, for any reason.
   bool dies_with_starter = true;
-  bool has_input = false; ///< Its standard input is a pipe from us; else it is empty.
-  /// Longer lines come out in several.
+  bool has_input = false; ///< Whether its standard input is a pipe from us. Otherwise it is empty.
+  /// Longer lines are forwarded in pieces.
   std::size_t line_limit_bytes = std::size_t{64} << 10U;
 };
 

@@ -49,7 +49,7 @@ exit_decision respawning_supervisor::on_exit(place_index place, pid_t pid, const
     if (counts) --undone_;
     return {.what = undone_ == 0 ? after_exit::end_job : after_exit::done};
   }
-  if (stood_in) --undone_; // whoever takes its rank counts
+  if (stood_in) --undone_; // the process that takes its rank counts instead
   std::string why = objection(one, pid, status);
   if (why.empty()) {
     if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))

@@ -37,7 +37,7 @@ public:
   void add(std::string_view name, labels of, std::uint64_t value) {
     add(name, std::move(of), static_cast<double>(value));
   }
-  /// \p within: by bucket, whose bounds \p bound says.
+  /// Adds a histogram. \p within has the counts per bucket, and \p bound the upper bound of each.
   template <class Counts, class Bound>
   void add(std::string_view name, labels of, const Counts& within, Bound bound, std::uint64_t count, nanoseconds sum) {
     metric_sample one{.labels = std::move(of), .value = in_seconds(sum)};
@@ -46,7 +46,7 @@ public:
       up_to_here += within[i];
       one.buckets.push_back({in_seconds(bound(i)), up_to_here});
     }
-    // Counting goes on while it is read: a bucket must not hold more than all.
+    // Counts change while they are read: a bucket must not exceed the total.
     one.count = std::max(count, up_to_here);
     find(name).push_back(std::move(one));
   }
@@ -75,7 +75,7 @@ void add_requests(family_set& to, const labels& rank, const tally_reading& tally
       to.add("troupe_requests_total", of, cell.requests);
       to.add("troupe_request_bytes_total", of, cell.bytes);
       to.add("troupe_request_queue_seconds_total", of, in_seconds(cell.queueing));
-      // The last bucket also counts what took longer than its bound: it is the one without a bound.
+      // The last bucket also counts values above its bound, so it is the bucket without a bound.
       const std::span within{cell.within.data(), cell.within.size() - 1};
       to.add("troupe_request_latency_seconds", of, within, latency_bound, cell.requests, cell.latency);
     }
@@ -94,7 +94,7 @@ void add_ranks(family_set& to, const std::string& world, const std::vector<rank_
       furthest = std::max(furthest, one.progress->submitted);
       slowest = std::min(slowest, one.progress->finished);
     }
-  // Between two looks the slowest may have come further than the furthest was.
+  // Between two reads the slowest may have passed the earlier value of the furthest.
   const auto ahead = [&](std::uint64_t submitted) { return submitted - std::min(submitted, slowest); };
   bool has_progress = false;
   for (const rank_reading& one : ranks) {

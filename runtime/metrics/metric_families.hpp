@@ -1,4 +1,4 @@
-/// What is shown of a look at a runtime.
+/// Converts a reading of a runtime into metrics.
 #pragma once
 
 #include <troupe/runtime/metrics/metric_family.hpp>
@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// In the order of all_metrics(), without those that have no sample. An operation and size that nobody has asked for
-/// has none, nor has an error that did not occur.
+/// Returns the families in the order of all_metrics(), without those that have no sample. There is no sample for an
+/// operation and size that was never asked for, nor for an error that did not occur.
 [[nodiscard]] std::vector<metric_family> families_of(const runtime_reading& seen);
 
 } // namespace troupe

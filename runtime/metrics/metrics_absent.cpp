@@ -1,4 +1,4 @@
-// Stands in for what shows metrics where troupe is built without prometheus-cpp.
+// Replaces the metrics endpoint if troupe is built without prometheus-cpp.
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>

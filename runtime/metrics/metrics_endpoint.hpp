@@ -1,4 +1,4 @@
-/// What shows a runtime's metrics over HTTP, at /metrics.
+/// Serves a runtime's metrics over HTTP, at /metrics.
 #pragma once
 
 #include <troupe/runtime/metrics/metrics_settings.hpp>
@@ -12,7 +12,7 @@ class Collectable;
 
 namespace troupe {
 
-/// Serves until it is destroyed, on threads of its own.
+/// An endpoint that serves on threads of its own until it is destroyed.
 class metrics_endpoint {
 public:
   metrics_endpoint() = default;
@@ -20,16 +20,16 @@ public:
   metrics_endpoint& operator=(const metrics_endpoint&) = delete;
   virtual ~metrics_endpoint() = default;
 
-  /// Where it listens, with the port that it has got.
+  /// Returns the address on which it listens, with its actual port.
   [[nodiscard]] virtual const metrics_address& where() const noexcept = 0;
 };
 
-/// Errors: invalid_argument (an address that is not allowed, or cannot be listened on), missing (this troupe was built
-/// without prometheus-cpp), each with the remedy.
+/// Starts an endpoint. Errors, each with the remedy: invalid_argument (an address that is not allowed, or on which it
+/// cannot listen), missing (troupe was built without prometheus-cpp).
 [[nodiscard]] std::unique_ptr<metrics_endpoint> serve_metrics(const metrics_settings& settings,
                                                               std::shared_ptr<const metrics_source> from);
 
-/// Errors: missing, as above.
+/// Returns a collectable for \p from. Errors: missing, as above.
 [[nodiscard]] std::shared_ptr<prometheus::Collectable> make_collectable(std::shared_ptr<const metrics_source> from);
 
 } // namespace troupe

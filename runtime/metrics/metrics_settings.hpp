@@ -1,4 +1,4 @@
-/// Where a process shows its metrics, if anywhere.
+/// Whether and where a process serves its metrics.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +7,28 @@
 
 namespace troupe {
 
-/// Whether there is an endpoint, and where.
+/// The settings of the endpoint.
 struct metrics_settings {
-  std::string address{}; ///< HOST:PORT that the endpoint listens on; port 0 is any; empty: there is no endpoint.
-  /// Whether `address` may be beyond loopback. What is there to be read is no secret of a client's, but neither
-  /// encrypted nor kept from anybody who reaches the address (docs/security.md).
+  std::string address{}; ///< HOST:PORT on which the endpoint listens. Port 0: any free port. Empty: no endpoint.
+  /// Whether `address` may be beyond loopback. The metrics contain no data of clients, but they are not encrypted, and
+  /// anybody who reaches the address can read them (docs/security.md).
   bool allow_remote = false;
 };
 
-/// HOST:PORT, taken apart.
+/// The parts of HOST:PORT.
 struct metrics_address {
-  std::string host; ///< In numbers: 127.0.0.1, ::1.
+  std::string host; ///< Numeric: 127.0.0.1, ::1.
   std::uint16_t port = 0;
   bool is_ipv6 = false;
   bool is_loopback = false;
 };
 
-/// Errors: invalid_argument, saying what it must look like: names are not looked up, but for localhost.
+/// Errors: invalid_argument, describing the expected form. Names other than localhost are not resolved.
 [[nodiscard]] metrics_address parse_metrics_address(std::string_view text);
 /// "127.0.0.1:9464", "[::1]:9464".
 [[nodiscard]] std::string to_string(const metrics_address& where);
 
-/// Errors: invalid_argument, for an address beyond loopback that nobody has allowed, saying how to.
+/// Errors: invalid_argument, with the remedy, for an address beyond loopback that is not allowed.
 void check(const metrics_settings& settings);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Where metrics are read: what is left of a runtime when it has ended is nothing.
+/// Reads the metrics of a runtime, and nothing once the runtime has ended.
 #pragma once
 
 #include <troupe/runtime/metrics/runtime_reading.hpp>
@@ -16,12 +16,12 @@ class metrics_source {
 public:
   explicit metrics_source(std::function<runtime_reading()> look) : look_{std::move(look)} {}
 
-  /// None once it has been closed.
+  /// Returns the current reading, or nothing once closed.
   [[nodiscard]] std::optional<runtime_reading> read() const {
     const std::lock_guard lock{guard_};
     return look_ ? std::optional{look_()} : std::nullopt;
   }
-  /// Waits for a look that is under way: after it, none begins.
+  /// Closes the source. Waits for a read in progress; no read begins afterwards.
   void close() {
     const std::lock_guard lock{guard_};
     look_ = nullptr;

@@ -52,14 +52,14 @@ std::vector<prometheus::MetricFamily> as_prometheus(const std::vector<metric_fam
 }
 
 std::vector<prometheus::MetricFamily> prometheus_collectable::Collect() const {
-  // By a thread of its own: those of the web server that asks have stacks of 100 KiB, which a sanitized build exceeds.
+  // Runs on a thread of its own: the threads of the web server have stacks of 100 KiB, which a sanitized build exceeds.
   const auto look = [this] {
     const auto seen = from_->read();
     return seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
   };
   try {
     return std::async(std::launch::async, look).get();
-  } catch (const std::system_error&) { // there is no other thread to be had
+  } catch (const std::system_error&) { // no thread could be started
     return look();
   }
 }

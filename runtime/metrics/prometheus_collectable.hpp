@@ -1,4 +1,4 @@
-/// A runtime's metrics in the classes of prometheus-cpp. Of builds with it alone.
+/// A runtime's metrics in the classes of prometheus-cpp. Only in builds with that library.
 #pragma once
 
 #include <troupe/runtime/metrics/metric_family.hpp>

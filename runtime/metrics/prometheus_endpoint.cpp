@@ -1,5 +1,5 @@
-// One thread with a bounded number of connections. Not prometheus-cpp's own server: each of its connections takes a
-// thread until its request is complete, so a few hundred that never are keep scrapers out for minutes.
+// An HTTP server with one thread and a bounded number of connections. prometheus-cpp's own server uses one thread per
+// connection until its request is complete, so a few hundred incomplete requests lock out scrapers for minutes.
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/worker.hpp>
@@ -32,17 +32,17 @@ namespace {
 using launch::file_descriptor;
 using std::chrono::steady_clock;
 
-/// One more takes the place of the oldest.
+/// A further connection replaces the oldest.
 constexpr std::size_t most_connections = 64;
 constexpr std::size_t most_request_bytes = 8192;
-/// From the connection's beginning to its end.
+/// The time limit of a connection.
 constexpr std::chrono::seconds patience{10};
 
 struct connection {
   file_descriptor socket;
   steady_clock::time_point until = steady_clock::now() + patience;
   std::string request{};
-  std::string reply{}; ///< What is left to be written; the connection ends with it.
+  std::string reply{}; ///< The rest to be written. The connection ends after it.
 };
 
 std::string reply_of(std::string_view status, std::string_view body) {
@@ -82,7 +82,7 @@ file_descriptor listen_on(metrics_address& where) {
                         std::generic_category().message(errno) +
                         "): is the port in use, and is the address one of this machine's? Choose another, or port 0 "
                         "for any that is free"};
-  // The port has the same place in both.
+  // The port is at the same offset in both address types.
   where.port = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port); // NOLINT(*-reinterpret-cast)
   return made;
 }
@@ -132,7 +132,7 @@ private:
     all_.push_back({.socket = std::move(fresh)});
   }
 
-  /// Reads or writes what there is. Returns false when the connection is over.
+  /// Reads or writes what is possible now. Returns false when the connection is over.
   bool attend(connection& one) {
     if (one.reply.empty()) {
       char text[1024];
@@ -162,7 +162,7 @@ private:
   std::shared_ptr<const metrics_source> shown_;
   file_descriptor listener_;
   file_descriptor waker_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::list<connection> all_; ///< The oldest first.
+  std::list<connection> all_; ///< In order of age, oldest first.
   worker thread_;
 };
 

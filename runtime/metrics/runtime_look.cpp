@@ -28,7 +28,7 @@ void add(tally_reading& to, const tally_reading& more) {
   to.launched += more.launched;
 }
 
-/// A rank that is numbered anew has another line from then on: it is known by its device.
+/// Matches records to ranks by device, because a renumbered rank has another record from then on.
 std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder& recorder) {
   std::vector<rank_reading> ranks;
   for (const rank self : one.local_ranks) ranks.push_back({.origin = self, .tally = {}});
@@ -38,7 +38,7 @@ std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder
     for (std::size_t place = 0; place < ranks.size(); ++place) {
       if (one.pools[place]->where()->id() != line->who().where) continue;
       add(ranks[place].tally, line->tally().read());
-      if (const auto progress = line->progress()) ranks[place].progress = progress; // later lines come later
+      if (const auto progress = line->progress()) ranks[place].progress = progress; // later records come last
     }
   }
   return ranks;

@@ -1,4 +1,4 @@
-/// A look at everything that a runtime counts, as plain values.
+/// A snapshot of everything that a runtime counts, as plain values.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -19,28 +19,28 @@ namespace troupe {
 
 /// One rank of this process.
 struct rank_reading {
-  rank origin; ///< What it was called in its world's first epoch: it keeps that name when ranks are numbered anew.
+  rank origin; ///< Its rank in the world's first epoch. It does not change when ranks are renumbered.
   tally_reading tally;
-  std::optional<pipeline_progress::counts> progress{}; ///< Of the present epoch; none where there is none.
+  std::optional<pipeline_progress::counts> progress{}; ///< Of the current epoch, if there is one.
 };
 
-/// What one world counts.
+/// The counts of one world.
 struct world_reading {
-  std::uint64_t number = 0; ///< Among all of the process.
+  std::uint64_t number = 0; ///< Unique in the process.
   world_event status;
   std::chrono::system_clock::time_point formed{};
   history_reading history;
   pending_amount pending;
-  std::size_t pending_limit = 0; ///< In requests; 0 is none.
+  std::size_t pending_limit = 0; ///< In requests. 0: no limit.
   std::vector<rank_reading> ranks;
 };
 
-/// What a runtime counts.
+/// The counts of a runtime.
 struct runtime_reading {
   std::string version; ///< Of troupe.
-  std::string backend; ///< And its version.
+  std::string backend; ///< With its version.
   std::string driver;
-  std::string profile; ///< That is in use.
+  std::string profile; ///< The one in use.
   std::chrono::system_clock::time_point started{};
   poller_load poller{};
   std::vector<world_reading> worlds;

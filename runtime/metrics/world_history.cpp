@@ -29,7 +29,7 @@ void world_history::hear(const world_event& event) {
   if (is_new && is_fault(event.phase) && event.reason)
     ++seen_.faults[std::min(static_cast<std::size_t>(event.reason.code), errc_count - 1)];
   if (event.straggling) ++seen_.straggling;
-  // A later event of the same phase carries the same tries.
+  // A later event of the same phase has the same tries.
   if (event.recovery && event.recovery != recovery_)
     for (const recovery_try& one : *event.recovery) {
       auto& of = one.failure ? seen_.did_not : seen_.came_back;

@@ -1,4 +1,4 @@
-/// What a world's events have come to since it was formed: faults by kind, and how long it took to come back from them.
+/// Counts a world's events since it was formed: faults by kind, and recovery times.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -15,32 +15,32 @@ namespace troupe {
 
 inline constexpr std::size_t recovery_rung_count = static_cast<std::size_t>(recovery_rung::give_up) + 1;
 
-/// Bucket i of a rung's times counts what took at most rung_bound(i).
+/// Bucket i of a rung's times counts tries that took at most rung_bound(i).
 inline constexpr std::size_t rung_buckets = 17;
-/// 1, 2, 4, … ms, up to 65.5 s.
+/// Returns 1, 2, 4, … ms, up to 65.5 s.
 [[nodiscard]] constexpr nanoseconds rung_bound(std::size_t bucket) noexcept {
   return nanoseconds{std::int64_t{1'000'000} << bucket};
 }
 
-/// Tries to come back by one rung, with one outcome.
+/// Recovery tries on one rung, with one result.
 struct rung_times {
   std::uint64_t tries = 0;
-  nanoseconds took{0};                              ///< In all.
-  std::array<std::uint64_t, rung_buckets> within{}; ///< By bucket; not added up. What took longer is in none.
+  nanoseconds took{0};                              ///< In total.
+  std::array<std::uint64_t, rung_buckets> within{}; ///< By bucket, not cumulative. Longer tries are in no bucket.
 };
 
-/// What they have come to by now.
+/// The counts so far.
 struct history_reading {
-  std::array<std::uint64_t, errc_count> faults{};          ///< By code of their reason.
-  std::array<rung_times, recovery_rung_count> came_back{}; ///< By rung.
-  std::array<rung_times, recovery_rung_count> did_not{};   ///< The same of tries that failed.
-  std::uint64_t straggling = 0; ///< Operations that were told of since some ranks had not asked for them in time.
+  std::array<std::uint64_t, errc_count> faults{};          ///< By error code of the reason.
+  std::array<rung_times, recovery_rung_count> came_back{}; ///< Successful tries, by rung.
+  std::array<rung_times, recovery_rung_count> did_not{};   ///< Failed tries, by rung.
+  std::uint64_t straggling = 0; ///< Operations that were reported because some ranks had not asked for them in time.
 };
 
-/// Threads: any.
+/// Collects the counts. Threads: any.
 class world_history {
 public:
-  /// Counts what \p event tells for the first time. Each event of a world, in their order.
+  /// Counts what \p event reports for the first time. Call it for each event of a world, in order.
   void hear(const world_event& event);
   [[nodiscard]] history_reading read() const;
 

@@ -41,7 +41,7 @@ json seconds_until(time_point taken, const std::optional<time_point>& since) {
   return std::chrono::duration<double>(taken - *since).count();
 }
 
-/// Of thousands of ranks' not all: a report is to be read.
+/// Limits the length of a report with thousands of ranks.
 constexpr std::size_t most_ranges = 64;
 
 json of(const std::shared_ptr<const undefined_buffers>& all) {
@@ -120,7 +120,7 @@ std::string as_json(const fault_report& report, const report_stamp& stamp, int i
                       {"remark", text_or_null(report.remark)},
                       {"ranks", ranks},
                       {"ask", report.asking}};
-  // Native texts come from elsewhere: what is no UTF-8 in them is replaced, not refused.
+  // Native texts come from other libraries: bytes that are not UTF-8 are replaced, not refused.
   return document.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 

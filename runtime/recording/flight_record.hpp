@@ -1,5 +1,5 @@
-/// The flight recorder's contents as a file: what every rank of this process was asked for lately, and what became of
-/// it. `troupe trace` reads it. (docs/operations/tracing.md has its fields.)
+/// Writes the flight recorder's content to a file: the latest requests of every rank of this process and their
+/// outcomes. `troupe trace` reads it. (docs/operations/tracing.md lists its fields.)
 #pragma once
 
 #include <troupe/collectives/recording/flight_recorder.hpp>
@@ -11,27 +11,28 @@
 
 namespace troupe {
 
-/// Whose record it is, and what its times can be compared with.
+/// The process of a record, and the reference for its times.
 struct record_stamp {
   int pid = 0;
   std::string host{};
-  std::string boot{};  ///< Of the machine's life: processes with the same have the same steady clock.
-  time_point steady{}; ///< One moment by the clock of the record…
-  std::chrono::system_clock::time_point system{}; ///< …and by the one that hosts share, more or less.
+  std::string boot{};  ///< The boot id of the machine: processes with the same one have the same steady clock.
+  time_point steady{}; ///< One moment by the record's clock…
+  std::chrono::system_clock::time_point system{}; ///< …and by the system clock, which hosts share approximately.
   std::string about{};                            ///< Versions and settings, on one line.
 
   [[nodiscard]] static record_stamp now(std::string about = {});
 };
 
-/// UTF-8, one JSON document. \p why it was written.
+/// Returns one JSON document as UTF-8. \p why is the reason for writing it.
 [[nodiscard]] std::string as_json(const flight_recorder& recorder, const record_stamp& stamp, std::string_view why);
 
-/// Writes it to \p path; nobody ever reads half of it. Errors: invalid_argument, naming the file and the reason.
+/// Writes the document to \p path. Readers never see a partial file. Errors: invalid_argument, naming the file and the
+/// reason.
 void write_flight_record(const std::filesystem::path& path, const flight_recorder& recorder, const record_stamp& stamp,
                          std::string_view why);
 
-/// "flight-host-pid4711-20260131T235959.123456Z.json" in \p folder, which is made if it is not there.
-/// Errors: as write_flight_record's.
+/// Returns "flight-host-pid4711-20260131T235959.123456Z.json" in \p folder, which is created if needed. Errors: those
+/// of write_flight_record().
 [[nodiscard]] std::filesystem::path flight_record_path(const std::filesystem::path& folder, const record_stamp& stamp);
 
 } // namespace troupe

@@ -19,15 +19,15 @@ namespace troupe {
 
 namespace {
 
-/// By signal: where its handler writes, which is about all that a handler may do; -1: not yet. Never closed, since a
-/// handler may still be under way, in another thread, when nobody waits any more.
+/// By signal: the eventfd to which its handler writes, since a handler may do little else; -1: not yet created. Never
+/// closed, because a handler may still run on another thread when nothing waits any more.
 std::array<std::atomic<int>, 2> doors{-1, -1};
 
 std::atomic<int>& door_of(int number) noexcept {
   return doors[number == SIGUSR1 ? 0 : 1];
 }
 
-/// With nothing in it, though a late handler of the one before may yet knock. Errors: internal.
+/// Returns the eventfd, emptied. A late handler of the previous object may still write to it. Errors: internal.
 int open_door(int number) {
   std::atomic<int>& door = door_of(number);
   if (door.load() < 0) {
@@ -45,7 +45,7 @@ void knock(int number) noexcept {
   const int kept = errno;
   const std::uint64_t one = 1;
   if (const int door = door_of(number).load(); door >= 0)
-    static_cast<void>(!::write(door, &one, sizeof one)); // full: a knock waits already
+    static_cast<void>(!::write(door, &one, sizeof one)); // if it is full, a notification is already pending
   errno = kept;
 }
 

@@ -1,4 +1,4 @@
-/// Writes the flight record when the process is sent a signal: for one that seems stuck, from outside.
+/// Writes the flight record when the process receives a signal, for a process that seems stuck.
 #pragma once
 
 #include <functional>
@@ -7,13 +7,14 @@
 
 namespace troupe {
 
-/// The number of the signal called \p name: USR1 or USR2, which nobody else means anything by. 0 for an empty name.
-/// Errors: invalid_argument, naming the choices.
+/// Returns the number of the signal called \p name: USR1 or USR2, which have no other meaning. 0 for an empty name.
+/// Errors: invalid_argument, listing the valid names.
 [[nodiscard]] int parse_record_signal(std::string_view name);
 [[nodiscard]] std::string_view record_signal_name(int number) noexcept;
 
-/// While one lives, \p write is called on a thread of its own at each signal \p number, one at a time. One in a
-/// process: several runtimes take different signals. Errors: invalid_argument (the signal has a handler already).
+/// While this object exists, \p write is called on a thread of its own for each signal \p number, one call at a time.
+/// There may be one per signal in a process: several runtimes use different signals. Errors: invalid_argument (the
+/// signal has a handler already).
 class record_on_signal {
 public:
   record_on_signal(int number, std::function<void()> write);

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// A new file that nobody else may read. Returns errno.
+/// Creates a file that nobody else may read. Returns errno.
 int write_new(const std::filesystem::path& path, std::string_view text) {
   const launch::file_descriptor file{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};
@@ -28,13 +28,13 @@ int write_new(const std::filesystem::path& path, std::string_view text) {
 } // namespace
 
 std::string replace_file(const std::filesystem::path& path, std::string_view text) {
-  // To rename over a device or a pipe would remove it, for root from /dev.
+  // Renaming over a device or a pipe would remove it; root could remove files of /dev.
   struct stat found {};
   if (::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISLNK(found.st_mode))
     return "it is there and is no regular file";
   const std::filesystem::path part = path.string() + ".part";
   std::error_code problem;
-  std::filesystem::remove(part, problem); // of a process that was killed, or a link to elsewhere
+  std::filesystem::remove(part, problem); // left by a process that was killed, or a link to another place
   if (const int failed = write_new(part, text); failed != 0) {
     std::filesystem::remove(part, problem);
     return std::generic_category().message(failed);

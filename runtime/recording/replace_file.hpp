@@ -1,4 +1,4 @@
-/// Files that are there whole or not at all.
+/// Replaces files atomically.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// Writes \p text beside \p path and renames, so that nobody ever reads half of it. Its owner alone may
-/// read it: reports and records tell of requests, addresses and file names. Returns what kept it from that, for
-/// people; empty: nothing, it is there. Nothing is left behind.
+/// Writes \p text beside \p path and renames it, so that readers never see a partial file. Only its owner may read it,
+/// because reports and records contain requests, addresses and file names. Returns the reason of a failure, for people;
+/// empty on success. Leaves no other file behind.
 [[nodiscard]] std::string replace_file(const std::filesystem::path& path, std::string_view text);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Moments as people and file names have them.
+/// Prints times for people and file names.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// How a time is written.
+/// The form of a printed time.
 enum class utc_form : std::uint8_t {
   separated, ///< "2026-01-31T23:59:59.123456Z"
   compact,   ///< "20260131T235959.123456Z", for file names
