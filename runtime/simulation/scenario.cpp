@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Beyond this, operations whose memory grows with the square of the ranks are left out.
+/// With more ranks, operations whose memory grows with the square of the ranks are left out.
 constexpr int most_ranks_of_all_to_all = 64;
 
 rank draw_rank(dice& chance, int ranks) {
@@ -37,27 +37,27 @@ planned_request draw_request(dice& chance, const scenario& of, std::size_t numbe
   return one;
 }
 
-/// What was thought of later is drawn apart, so that everything else of a seed stays as it was.
+/// Draws features that were added later from separate dice, so that the rest of a seed's scenario does not change.
 void draw_marks(dice chance, const scenario& of, planned_request& one) {
   one.retry_safe = chance.one_in(2);
   if (one.lane && one.retry_safe && chance.one_in(5)) one.unmarked = draw_rank(chance, of.ranks);
   if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
 }
 
-/// Transfers and copies in place of some, drawn apart for the same reason.
+/// Replaces some requests by transfers and copies, drawn from separate dice for the same reason.
 void draw_transfers(dice chance, planned_request& one) {
   constexpr std::array kinds{operation_kind::exchange, operation_kind::exchange, operation_kind::transfer,
                              operation_kind::transfer, operation_kind::copy};
   if (!chance.one_in(5) || one.what == operation_kind::barrier) return;
   one.what = kinds[chance.below(kinds.size())];
   if (one.what == operation_kind::exchange) return;
-  one.foreign.reset(); // a copy may be from there, and of a transfer it may be nobody's memory
+  one.foreign.reset(); // a copy may read from that rank, and a transfer may not use its memory
   if (one.what == operation_kind::transfer) return;
-  one.disagreeing.reset(); // a copy is one rank's alone
+  one.disagreeing.reset(); // a copy belongs to one rank alone
   one.unmarked.reset();
 }
 
-/// Memory that is registered during the run, and who is on it.
+/// Draws registrations of memory during the run, and the requests that use it.
 void draw_registrations(scenario& made) {
   dice chance{mix(made.seed, 9)};
   if (!chance.one_in(3)) return;
@@ -66,7 +66,7 @@ void draw_registrations(scenario& made) {
     const planned_request one{.number = made.requests.size(),
                               .at = chance.within(made.length / 2),
                               .what = operation_kind::registration,
-                              .deadline = 2s + made.ranks * 500us}; // twice the turns of all ranks' reports
+                              .deadline = 2s + made.ranks * 500us}; // twice the turns of the reports of all ranks
     for (std::size_t k = 0; k < asked; ++k) {
       planned_request& user = made.requests[k];
       if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;
@@ -77,8 +77,8 @@ void draw_registrations(scenario& made) {
   }
 }
 
-/// Plans that are captured during the run, each with its replays. Those are asked of the world, or of its ranks in a
-/// lane that is theirs.
+/// Draws plans that are captured during the run, with their replays. These are asked of the world, or of its ranks in
+/// lanes of their own.
 void draw_plans(scenario& made) {
   dice chance{mix(made.seed, 10)};
   if (!chance.one_in(3)) return;
@@ -111,12 +111,13 @@ planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fau
                     .at = chance.within(of.length),
                     .where = draw_rank(chance, of.ranks),
                     .span = 1ms + chance.within(chance.one_in(3) ? 2s : 90ms)};
-  // Formings are few: those that are to fail wait for the first after half of the run, or hit the first of all.
+  // There are few formings: their faults wait for the first one in the second half of the run, or hit the first of all.
   if ((one.kind == fault_kind::failed_init || one.kind == fault_kind::stuck_init) && chance.one_in(4)) one.at = 0ns;
   return one;
 }
 
-/// From dice of their own, so that the rest stays what it was. A world that ends with its first fault does so.
+/// Draws the recovery terms from separate dice, so that the rest does not change. A world that ends with its first
+/// fault keeps that policy.
 void draw_recovery(scenario& made) {
   if (made.recovery.policy == recovery_policy::fail_fast) return;
   dice chance{mix(made.seed, 6)};

@@ -10,10 +10,10 @@ namespace troupe::simulation {
 
 namespace {
 
-/// A schedule that is not the shortest is better than none.
+/// Limits the runs: a scenario that is not the shortest is acceptable.
 constexpr int most_plays = 200;
 
-/// Takes out runs of \p list, long ones first, as long as \p fails says that it still does. Returns whether any went.
+/// Removes sequences of \p list, long ones first, as long as \p fails remains true. Returns whether any was removed.
 template <class Item, class Fails>
 bool thin_out(std::vector<Item>& list, const Fails& fails) {
   bool any = false;

@@ -1,4 +1,4 @@
-/// Makes a scenario that shows something wrong as short as can be.
+/// Shortens a scenario that shows a defect.
 #pragma once
 
 #include <troupe/runtime/simulation/scenario.hpp>
@@ -7,9 +7,10 @@
 
 namespace troupe::simulation {
 
-/// \p failing without whatever may be left out so that something is still wrong, if not the same. Plays it often.
+/// Returns \p failing without the parts that can be left out while something is still wrong, though not necessarily the
+/// same. Runs the scenario many times.
 [[nodiscard]] scenario shorten(scenario failing);
-/// The same, by \p fails instead of simulate().
+/// The same with \p fails in place of simulate().
 [[nodiscard]] scenario shorten(scenario failing, const std::function<bool(const scenario&)>& fails);
 
 } // namespace troupe::simulation

@@ -19,7 +19,8 @@ void wait_until(time_point when) {
   if (when > steady_now()) fibers::current()->sleep(when - steady_now());
 }
 
-/// What a request names that is for \p meant_for: half of those for the first epoch name none. 0: for none at all.
+/// Returns the epoch that a request for \p meant_for names. Half of those for the first epoch name none. 0: an epoch
+/// that never comes.
 epoch named_for(epoch meant_for, std::uint64_t drawn) {
   if (meant_for == epoch{0}) return epoch{std::numeric_limits<std::uint64_t>::max()};
   return meant_for == epoch{1} && drawn % 2 == 0 ? epoch{} : meant_for;
@@ -29,7 +30,7 @@ lane name_of(std::size_t lane) {
   return lane::named("simulated " + std::to_string(lane));
 }
 
-/// From the asking to the answer: deadlines end every wait.
+/// Returns the longest time from asking to the answer. Deadlines end every wait.
 nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
   for (const planned_fault& one : of.faults)
@@ -122,7 +123,7 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
 
 std::vector<rank> simulated_cast::ranks_in(const world_event& now) const {
   if (!now.origins.empty()) return now.origins;
-  std::vector<rank> all; // it has told nothing yet
+  std::vector<rank> all; // the world has not reported any event yet
   for (int r = 0; r < of_.ranks; ++r) all.emplace_back(r);
   return all;
 }
@@ -132,7 +133,7 @@ epoch simulated_cast::epoch_of(const planned_request& what) {
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
   memory_.ask_among(what, ranks_in(now), now.epoch);
-  // Where the world is not ready, nobody may have it, also not those who come later.
+  // If the world is not ready, no client may use the epoch, including those that ask later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }
 
@@ -155,7 +156,7 @@ void simulated_cast::raise(const planned_fault& one) {
     case fault_kind::killed_world:
     case fault_kind::dropped_world: faults_.count(one); return where_.end_world(one.kind);
     case fault_kind::jump: faults_.count(one); return fibers::current()->jump(one.span);
-    default: break; // the communicators' own
+    default: break; // faults of the communicators
   }
 }
 
@@ -168,7 +169,7 @@ nanoseconds longest(const scenario& of) {
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
-  // A capture that somebody does not leave, a registration of which a rank does not come back.
+  // A rank may not leave a capture, or may not return from a registration.
   const auto asks = [&](operation_kind kind) {
     return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end();
   };

@@ -1,4 +1,4 @@
-/// Those who ask in a simulated run, and the faults that lie outside the communicators.
+/// The clients of a simulated run, and the faults outside the communicators.
 #pragma once
 
 #include <troupe/completion/reply/value_promise.hpp>
@@ -18,10 +18,10 @@
 
 namespace troupe::simulation {
 
-/// Each is a fiber. Threads: the run's.
+/// Each client is a fiber. Threads: the run's.
 class simulated_cast {
 public:
-  /// Whether ranks are asked, too, when the world is not ready, and must refuse.
+  /// Whether ranks are also asked while the world is not ready. They must refuse then.
   enum class manners : std::uint8_t { waits_for_ready, asks_any_time };
 
   simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where, simulated_memory& memory,
@@ -37,23 +37,23 @@ private:
   void ask_world();
   void ask_in(std::size_t lane, rank self);
   void ask_registration(const planned_request& one);
-  /// And for its replays, one after the other, for all are on the same memory.
+  /// Captures a plan and asks for its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
   void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
-  /// Of the one answer to \p what, asked of the world now.
+  /// Returns the promise of the only answer to \p what, which is asked of the world now.
   template <class Reply>
   [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, epoch now,
                                                              std::function<void(Reply&)> keep);
-  /// Gives its turn away until \p what has been answered, or should have been.
+  /// Suspends the fiber until \p what has been answered, or should have been.
   void wait_for(const planned_request& what) const;
-  /// Whoever asks first for something decides which epoch it is for, so that all mean the same.
+  /// Returns the epoch of \p what. The first client that asks for a request decides it, so that all use the same one.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
-  /// When it is to be asked.
+  /// Sleeps until \p what is due.
   void wait_for_time_of(const planned_request& what) const;
-  /// By their names of the first epoch.
+  /// Returns the ranks, as numbered in the first epoch.
   [[nodiscard]] std::vector<rank> ranks_in(const world_event& now) const;
   void raise(const planned_fault& one);
-  /// From here on it asks in later epochs alone.
+  /// Makes \p self ask in \p lane only in later epochs.
   void silence(std::size_t lane, rank self);
 
   const scenario& of_;
@@ -70,12 +70,12 @@ private:
   std::vector<worker> cast_;
 };
 
-/// By when whatever was asked must have been answered, and a world that is told to stop have ended: everything that can
-/// take long, one behind the other, for each rebuild.
+/// Returns the longest time for answers to all requests and for the end of a stopped world: the sum of everything that
+/// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
-/// Until everything has been asked and answered and the world has ended, or should have (TIM-1). From outside the
-/// fibers.
+/// Runs until everything has been asked and answered and the world has ended, or until that is overdue (TIM-1). Call it
+/// outside the fibers.
 void play_out(const scenario& of, simulated_cast& cast, simulated_stage& where, simulation_ledger& ledger, trace& log);
 
 } // namespace troupe::simulation

@@ -1,4 +1,4 @@
-// Who asks a world for registered memory and for plans, and replays them.
+// Clients that ask a world for registered memory and for plans, and replay these.
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/simulation/simulated_cast.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Between looks at whether an answer has come.
+/// The time between checks for an answer.
 constexpr nanoseconds between_looks = 500us;
 
 lane lane_of_plan(std::size_t lane) {
@@ -65,7 +65,7 @@ void simulated_cast::ask_capture(const planned_request& one) {
                    *plan = std::move(reply.plan);
                  }));
   wait_for(one);
-  epoch unsettled{0}; // what was asked in it may still run
+  epoch unsettled{0}; // an epoch with requests that may still run
   for (const planned_request& again : of_.requests) {
     if (again.what != operation_kind::replay || again.source != one.number || !*plan) continue;
     wait_for_time_of(again);

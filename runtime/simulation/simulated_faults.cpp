@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Who it is, under the name of the first epoch.
+/// Returns the rank, as numbered in the first epoch.
 rank origin_of(const fault_place& who) {
   return rank{who.device.value()};
 }
@@ -61,7 +61,8 @@ void simulated_faults::before_init(const fault_place& who) {
 bool simulated_faults::before_launch(const fault_place& who, std::span<const operation* const> all) {
   const planned_fault* const fault =
       take(who, {fault_kind::withheld, fault_kind::refused, fault_kind::stuck_launch, fault_kind::slow_rank});
-  // It stays away: launching what comes after would be a rank that has left something out, which nothing can tell.
+  // The rank launches nothing more. If it launched later operations, it would have skipped one, which nothing can
+  // detect.
   if (fault != nullptr && fault->kind == fault_kind::withheld) gone_.insert({who.formation, origin_of(who)});
   const bool withheld = gone_.contains({who.formation, origin_of(who)});
   ledger_.launched(who.formation, origin_of(who), all, withheld);
@@ -73,7 +74,8 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
   return !withheld;
 }
 
-/// A plan's launches ask nobody: a rank that is gone would come to its peers again, having left something out.
+/// Blocks the stream, because the launches of a plan cannot be withheld one by one: a rank in gone_ would otherwise
+/// reach its peers again after it has skipped operations.
 void simulated_faults::in_place_of_launch(const fault_place& who, stream_ref into) {
   if (!has_plans_) return;
   into.where().api().wait_word(who.device, into.native(), &words_[{who.formation, origin_of(who)}], 1);

@@ -1,4 +1,4 @@
-/// Makes the planned faults of a simulated run happen.
+/// Injects the planned faults of a simulated run.
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -15,12 +15,12 @@
 
 namespace troupe::simulation {
 
-/// Those that lie in the communicators; the run itself sees to the others. Threads: the run's.
+/// Injects the faults inside the communicators; the run itself injects the others. Threads: the run's.
 class simulated_faults final : public fault_injector {
 public:
   simulated_faults(const scenario& of, simulation_ledger& ledger, trace& log);
 
-  /// \p one has happened.
+  /// Counts \p one as injected.
   void count(const planned_fault& one);
   [[nodiscard]] const std::map<fault_kind, std::size_t>& injected() const noexcept { return injected_; }
 
@@ -33,7 +33,7 @@ public:
   void after_abort(const fault_place& who) override;
 
 private:
-  /// The next planned fault of one of \p kinds that hits \p who now; it will not again.
+  /// Returns the next planned fault of one of \p kinds that hits \p who now, and marks it as used.
   [[nodiscard]] const planned_fault* take(const fault_place& who, std::initializer_list<fault_kind> kinds);
   void delay(nanoseconds longest);
 
@@ -43,9 +43,9 @@ private:
   dice chance_;
   time_point began_ = steady_now();
   std::set<std::size_t> used_;
-  std::set<std::pair<std::uint64_t, rank>> gone_; ///< From a formation: it launches nothing there any more.
+  std::set<std::pair<std::uint64_t, rank>> gone_; ///< Ranks that launch nothing more in a formation.
   std::map<fault_kind, std::size_t> injected_;
-  /// Where there are plans: what the streams of those who are gone wait for until they are aborted.
+  /// Used if there are plans: the streams of ranks in gone_ wait for words_ until these ranks are aborted.
   const bool has_plans_;
   std::map<std::pair<std::uint64_t, rank>, std::uint32_t> words_;
 };

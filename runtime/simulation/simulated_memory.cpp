@@ -9,7 +9,7 @@ namespace troupe::simulation {
 namespace {
 
 constexpr std::uint64_t rubbish = 0xDDDDDDDDDDDDDDDDU;
-/// A world is captured anew in each of its epochs, and may fail to be.
+/// A plan is captured again in each epoch of its world, and a capture may fail.
 constexpr std::size_t sets_of_a_plan = 8;
 
 } // namespace
@@ -50,7 +50,7 @@ simulated_memory::simulated_memory(const scenario& of, const std::vector<std::sh
   }
 }
 
-/// From now on its results are not there.
+/// Writes the inputs and marks the outputs as not written.
 void simulated_memory::fill(const planned_request& what, rank self, const place& on) {
   auto& known = requests_[static_cast<std::size_t>(self.value())];
   for (std::size_t i = 0; i < on.size.sent; ++i) elements(on.sent, on.size.sent)[i] = value(what.number, self, i);
@@ -114,7 +114,7 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
     case operation_kind::reduce_scatter: return {n * what.count, what.count};
     case operation_kind::all_to_all: return {n * what.count, n * what.count};
     case operation_kind::exchange: return {what.count, what.count};
-    case operation_kind::copy: return {0, what.count}; // what it reads is another's
+    case operation_kind::copy: return {0, what.count}; // it reads another rank's memory
     case operation_kind::transfer:
       if (n == 1) return {};
       return {root ? what.count : 0, self == all.after(all.root) ? what.count : 0};
@@ -127,7 +127,7 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
 }
 
 simulated_memory::shape simulated_memory::most_of(const planned_request& what) const {
-  if (what.what == operation_kind::replay) return {}; // it is on its plan's
+  if (what.what == operation_kind::replay) return {}; // it uses its plan's memory
   if (what.what == operation_kind::broadcast || what.what == operation_kind::reduce ||
       what.what == operation_kind::transfer || what.what == operation_kind::copy)
     return {what.count, what.count};
@@ -178,7 +178,7 @@ bool simulated_memory::is_listed(const planned_request& what, rank self, const u
     if (std::ranges::none_of(all, [&](const undefined_buffer& one) {
           const auto* const first = static_cast<const std::byte*>(one.address);
           const auto* const at = reinterpret_cast<const std::byte*>(&element);
-          return at >= first && at < first + one.size_bytes; // whose it is, the address says
+          return at >= first && at < first + one.size_bytes; // the address tells whose memory it is
         }))
       return false;
   return true;

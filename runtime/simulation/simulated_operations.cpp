@@ -1,4 +1,4 @@
-// What the ranks of a simulated run are asked to do, on the memory that is known.
+// Makes the operations of a simulated run's ranks, on the known memory.
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/watched_block.hpp>
 

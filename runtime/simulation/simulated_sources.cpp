@@ -1,4 +1,4 @@
-// Memory that requests of a simulated run share one after the other: registered, and captured plans'.
+// Memory that requests of a simulated run use one after the other: registered memory, and that of captured plans.
 #include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/threads/fibers.hpp>
@@ -13,11 +13,11 @@ namespace troupe::simulation {
 
 namespace {
 
-/// Of one request's memory in registered memory.
+/// The alignment of a request's place in registered memory.
 constexpr std::size_t registered_alignment = 256;
 
 rank origin_of(const rank_capture& mine) {
-  return rank{mine.where()->id().value()}; // its name of the first epoch
+  return rank{mine.where()->id().value()}; // its number in the first epoch
 }
 
 } // namespace
@@ -29,7 +29,7 @@ const simulated_memory::place& simulated_memory::place_of(const planned_request&
       const plan_memory& mine = plan->second[static_cast<std::size_t>(self.value())];
       const std::uint64_t formation = asked == asked_in_.end() ? 0 : asked->second.value() - 1;
       const auto taken = mine.taken_in.find(formation);
-      // A world of one rank has no communicator that would tell.
+      // A world of one rank has no communicator that could report it.
       return mine.sets[taken != mine.taken_in.end() ? taken->second : mine.used == 0 ? 0 : mine.used - 1];
     }
   }
@@ -43,14 +43,15 @@ std::size_t simulated_memory::registered_bytes() const {
     const shape needed = most_of(one);
     all += ((needed.sent + needed.received) * element_bytes / registered_alignment + 1) * registered_alignment;
   }
-  return all / 2; // for some there is room when others have given theirs back
+  return all / 2; // too small for all at once: some requests get room when others have freed theirs
 }
 
 void simulated_memory::open_registered(std::size_t registration, std::shared_ptr<registered_pool> pool) {
   pools_[registration] = std::move(pool);
 }
 
-/// As long as there is room, and the pool has a place for just these ranks; else it stays where it was.
+/// Moves the request's memory to registered memory if the pool is for just these ranks and has room. Otherwise its
+/// memory does not change.
 void simulated_memory::enter_registered(const planned_request& what, const std::vector<rank>& ranks) {
   if (!what.source || what.what == operation_kind::replay) return;
   const auto pool = pools_.find(*what.source);

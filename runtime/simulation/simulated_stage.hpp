@@ -1,4 +1,5 @@
-/// What those who ask in a simulated run speak to: a world's states themselves, or the actors around them.
+/// The interface that the clients of a simulated run use: implemented by a world's state classes, or by the actors
+/// around them.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -12,7 +13,7 @@
 
 namespace troupe::simulation {
 
-/// Ranks are named as in the first epoch. Threads: the run's.
+/// Ranks are numbered as in the first epoch. Threads: the run's.
 class simulated_stage {
 public:
   simulated_stage() = default;
@@ -24,19 +25,19 @@ public:
   virtual void ask_world(world_request asked, reply_promise reply) = 0;
   virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
   virtual void capture(capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
-  /// By \p self's client in \p lane, each of which has one.
+  /// Asks \p self. There is one client per rank and \p lane.
   virtual void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) = 0;
-  /// \p self's client leaves \p lane.
+  /// Makes \p self's client leave \p lane.
   virtual void withdraw(rank self, std::size_t lane) = 0;
-  /// \p self's client in \p lane dies.
+  /// Ends \p self's client in \p lane.
   virtual void end_client(rank self, std::size_t lane) = 0;
-  /// The actor of \p self is killed.
+  /// Kills the actor of \p self.
   virtual void end_rank(rank self) = 0;
-  /// The world's actor ends as \p how says.
+  /// Ends the world's actor in the way \p how.
   virtual void end_world(fault_kind how) = 0;
 
   virtual void stop() = 0;
-  /// Everything has been given back.
+  /// Returns whether everything has been released.
   [[nodiscard]] virtual bool is_over() const = 0;
 };
 

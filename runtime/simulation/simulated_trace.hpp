@@ -1,4 +1,4 @@
-/// What happened in one simulated run, in its order.
+/// The trace of one simulated run, in order.
 #pragma once
 
 #include <troupe/device/threads/fibers.hpp>
@@ -12,12 +12,12 @@
 
 namespace troupe::simulation {
 
-/// A line for each thing: virtual time in nanoseconds since the run began, and what. Threads: the run's.
+/// One line per event: virtual time in nanoseconds since the run began, and a description. Threads: the run's.
 class trace {
 public:
   explicit trace(bool kept) : kept_{kept} {}
 
-  /// Whether anybody will read it: what costs much to say need not be said.
+  /// Returns whether the trace is kept. Otherwise, expensive descriptions can be skipped.
   [[nodiscard]] bool is_kept() const noexcept { return kept_; }
   void note(std::string_view what) {
     if (!kept_) return;
@@ -29,7 +29,7 @@ public:
   [[nodiscard]] std::string& text() noexcept { return text_; }
 
 private:
-  /// Plans are numbered through the process: here they are by when they were first named.
+  /// Plan numbers are unique in the process. Here they are replaced by the order in which plans are first named.
   void add(std::string_view what) {
     constexpr std::string_view plan = "plan ";
     for (std::size_t at = what.find(plan); at != std::string_view::npos; at = what.find(plan)) {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Nobody spins, since that would never let time pass.
+/// No thread spins: virtual time would never advance.
 constexpr wait_profile patience{.spin = 0ns, .nap = 500us};
 
 } // namespace
@@ -78,7 +78,7 @@ public:
     waiting_.push_back(std::move(next));
     changed_.notify_all();
   }
-  /// Nothing more comes.
+  /// Accepts no more messages.
   void close() {
     const std::lock_guard lock{guard_};
     closed_ = true;
@@ -112,7 +112,7 @@ private:
   std::mutex guard_;
   condition changed_;
   std::deque<turn> waiting_;
-  std::optional<time_point> turn_began_; ///< Of the one that has not ended.
+  std::optional<time_point> turn_began_; ///< When the current turn began.
   bool closed_ = false;
 };
 
@@ -154,7 +154,7 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
 
 simulated_world::~simulated_world() {
   mail_->close();
-  // What a turn waits for that no turn will do any more is given up here, so that the run ends.
+  // If a turn waits for something that only another turn could do, it is ended here, so that the run ends.
   if (held_up()) conductor_->kill({.code = errc::abandoned, .text = "the world's turns have come to a standstill"});
   turns_.join();
   conductor_->let_go();
@@ -179,7 +179,7 @@ void simulated_world::capture(capture_request asked, std::shared_ptr<capture_ans
 }
 
 std::optional<std::size_t> simulated_world::held_up() const {
-  constexpr nanoseconds any_turn = 10ms; // turns take no time
+  constexpr nanoseconds any_turn = 10ms; // a turn takes no virtual time
   if (!mail_->turn_began() || steady_now() - *mail_->turn_began() < any_turn) return std::nullopt;
   return mail_->waiting();
 }

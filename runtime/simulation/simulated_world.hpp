@@ -1,4 +1,4 @@
-/// A world as the runtime makes it, but for its actors: the same states, order, pipelines, launchers, poller and
+/// A world as the runtime makes it, but without actors: the same states, order, pipelines, launchers, poller and
 /// helpers over the mock, all of them fibers.
 #pragma once
 
@@ -23,10 +23,10 @@
 
 namespace troupe::simulation {
 
-/// How a simulated machine and its world are made.
+/// The settings of a simulated machine and its world.
 struct simulated_terms {
   int ranks = 0;
-  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Of each device.
+  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Per device.
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
   world_deadlines deadlines{};
@@ -35,11 +35,11 @@ struct simulated_terms {
   sequencer_limits sequencing{};
   pending_limits pending{};
   troupe::ordering ordering = troupe::ordering::agreed;
-  std::optional<std::uint64_t> seed{}; ///< Of what messages to the world are late by; none: never.
+  std::optional<std::uint64_t> seed{}; ///< Determines the delays of messages to the world. Empty: no delays.
 };
 [[nodiscard]] simulated_terms terms_of(const scenario& of);
 
-/// Devices, and the threads that serve them.
+/// Simulated devices and the threads that serve them.
 struct simulated_machine {
   explicit simulated_machine(const simulated_terms& of);
   simulated_machine(const simulated_machine&) = delete;
@@ -54,11 +54,12 @@ struct simulated_machine {
   std::vector<std::shared_ptr<launcher>> launchers;
 };
 
-/// A world over all of \p on, whose communicators are the mock's with \p faults, and whose phases appear on \p board.
+/// Returns the plan of a world over all of \p on. Its communicators are the mock's with \p faults, and its phases
+/// appear on \p board.
 [[nodiscard]] world_plan make_plan(const simulated_terms& of, const simulated_machine& on,
                                    std::shared_ptr<world_board> board, std::shared_ptr<fault_injector> faults);
 
-/// Threads: the run's.
+/// A world without actors. Threads: the run's.
 class simulated_world final : public simulated_stage, private world_shell {
 public:
   simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
@@ -75,9 +76,9 @@ public:
   void end_world(fault_kind) override {} // there is no actor that could end
   void stop() override;
   [[nodiscard]] bool is_over() const override { return over_; }
-  /// Calls \p heard at each later event; to be called before the first turn, where all are to be heard.
+  /// Calls \p heard for each later event. Call it before the first turn to receive all events.
   void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
-  /// What its clients find at its door, and at that of the rank which was called \p origin in the first epoch.
+  /// The request gate of the world, and the state of the rank that was numbered \p origin in the first epoch.
   [[nodiscard]] request_gate& entrance() noexcept { return conductor_->entrance(); }
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
@@ -87,11 +88,12 @@ public:
     return shelf ? shelf->counts() : retry_counts{};
   }
 
-  /// Turns that wait for one that has not ended, and so never will; none: no turn waits for others (BLK-2).
+  /// Returns the number of turns that wait behind a turn that does not end and never will. Nothing: no turn is blocked
+  /// (BLK-2).
   [[nodiscard]] std::optional<std::size_t> held_up() const;
 
 private:
-  /// What actors have between them: first come, first served, each after a while.
+  /// Takes the place of the actors' mailboxes: messages are handled in order, each after a delay.
   class mailbox;
 
   void announce(const world_event& event) override;

@@ -40,8 +40,8 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     result.kinds = ledger.kinds();
     result.on_registered = ledger.on_registered();
     result.faults = faults->injected();
-    machine = nullptr; // before what its last answers go to
-    // Calls that hung for long return at last.
+    machine = nullptr; // before the objects that receive its last answers
+    // Lets calls that hung for long return.
     threads.run([&] { return threads.living() == 0; }, steady_now() + longest(what));
   }
   result.trace = std::move(log.text());

@@ -12,9 +12,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Between a deadline and the answer: looks at deadlines are made every millisecond, and turns take time.
+/// The allowed time between a deadline and the answer: deadlines are checked every millisecond, and turns take time.
 constexpr nanoseconds slack = 30ms;
-/// Who is in a launch of it that does not return has as long.
+/// The additional time for a rank that is inside a launch of a capture that does not return.
 constexpr nanoseconds time_to_leave_a_capture = 2s;
 
 } // namespace
@@ -180,7 +180,7 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
       const auto* const done = std::get_if<completion>(&*one.first);
       return done != nullptr && done->epoch.value() == formation + 1;
     });
-    // Work that was done writes no more, answered or not.
+    // Work that is done writes no more, whether or not it has been answered.
     const bool has_result = *formations.rbegin() == formation &&
                             memory_.look(*requests_.at(request), self) == simulated_memory::finding::right;
     if (!is_done && !has_result) memory_.spoil(*requests_.at(request), self);
@@ -190,7 +190,7 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
 void simulation_ledger::released(std::size_t request, rank self) {
   const auto launched_in = formation_of_.find({request, self});
   if (launched_in == formation_of_.end()) {
-    // A copy, a replay, or of a world of one rank: nobody has told of its launch.
+    // A copy, a replay, or a request in a world of one rank: its launch was not recorded.
     if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
       let_go_.insert({request, self});
     return;
@@ -246,7 +246,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
 
 void simulation_ledger::judge_lost(const entry& one) {
   const error* const failure = failure_of(*one.first);
-  // What a killed actor had in its mailbox is answered for it; a client that died has not heard its reply.
+  // Messages in the mailbox of a killed actor are answered for it. A client that died has not received its reply.
   const bool client_may_have_died =
       std::ranges::any_of(of_.faults, [](const auto& fault) { return fault.kind == fault_kind::ended_client; });
   const bool is_told =
@@ -274,15 +274,15 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
   if (failure == nullptr || failure->effect != effect::unknown_outcome) return;
   if (!failure->undefined) {
-    // Whose actor has ended with the request, or before the reply, knows no more.
+    // If the rank's actor has ended with the request, or before the reply, nothing more is known.
     if (failure->code != errc::abandoned)
       wrong(name_of(one) + " has an unknown outcome, and does not say of which memory (ONE-2)");
     return;
   }
-  // Of the world's request, parts that were done before the fault are not listed.
+  // Parts of a world-level request that were done before the fault are not listed.
   const auto found = memory_.look(*one.what, self);
   if (found == simulated_memory::finding::nothing || found == simulated_memory::finding::right) return;
-  // Nor is it known what a replay would have written whose plan was just being captured again.
+  // A replay whose plan was being captured again is not listed either.
   const bool may_lack_it = !one.self || one.what->what == operation_kind::replay;
   if (may_lack_it && found == simulated_memory::finding::untouched) return;
   if (!memory_.is_listed(*one.what, self, *failure->undefined))

@@ -1,4 +1,4 @@
-/// Who was answered what in a simulated run, what each rank launched, and what of that must not be.
+/// Records the answers and launches of a simulated run, and finds violations of the invariants.
 #pragma once
 
 #include <troupe/collectives/backend/registered_region.hpp>
@@ -19,61 +19,64 @@
 
 namespace troupe::simulation {
 
-/// What must not be, counted.
+/// The counts of violations.
 struct verdict {
   std::size_t lost = 0;    ///< Requests without an answer when everything had ended (ONE-1).
-  std::size_t doubled = 0; ///< With two (ONE-1).
-  std::size_t wrong = 0;   ///< Results, orders, epochs, effects, buffers that are not as promised (the other labels).
+  std::size_t doubled = 0; ///< Requests with two answers (ONE-1).
+  std::size_t wrong = 0;   ///< Results, orders, epochs, effects and buffers that are not as specified (the other
+                           ///< labels).
   std::size_t stuck = 0;   ///< Requests and worlds that did not end in time (TIM-1).
 
   [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck == 0; }
   verdict& operator+=(const verdict& other) noexcept;
 };
 
-/// Threads: the run's.
+/// Records one run. Threads: the run's.
 class simulation_ledger {
 public:
   simulation_ledger(const scenario& of, simulated_memory& memory, trace& log);
 
-  /// The answer to \p what, asked in \p asked_in of the rank \p self, or of all.
+  /// Returns the promise for the answer to \p what, asked in epoch \p asked_in of the rank \p self, or of all ranks.
   [[nodiscard]] reply_promise expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
   [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
   [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
-  /// The same by what was asked.
+  /// Returns the requests asked, by kind.
   [[nodiscard]] const std::map<operation_kind, std::size_t>& kinds() const noexcept { return kinds_; }
-  /// Requests whose memory was registered when they were asked.
+  /// Returns the number of requests whose memory was registered when they were asked.
   [[nodiscard]] std::size_t on_registered() const noexcept { return on_registered_; }
-  /// Whether all answers to \p what have come that were expected.
+  /// Returns whether all expected answers to \p what have arrived.
   [[nodiscard]] bool is_answered(const planned_request& what) const;
-  /// Whether one of them leaves open whether it has run, or still runs.
+  /// Returns whether the request still runs, or has an answer that does not tell whether it has run.
   [[nodiscard]] bool may_still_run(const planned_request& what) const;
 
-  /// \p self launches \p all together in its \p formation th communicator, or seems to: nothing is to be made of what
-  /// it is told of \p hollow launches.
+  /// Records that \p self launches \p all together in its communicator of formation \p formation. The contents of a \p
+  /// hollow launch, which does not reach the device, are not checked.
   void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
-  /// \p self's \p formation th communicator makes \p region known to its peers.
+  /// Records that \p self's communicator of formation \p formation registers \p region with its peers.
   void registered(std::uint64_t formation, rank self, const registered_region& region);
-  /// The abort of \p self's \p formation th communicator begins: what hangs there writes to its results.
+  /// Records that the abort of \p self's communicator of formation \p formation begins: hanging work then writes to its
+  /// results.
   void spoil(std::uint64_t formation, rank self);
-  /// The abort of \p self's \p formation th communicator has returned.
+  /// Records that the abort of \p self's communicator of formation \p formation has returned.
   void aborted(std::uint64_t formation, rank self) { aborted_.insert({formation, self}); }
-  /// Nobody holds \p self's memory of \p request any more.
+  /// Records that nothing holds \p self's memory of \p request any more.
   void released(std::size_t request, rank self);
-  /// Something took too long, or for ever (TIM-1).
+  /// Reports something that took too long, or never ended (TIM-1).
   void stuck(const std::string& what) { find(verdict_.stuck, what); }
-  /// Something is not as promised.
+  /// Reports something that is not as specified.
   void wrong(const std::string& what) { find(verdict_.wrong, what); }
 
-  /// The world has ended: from now on requests are answered at once, whatever their deadlines (TIM-1).
+  /// Records the end of the world. From now on requests are answered at once, whatever their deadlines (TIM-1).
   void world_ended() noexcept {
     if (!ended_at_) ended_at_ = steady_now();
   }
-  /// \p what came twice (ONE-1).
+  /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
-  /// No run lasts as long as the window, unless its clock jumps (FLT-1).
+  /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
+  /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
 
-  /// Once everything has ended.
+  /// Checks everything. Call it once everything has ended.
   [[nodiscard]] verdict judge();
   [[nodiscard]] const std::vector<std::string>& findings() const noexcept { return findings_; }
 
@@ -94,21 +97,21 @@ private:
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
   void judge_outcome(const entry& one);
-  /// Of a rank that had left.
+  /// Checks the answer of a rank that had left.
   void judge_lost(const entry& one);
   void judge_memory(const entry& one, rank self);
   void judge_list(const entry& one, rank self);
   void judge_place(const entry& one, rank self);
-  /// Of what is launched by itself, or in a plan.
+  /// Checks a part that is launched by itself or in a plan.
   void judge_launch(const planned_request& asked, std::uint64_t formation, rank self, const operation& part);
   void judge_orders();
   void judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one, std::size_t other);
-  /// What of \p all both take part in.
+  /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
-  /// Whether all whom it was asked of marked it.
+  /// Returns whether all ranks that were asked marked it as safe to retry.
   [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
-  /// \p asked has been launched before, in an earlier formation of \p self.
+  /// Checks a launch of \p asked that follows one in an earlier formation of \p self.
   void judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self);
   [[nodiscard]] std::string name_of(const entry& one) const;
 
@@ -120,19 +123,19 @@ private:
   std::map<operation_kind, std::size_t> kinds_;
   std::size_t on_registered_ = 0;
   std::map<std::uint64_t, std::vector<batches>> launches_;             ///< By formation, then by rank.
-  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest, by request and rank.
-  /// By request and rank: the formations that it was launched in, but for hollow launches.
+  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest formation, by request and rank.
+  /// By request and rank: the formations in which it was launched, except hollow launches.
   std::map<std::pair<std::size_t, rank>, std::set<std::uint64_t>> formations_of_;
   std::set<std::pair<std::size_t, rank>> hollow_;
-  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formations.
+  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< By formation and rank.
   std::map<std::size_t, const planned_request*> requests_;
   std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< By request.
   struct range {
     const std::byte* first;
     std::size_t size_bytes;
   };
-  std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered, by formation and rank.
-  /// Requests that no communicator has launched, and whose results were not there when their memory was let go of.
+  std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
+  /// Requests without a recorded launch whose results were not there when their memory was released.
   std::set<std::pair<std::size_t, rank>> let_go_;
   std::optional<time_point> ended_at_;
   verdict verdict_;

@@ -1,4 +1,4 @@
-// Whether the ranks of a simulated run launched the same in the same order (ORD-1).
+// Checks that the ranks of a simulated run launched the same operations in the same order (ORD-1).
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
 #include <algorithm>
@@ -10,12 +10,12 @@ namespace troupe::simulation {
 void simulation_ledger::judge_orders() {
   for (const auto& [formation, ranks] : launches_) {
     for (std::size_t r = 1, before = 0; r < ranks.size(); ++r) {
-      if (ranks[r].empty()) continue; // perhaps it has left
+      if (ranks[r].empty()) continue; // the rank may have left
       judge_order(formation, ranks, std::exchange(before, r), r);
     }
-    // Those of a transfer may have a part in nothing else together.
+    // The two ranks of a transfer may share no other operation.
     std::set<std::pair<std::size_t, std::size_t>> pairs;
-    std::map<std::size_t, std::size_t> first; // of a transfer's two, by request
+    std::map<std::size_t, std::size_t> first; // the first rank of a transfer, by request
     for (std::size_t r = 0; r < ranks.size(); ++r)
       for (const batch& together : ranks[r])
         for (const auto& one : together) {
@@ -53,11 +53,11 @@ simulation_ledger::batches simulation_ledger::shared(const batches& all, rank on
 }
 
 void simulation_ledger::judge_lanes() {
-  std::map<std::size_t, std::size_t> places; // by request: those of a lane are asked in this order
+  std::map<std::size_t, std::size_t> places; // by request: its place in the order of its lane
   for (std::size_t i = 0; i < of_.requests.size(); ++i) places[of_.requests[i].number] = i;
   for (const auto& [formation, ranks] : launches_)
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      std::map<std::size_t, std::size_t> latest; // by lane
+      std::map<std::size_t, std::size_t> latest; // the latest request, by lane
       for (const batch& together : ranks[r])
         for (const auto& one : together) {
           if (!one || !requests_.at(*one)->lane) continue;

@@ -1,4 +1,4 @@
-/// Memory of a simulated run: of words that are known, in blocks whose end is heard of.
+/// Memory of a simulated run, with known contents, in blocks that report their release.
 #pragma once
 
 #include <troupe/device/memory/buffer.hpp>
@@ -12,10 +12,10 @@
 
 namespace troupe::simulation {
 
-constexpr std::uint64_t unwritten = 0xEEEEEEEEEEEEEEEEU; ///< Where results go.
+constexpr std::uint64_t unwritten = 0xEEEEEEEEEEEEEEEEU; ///< Marks outputs that have not been written.
 constexpr std::size_t element_bytes = sizeof(std::uint64_t);
 
-/// The mock's device memory is the host's.
+/// Returns the memory as elements. The mock's device memory is host memory.
 [[nodiscard]] inline std::span<std::uint64_t> elements(std::byte* first, std::size_t count) {
   return {reinterpret_cast<std::uint64_t*>(first), count};
 }
@@ -23,7 +23,7 @@ constexpr std::size_t element_bytes = sizeof(std::uint64_t);
 /// A range of memory as an operand. Threads: the run's.
 class watched_block final : public memory_block {
 public:
-  /// \p under: whose memory it is, and held as long; none: it outlives every run's work.
+  /// \p under is the buffer that contains it, and is held as long as this. Empty: the memory outlives the run's work.
   watched_block(std::shared_ptr<device> where, std::byte* first, std::size_t count, buffer under,
                 std::function<void()> on_release)
     : memory_block{std::move(where), memory_kind::device, first, count * element_bytes},

@@ -11,7 +11,7 @@ namespace troupe::testing {
 
 namespace {
 
-/// The actor system says of nothing that is delayed when it is due.
+/// The actor system does not tell when its delayed messages are due.
 constexpr nanoseconds longest_jump{std::chrono::microseconds{100}};
 
 } // namespace
@@ -40,12 +40,12 @@ public:
           {.code = errc::deadline_exceeded, .text = "an actor world has not ended: it is " + describe(status())});
     world = world_handle{};
     ranks_of_it->clear();
-    settle(); // the last messages of those who have ended
+    settle(); // the last messages of actors that have ended
   }
 
   [[nodiscard]] world_event status() const { return board_->latest(); }
 
-  /// Whether anything was done.
+  /// Returns whether anything was done.
   bool take_turn() { return steps_.handle_one() || on.threads->step(on.threads->now()); }
 
   void settle() {

@@ -1,5 +1,5 @@
-/// A world of troupe's own actors in an actor system of yours that takes one step at a time: CAF's fixtures for
-/// deterministic tests of actors, of either line.
+/// A world of troupe's own actors in an actor system that the test steps, with CAF's fixtures for deterministic tests
+/// (both CAF lines).
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -16,14 +16,16 @@ class actor_system;
 
 namespace troupe::testing {
 
-/// How an actor system is stepped by the test that owns it.
+/// How a test steps the actor system that it owns.
 struct actor_steps {
   caf::actor_system* system = nullptr;
-  std::function<bool()> handle_one;         ///< Some actor handles one message; false: there was none.
-  std::function<void(nanoseconds)> advance; ///< The system's clock, and what was delayed until then is sent.
+  std::function<bool()> handle_one;         ///< Makes an actor handle one message. Returns false if there was none.
+  std::function<void(nanoseconds)> advance; ///< Advances the system's clock and sends the messages that were delayed
+                                            ///< until then.
 };
 
-/// Those of a fixture: CAF 0.17's `test_coordinator_fixture`, CAF 1.x's `caf::test::fixture::deterministic`.
+/// Returns the steps of a fixture: CAF 0.17's `test_coordinator_fixture`, or CAF 1.x's
+/// `caf::test::fixture::deterministic`.
 template <class Fixture>
 [[nodiscard]] actor_steps steps_of(Fixture& of) {
   if constexpr (requires { of.dispatch_message(); })
@@ -34,24 +36,24 @@ template <class Fixture>
             [&of](nanoseconds span) { static_cast<void>(of.sched.clock().advance_time(span)); }};
 }
 
-/// A virtual_world whose requests are messages to actors. Actors of yours live in the same system and ask it as they
-/// would in production; messages are handled, and time passes, when the test says so. Time and threads: as for
-/// virtual_world; the fixture's clock goes with it.
+/// A virtual_world whose requests are messages to actors. Your actors are in the same system and ask the world as they
+/// would in production. Messages are handled and time passes only when the test says so. Time and threads: as for
+/// virtual_world; the fixture's clock advances with it.
 ///
-/// Lifetime: troupe's message types are known before the fixture is made (register_message_types(), or, with CAF 1.x's
-/// test library, CAF_TEST_MAIN(caf::id_block::troupe)). The world ends before the fixture, and actors of yours that
-/// hold handles of it do, too.
+/// Lifetime: register troupe's message types before the fixture is made (register_message_types(), or, with CAF 1.x's
+/// test library, CAF_TEST_MAIN(caf::id_block::troupe)). The world, and your actors that hold handles to it, end before
+/// the fixture.
 class actor_world {
 public:
-  /// Returns when the world is ready or has failed: see status().
-  /// Errors: invalid_argument (options, or another virtual world on this thread).
+  /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
+  /// virtual world on this thread).
   actor_world(int ranks, actor_steps steps, virtual_options options = {});
   actor_world(const actor_world&) = delete;
   actor_world& operator=(const actor_world&) = delete;
-  /// Stops it: what hangs is released, and whatever is pending is answered.
+  /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~actor_world();
 
-  /// For actors: the world, and one rank's collective actor, as of troupe::world.
+  /// Returns the world's actor, as world::actor().
   [[nodiscard]] world_handle actor() const;
   /// As world::collective().
   [[nodiscard]] const collective_handle& collective(rank whom) const;
@@ -64,20 +66,20 @@ public:
   /// As world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
 
-  /// Lets all actors handle what they have been sent, and troupe's threads what follows, while no time passes.
+  /// Lets all actors handle their messages, and troupe's threads handle what follows. No time passes.
   void settle();
   /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
-  /// Lets time pass until \p enough, for \p at_most. Returns whether it was.
+  /// Lets time pass until \p enough returns true, for at most \p at_most. Returns whether it did.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
   /// The same until the world is ready in \p wanted or a later epoch.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
 
-  /// All so far, from "forming" on.
+  /// Returns all events so far, from "forming" on.
   [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
-  /// What goes wrong, and what was launched.
+  /// Returns the fault script, which also records the launches.
   [[nodiscard]] fault_script& script() noexcept;
-  /// The pretended devices.
+  /// Returns the simulated devices.
   [[nodiscard]] mock_driver& devices() noexcept;
 
 private:

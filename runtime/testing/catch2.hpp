@@ -1,4 +1,4 @@
-/// Catch2 matchers for how requests end, CHECK_THAT(world.barrier(), succeeds()), and for what was launched,
+/// Catch2 matchers for outcomes, CHECK_THAT(world.barrier(), succeeds()), and for launches,
 /// CHECK_THAT(script.launches(rank{0}), are_launches(is_launch("barrier") && asked_of_world())). Needs Catch2 3.4 or
 /// later, which troupe itself does not.
 #pragma once
@@ -24,20 +24,20 @@
 
 namespace troupe::testing {
 
-/// How long a matcher waits for a future: real time, so that a test fails instead of hanging. A virtual reply is not
-/// waited for: let time pass first.
+/// The longest time that a matcher waits for a future. It is real time, so that a test fails instead of hanging.
+/// Matchers do not wait for a virtual reply: let time pass first.
 inline constexpr std::chrono::seconds longest_wait{60};
 
-/// What a request came to; none: nothing so far.
+/// Returns the outcome of a request, or nothing if there is none yet.
 [[nodiscard]] inline std::optional<outcome> seen_in(const outcome& result) {
   return result;
 }
-/// The outcome of a reply; none while there is none.
+/// Returns the outcome of a virtual reply, or nothing if there is none yet.
 [[nodiscard]] inline std::optional<outcome> seen_in(const virtual_reply& reply) {
   if (!reply.is_ready()) return std::nullopt;
   return reply.result();
 }
-/// Takes it out of the future.
+/// Waits for a future and takes the outcome out of it. Returns nothing if there is none within longest_wait.
 [[nodiscard]] inline std::optional<outcome> seen_in(std::future<completion>& reply) {
   if (reply.wait_for(longest_wait) != std::future_status::ready) return std::nullopt;
   try {
@@ -47,7 +47,7 @@ inline constexpr std::chrono::seconds longest_wait{60};
   }
 }
 
-/// Why seen_in() saw nothing, and what the test has to do.
+/// Says why seen_in() returned nothing, and what the test has to do.
 [[nodiscard]] inline std::string describe_unseen(const virtual_reply&) {
   return "it has not been answered: let virtual time pass first, by the reply's get() or wait_for(), or the world's "
          "advance() or run_until()";
@@ -57,20 +57,20 @@ template <class Reply>
   return "it has not been answered in " + std::to_string(longest_wait.count()) + " s";
 }
 
-/// "succeeded", or the error.
+/// Returns "succeeded", or the error.
 [[nodiscard]] inline std::string describe(const outcome& result) {
   const error* const failure = failure_of(result);
   return failure == nullptr ? "succeeded" : to_string(*failure);
 }
 
-/// Matches outcomes, virtual replies and futures (whose outcome it takes) by a question about their error.
+/// Matches outcomes, virtual replies and futures (it takes their outcome) with a predicate on their error.
 template <class Question>
 class outcome_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
-  /// \p wanted is what is said that it should have been.
+  /// \p wanted describes the expected outcome in messages.
   outcome_matcher(std::string wanted, Question question) : wanted_{std::move(wanted)}, question_{std::move(question)} {}
 
-  /// For Catch2, which asks it.
+  /// Called by Catch2.
   template <class Reply>
   bool match(Reply&& reply) const {
     const std::optional<outcome> seen = seen_in(reply);
@@ -87,7 +87,7 @@ public:
 private:
   std::string wanted_;
   Question question_;
-  mutable std::string was_; ///< What the last match saw.
+  mutable std::string was_; ///< The outcome in the last match.
 };
 
 /// Matches a completion.
@@ -99,26 +99,26 @@ private:
   return outcome_matcher{"fails with " + std::string{to_string(code)},
                          [code](const error* failure) { return failure != nullptr && failure->code == code; }};
 }
-/// It failed, and certainly did not run (ONE-2).
+/// Matches an error whose request certainly did not run (ONE-2).
 [[nodiscard]] inline auto was_rejected() {
   return outcome_matcher{
       "was rejected", [](const error* failure) { return failure != nullptr && failure->effect == effect::rejected; }};
 }
-/// It failed, and may have run: its results are undefined (ONE-2).
+/// Matches an error whose request may have run; its results are undefined (ONE-2).
 [[nodiscard]] inline auto has_unknown_outcome() {
   return outcome_matcher{"has an unknown outcome", [](const error* failure) {
                            return failure != nullptr && failure->effect == effect::unknown_outcome;
                          }};
 }
 
-/// Matches one launch by a question about it.
+/// Matches one launch with a predicate.
 template <class Question>
 class launch_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
-  /// \p wanted is what is said that it should have been.
+  /// \p wanted describes the expected launch in messages.
   launch_matcher(std::string wanted, Question question) : wanted_{std::move(wanted)}, question_{std::move(question)} {}
 
-  /// For Catch2, which asks it.
+  /// Called by Catch2.
   bool match(const launch_record& one) const {
     was_ = testing::describe(one);
     return question_(one);
@@ -128,10 +128,10 @@ public:
 private:
   std::string wanted_;
   Question question_;
-  mutable std::string was_; ///< What the last match saw.
+  mutable std::string was_; ///< The launch in the last match.
 };
 
-/// Of an operation of that name ("all_reduce"), and of so many elements, where \p count says how many.
+/// Matches a launch of \p operation ("all_reduce"), and, if \p count is given, of that number of elements.
 [[nodiscard]] inline auto is_launch(std::string_view operation, std::optional<std::size_t> count = {}) {
   return launch_matcher{"is a launch of " + std::string{operation} +
                             (count ? " of " + std::to_string(*count) : std::string{}),
@@ -139,43 +139,43 @@ private:
                           return one.operation == operation && (!count || one.count == *count);
                         }};
 }
-/// For a request to the rank, in that lane.
+/// Matches a launch for a request to the rank in \p line.
 [[nodiscard]] inline auto asked_in(lane line) {
   return launch_matcher{"was asked for in lane " + line.name(),
                         [line](const launch_record& one) { return one.by && !one.by->of_world && one.by->in == line; }};
 }
-/// For a request to the world.
+/// Matches a launch for a request to the world.
 [[nodiscard]] inline auto asked_of_world() {
   return launch_matcher{"was asked of the world", [](const launch_record& one) { return one.by && one.by->of_world; }};
 }
-/// By an actor (its id()) or a rank_lane (its client()).
+/// Matches a launch for a request of an actor (its id()) or a rank_lane (its client()).
 [[nodiscard]] inline auto asked_by(std::uint64_t client) {
   return launch_matcher{"was asked for by client " + std::to_string(client),
                         [client](const launch_record& one) { return one.by && one.by->client == client; }};
 }
-/// For a plan that is being captured.
+/// Matches a launch for a plan that is being captured.
 [[nodiscard]] inline auto captured() {
   return launch_matcher{"was captured for a plan", [](const launch_record& one) { return !one.by; }};
 }
-/// Matches a launch of that epoch.
+/// Matches a launch in epoch \p wanted.
 [[nodiscard]] inline auto launched_in(epoch wanted) {
   return launch_matcher{"was launched in epoch " + to_string(wanted),
                         [wanted](const launch_record& one) { return one.epoch == wanted; }};
 }
-/// Matches a launch that went so.
+/// Matches a launch with \p fate.
 [[nodiscard]] inline auto was(launch_fate fate) {
   return launch_matcher{"was " + std::string{to_string(fate)},
                         [fate](const launch_record& one) { return one.fate == fate; }};
 }
 
-/// Matches a rank's launches one by one, each by a matcher of its own: no more and no fewer.
+/// Matches a rank's launches one by one, each with a matcher of its own. Their number must be equal.
 template <class... Matchers>
 class launches_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
   /// One matcher for each launch, in order.
   explicit launches_matcher(const Matchers&... each) : each_{each...} {}
 
-  /// For Catch2, which asks it.
+  /// Called by Catch2.
   bool match(const std::vector<launch_record>& all) const {
     was_.clear();
     for (const launch_record& one : all) was_ += "\n  " + testing::describe(one);
@@ -199,12 +199,13 @@ private:
     return (fits(Places, std::get<Places>(each_)) && ...);
   }
 
-  std::tuple<const Matchers&...> each_; ///< Catch2's own combinations refer to temporaries, too.
+  std::tuple<const Matchers&...> each_; ///< References: Catch2's own combinations refer to temporaries too.
   mutable std::string was_;
   mutable std::optional<std::size_t> wrong_;
 };
 
-/// In that order: are_launches(is_launch("all_reduce", 64) && asked_in(line), is_launch("barrier")).
+/// Matches a rank's launches in order: are_launches(is_launch("all_reduce", 64) && asked_in(line),
+/// is_launch("barrier")).
 template <class... Matchers>
 [[nodiscard]] auto are_launches(const Matchers&... each) {
   return launches_matcher<Matchers...>{each...};
@@ -212,7 +213,7 @@ template <class... Matchers>
 
 } // namespace troupe::testing
 
-// How Catch2 prints what the matchers match.
+// How Catch2 prints the matched values.
 /// \cond
 template <>
 struct Catch::StringMaker<troupe::outcome> {

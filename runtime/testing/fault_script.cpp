@@ -169,7 +169,7 @@ std::optional<launch_asker> fault_script::asker_of(device_id where, const operat
   if (found == coming_.end() || found->second.empty()) return std::nullopt;
   for (const coming& one : found->second)
     if (one.what == what) return one.by;
-  return found->second.front().by; // a part of it: what is staged is launched piece by piece
+  return found->second.front().by; // a part of it: staged memory is launched in chunks
 }
 
 bool fault_script::before_launch(const fault_place& who, std::span<const operation* const> all) {

@@ -1,4 +1,4 @@
-/// A script of faults for tests: which rank's which operation, forming or abort goes wrong, and how.
+/// A script of faults for tests: which operation, forming or abort of which rank fails, and how.
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -20,16 +20,17 @@
 
 namespace troupe::testing {
 
-/// Lines say where a fault comes and what it is: `script.on(rank{2}).operation(5).hang()`.
+/// A list of lines. Each says where a fault happens and what it is: `script.on(rank{2}).operation(5).hang()`.
 ///
-/// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches: requests to its
-/// communicator, so neither copies nor replays of captured plans (what these hold counts when it is captured); a group
-/// is one, each chunk of staged host memory is one, and operations of sub-worlds count with their parent's. A world's
-/// formings are counted from 0: the k-th makes epoch k + 1. Several worlds of one runtime are counted together. A line
-/// happens once, the first time that its place is reached; several lines may have one place. What is launched by one
-/// call shares its fate: a fault at any of it is one of all.
+/// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches. Requests to its
+/// communicator count, so neither copies nor replays of captured plans do (the operations of a plan count when it is
+/// captured). A group counts as one, each chunk of staged host memory counts as one, and operations of sub-worlds count
+/// with those of their parent. A world's formings are counted from 0: forming k makes epoch k + 1. Several worlds of
+/// one runtime are counted together. A line happens once, the first time that its place is reached. Several lines may
+/// have the same place. Operations of one launch call share its result: a fault of one of them is a fault of all.
 ///
-/// Where: the mock and, but for memory and devices, NCCL. Worlds of one rank have no communicator: nothing happens.
+/// Backends: the mock, and, except for memory and device faults, NCCL. A world of one rank has no communicator: no line
+/// happens.
 /// Lifetime: a world that uses it holds it.
 /// Threads: safe from any, also while worlds run.
 class fault_script final : public fault_injector, private launch_observer {
@@ -40,16 +41,17 @@ public:
   class abort_line;
   class rank_lines;
 
-  /// Errors: invalid_argument (a rank below 0).
+  /// Begins a line for rank \p whom. Errors: invalid_argument (a rank below 0).
   [[nodiscard]] rank_lines on(rank whom);
 
-  /// What \p whom launched, or tried to, in its order, and for whom.
+  /// Returns the launches of \p whom in order, including failed ones, with the requests that they were for.
   [[nodiscard]] std::vector<launch_record> launches(rank whom) const;
-  /// Lines that have not happened, in words: most tests want none in the end.
+  /// Describes the lines that have not happened. Most tests expect none at the end.
   [[nodiscard]] std::vector<std::string> waiting() const;
-  /// What hangs or is delayed goes on, and lines that have not happened never will. Worlds call it before they end.
+  /// Lets hanging and delayed operations continue, and removes the lines that have not happened. Worlds call it before
+  /// they end.
   void release();
-  /// For worlds: the devices that faults of memory and devices are for, from now on; rank r has the r-th. null: none.
+  /// Called by worlds. Sets the devices for memory and device faults from now on; rank r has device r. Null: none.
   void attach(mock_driver* devices);
 
   void before_init(const fault_place& who) override;
@@ -67,20 +69,20 @@ private:
     occasion when{};
     rank whom{};
     std::uint64_t number = 0;
-    std::optional<std::uint64_t> formation{}; ///< Any.
+    std::optional<std::uint64_t> formation{}; ///< Empty: any.
     deed what{};
     errc code{};
     nanoseconds span{};
     bool happened = false;
   };
-  using place = std::pair<std::uint64_t, rank>; ///< A formation's rank.
+  using place = std::pair<std::uint64_t, rank>; ///< The rank of a formation.
   struct progress {
     std::uint64_t operations = 0;
     std::uint64_t calls = 0;
     std::uint64_t registrations = 0;
-    bool gone = false; ///< It comes to its peers no more.
+    bool gone = false; ///< The rank no longer reaches its peers.
     bool aborted = false;
-    std::optional<error> found_later{}; ///< By the next check.
+    std::optional<error> found_later{}; ///< Reported by the next check.
   };
 
   /// A request that is about to be launched.
@@ -90,14 +92,14 @@ private:
   };
 
   void about_to_launch(const launch_notice& next) noexcept override;
-  /// For whom \p what is launched on \p where.
+  /// Returns the request for which \p what is launched on \p where.
   [[nodiscard]] std::optional<launch_asker> asker_of(device_id where, const operation* what) const;
 
   void add(line one);
   void add_device_fault(rank whom, std::function<void(mock_driver&, device_id)> what);
-  /// Those that happen now.
+  /// Returns the lines that happen now, and marks them.
   [[nodiscard]] std::vector<line> take(occasion when, const fault_place& who, std::uint64_t first, std::uint64_t count);
-  /// As long as \p now says in all.
+  /// Waits as long as the lines of \p now require in total.
   void wait(std::unique_lock<std::mutex>& lock, const std::vector<line>& now);
   [[nodiscard]] static place place_of(const fault_place& who) noexcept { return {who.formation, who.rank}; }
   [[nodiscard]] static std::string text_of(const line& one);
@@ -105,15 +107,16 @@ private:
   mutable std::mutex guard_;
   condition changed_;
   std::vector<line> lines_;
-  std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_; ///< Until there are some.
+  std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_; ///< Kept until there are
+                                                                                             ///< devices.
   mock_driver* devices_ = nullptr;
   std::map<place, progress> progress_;
   std::map<rank, std::vector<launch_record>> launches_;
-  std::map<device_id, std::vector<coming>> coming_; ///< Of the launch that each device's launcher is at.
+  std::map<device_id, std::vector<coming>> coming_; ///< The current launch of each device's launcher.
   std::uint64_t releases_ = 0;
 };
 
-/// Where a line's fault comes.
+/// The place of a line's fault.
 class fault_script::scripted_place {
 protected:
   scripted_place(fault_script& of, line start) : of_{of}, start_{start} {}
@@ -127,18 +130,20 @@ private:
 /// One operation of a rank.
 class fault_script::operation_line : scripted_place {
 public:
-  /// Its launch fails, and with it the epoch: peers may have launched theirs. Errors: invalid_argument (errc::none).
+  /// Makes its launch fail, and with it the epoch, because peers may have launched theirs. Errors: invalid_argument
+  /// (errc::none).
   void fail(errc code = errc::communicator_failed) const;
-  /// It is launched; then the communicator reports an error, as NCCL does of what goes wrong by itself. That is looked
-  /// for while requests are in flight, each limits.check_interval.
+  /// Lets it launch; the communicator then reports an error, as NCCL does for asynchronous errors. The error is noticed
+  /// while requests are in flight, every limits.check_interval.
   void fail_later(errc code = errc::communicator_failed) const;
-  /// The rank comes to its peers no more, from this operation to the end of the epoch: they hang on their devices.
+  /// Stops the rank from reaching its peers from this operation to the end of the epoch: the peers hang on their
+  /// devices.
   void hang() const;
-  /// Its launch call takes so much longer. Errors: invalid_argument (below 0).
+  /// Delays its launch call by \p span. Errors: invalid_argument (below 0).
   void delay(nanoseconds span) const;
-  /// Its device fails at this operation, or at what is queued before it: all of its queues is lost. device_failed is
-  /// forgotten once it has been reported; process_poisoned is sticky, and takes all devices.
-  /// Errors: invalid_argument (another code).
+  /// Makes its device fail at this operation, or at an operation that is queued before it: everything in the device's
+  /// queues is lost. device_failed is cleared once it has been reported; process_poisoned is sticky and affects all
+  /// devices. Errors: invalid_argument (another code).
   void lose_device(errc code = errc::device_failed) const;
 
 private:
@@ -149,11 +154,11 @@ private:
 /// One forming of a rank's communicator.
 class fault_script::forming_line : scripted_place {
 public:
-  /// It fails with \p code.
+  /// Makes it fail with \p code.
   void fail(errc code = errc::communicator_failed) const;
-  /// It does not return before the communicator is aborted.
+  /// Keeps it from returning until the communicator is aborted.
   void hang() const;
-  /// It takes \p span longer.
+  /// Delays it by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -161,12 +166,12 @@ private:
   using scripted_place::scripted_place;
 };
 
-/// One registration of memory by a rank, in an epoch: as asked for, or again in a new one.
+/// One registration of memory by a rank in an epoch: a new one, or one that is repeated in a new epoch.
 class fault_script::registering_line : scripted_place {
 public:
-  /// So does the world's forming, or the epoch in which it was asked for.
+  /// Makes it fail with \p code, and with it the world's forming, or the epoch in which it was asked for.
   void fail(errc code = errc::communicator_failed) const;
-  /// It takes \p span longer.
+  /// Delays it by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -177,7 +182,7 @@ private:
 /// The abort of a rank's communicator.
 class fault_script::abort_line : scripted_place {
 public:
-  /// It takes \p span longer.
+  /// Delays it by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -185,22 +190,23 @@ private:
   using scripted_place::scripted_place;
 };
 
-/// Where the lines of one rank begin: a place, then a fault.
+/// Begins the lines of one rank: a place, followed by a fault.
 class fault_script::rank_lines {
 public:
-  /// Only operations and registrations of \p one; else those of any epoch, whichever comes first.
+  /// Restricts operations and registrations to epoch \p one. Otherwise the first epoch that reaches the place counts.
   [[nodiscard]] rank_lines in(epoch one) const;
-  /// The \p number th, from 0.
+  /// The operation \p number of the rank, from 0.
   [[nodiscard]] operation_line operation(std::uint64_t number) const;
-  /// The \p number th of the world, from 0.
+  /// The forming \p number of the world, from 0.
   [[nodiscard]] forming_line forming(std::uint64_t number) const;
-  /// The \p number th of each epoch, from 0: those of worlds that are formed anew come first.
+  /// The registration \p number of each epoch, from 0. Registrations that are repeated in a new epoch come first.
   [[nodiscard]] registering_line registering(std::uint64_t number) const;
-  /// Of what the \p number th forming made.
+  /// The abort of the communicator that forming \p number made.
   [[nodiscard]] abort_line aborting(std::uint64_t number) const;
-  /// Its device has \p size_bytes left: from now on, or, before there is a world, from when it is ready.
+  /// Leaves its device with \p size_bytes of free memory: from now on, or, if there is no world yet, from when it is
+  /// ready.
   void out_of_memory_after(std::size_t size_bytes) const;
-  /// The next work of its device fails: see operation_line::lose_device().
+  /// Makes the next work of its device fail: see operation_line::lose_device().
   void lose_device(errc code = errc::device_failed) const;
 
 private:

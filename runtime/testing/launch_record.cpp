@@ -6,7 +6,7 @@ namespace troupe::testing {
 
 namespace {
 
-/// Of a single operation; a group's are its first part's.
+/// Records the memory of a single operation, or of the first part of a group.
 void note_memory(launch_record& into, const operation& what) {
   std::visit(
       [&]<class Operation>(const Operation& one) {

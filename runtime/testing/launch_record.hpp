@@ -1,4 +1,4 @@
-/// What a rank of a mock world was told to launch, and who had asked for it.
+/// Records what a rank of a mock world launched, and the request that it was for.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -15,50 +15,54 @@
 
 namespace troupe::testing {
 
-/// What became of a launch.
+/// The result of a launch.
 enum class launch_fate : std::uint8_t {
   launched, ///< It went on to the device.
   withheld, ///< The script keeps the rank from its peers: nothing reached the device.
   refused,  ///< The script made the launch fail.
 };
-/// Name of \p fate as written above.
+/// Returns the name of \p fate as written above.
 [[nodiscard]] std::string_view to_string(launch_fate fate) noexcept;
 
 /// The request that an operation was launched for.
 struct launch_asker {
-  ticket request;             ///< As its completion has it: of the requests to this rank, or to the world.
-  bool of_world = false;      ///< One part of a request to all ranks; it stands in no lane.
-  lane in{};                  ///< Of a request to a rank.
+  ticket request;             ///< As in its completion: the ticket among the requests to this rank, or to the world.
+  bool of_world = false;      ///< Whether it is one part of a request to all ranks. Such a request is in no lane.
+  lane in{};                  ///< For a request to a rank.
   std::uint64_t position = 0; ///< Among the rank's requests in that lane, from 0.
-  std::uint64_t client = 0;   ///< caf::actor::id() of who asked, rank_lane::client(), in virtual worlds 1; 0: a thread.
-  troupe::rank rank{};        ///< Whom it was for, and
-  troupe::epoch epoch{};      ///< in which epoch: a sub-world's own, where it was asked.
+  std::uint64_t client = 0;   ///< caf::actor::id() or rank_lane::client() of the client; 1 in virtual worlds; 0: a
+                              ///< thread.
+  troupe::rank rank{};        ///< The rank that was asked, and
+  troupe::epoch epoch{};      ///< the epoch. For a sub-world, its own rank and epoch.
 };
 
-/// One operation, as a rank's launcher brought it to its communicator.
+/// One operation that a rank's launcher passed to its communicator.
 struct launch_record {
   troupe::rank rank{};
-  /// The world's: its k-th forming is epoch k + 1. Sub-worlds count as their parent.
+  /// The world's epoch: forming k is epoch k + 1. Sub-worlds have the epoch of their parent.
   troupe::epoch epoch{};
-  std::uint64_t number = 0;     ///< Of the rank's operations in the epoch, from 0; a group is one.
-  std::uint64_t call = 0;       ///< Of its launch calls in the epoch, from 0: what is launched together shares one.
+  std::uint64_t number = 0;     ///< Index among the rank's operations in the epoch, from 0. A group is one.
+  std::uint64_t call = 0;       ///< Index of the rank's launch call in the epoch, from 0. Operations launched together
+                                ///< share it.
   std::string_view operation{}; ///< "all_reduce": name_of().
-  std::size_t count = 0;        ///< In elements; of a group, its parts; 0 of what has none.
+  std::size_t count = 0;        ///< In elements; for a group, the number of its parts; 0 for operations without
+                                ///< elements.
   std::string text{};           ///< describe().
-  const void* send = nullptr;   ///< Where what is read begins; of a group, its first part's. null: nothing.
-  const void* recv = nullptr;   ///< The same of what is written.
+  const void* send = nullptr;   ///< The start of the memory that is read; for a group, that of its first part. Null:
+                                ///< nothing is read.
+  const void* recv = nullptr;   ///< The same for the memory that is written.
   launch_fate fate = launch_fate::launched;
   time_point at{};
-  std::optional<launch_asker> by{}; ///< None: no request, but a plan that is captured.
+  std::optional<launch_asker> by{}; ///< Empty: the launch is for a plan that is being captured.
 };
 
-/// "all_reduce of 64 f32, sum; in lane default (request 3), by client 17; epoch 1, withheld".
+/// Returns text of the form "all_reduce of 64 f32, sum; in lane default (request 3), by client 17; epoch 1, withheld".
 [[nodiscard]] std::string describe(const launch_record& one);
 
-/// What \p what brings to its communicator; who, which and when are left to fill in.
+/// Returns the record of the operation \p what. The rank, the request, the numbers and the time are not filled in.
 [[nodiscard]] launch_record record_of(const operation& what);
 
-/// The operations' names, in order: {"all_reduce", "barrier"}.
+/// Returns the operations' names in order: {"all_reduce", "barrier"}.
 [[nodiscard]] std::vector<std::string_view> names_of(const std::vector<launch_record>& all);
 
 } // namespace troupe::testing

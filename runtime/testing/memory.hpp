@@ -1,4 +1,4 @@
-/// Memory of mock worlds as tests fill it and look at it, in real time and in virtual time alike.
+/// Fills and reads the memory of mock worlds in tests, in real and in virtual time.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -14,8 +14,9 @@
 
 namespace troupe::testing {
 
-/// A mock device's memory (or the host's) as elements: it is host memory. For when nothing in flight uses it.
-/// Errors: invalid_argument (of a real GPU; a size that is no multiple; nothing).
+/// Returns a mock device's memory, or host memory, as elements: both are host memory. Use it while nothing in flight
+/// uses the memory. Errors: invalid_argument (memory of a real GPU, a size that is not a multiple of the element size,
+/// an empty buffer).
 template <class T>
 [[nodiscard]] std::span<T> elements_of(const buffer& memory) {
   if (!memory || memory.size_bytes() % sizeof(T) != 0)
@@ -26,15 +27,15 @@ template <class T>
   return {reinterpret_cast<T*>(memory.data()), memory.size_bytes() / sizeof(T)};
 }
 
-/// What \p memory holds.
+/// Returns a copy of the elements of \p memory.
 template <class T>
 [[nodiscard]] std::vector<T> values_of(const buffer& memory) {
   const auto all = elements_of<T>(memory);
   return {all.begin(), all.end()};
 }
 
-/// A buffer of \p count elements for each rank of \p where (a troupe::world or a virtual_world), those of rank r all
-/// set to value(r).
+/// Allocates a buffer of \p count elements for each rank of \p where (a troupe::world or a virtual_world). All elements
+/// of rank r are value(r).
 template <class T, class World, class Value>
 [[nodiscard]] std::vector<buffer> make_values(const World& where, std::size_t count, Value value) {
   std::vector<buffer> made;
@@ -45,13 +46,13 @@ template <class T, class World, class Value>
   return made;
 }
 
-/// The same with rank + 1 in each, whose sum over n ranks is n (n + 1) / 2.
+/// The same with the value rank + 1, whose sum over n ranks is n (n + 1) / 2.
 template <class T, class World>
 [[nodiscard]] std::vector<buffer> make_ranked(const World& where, std::size_t count) {
   return make_values<T>(where, count, [](rank self) { return self.value() + 1; });
 }
 
-/// Every rank's part of an all_reduce in place of all that \p values hold, of which there is one for each rank.
+/// Returns every rank's part of an in-place all_reduce over all elements of \p values, which has one buffer per rank.
 [[nodiscard]] inline std::vector<operation> sums_of(const std::vector<buffer>& values, dtype type = dtype::f32) {
   std::vector<operation> parts;
   for (const buffer& one : values)

@@ -6,7 +6,7 @@
 
 namespace troupe::testing {
 
-/// Wakes who waits for an event.
+/// Wakes threads that wait for an event.
 class mock_world::phases {
 public:
   void changed() {

@@ -1,4 +1,4 @@
-/// A world over the mock in a line, in real time: for tests of clients that use threads, futures or actors.
+/// A world over the mock in one line, in real time: for tests of clients that use threads, futures or actors.
 #pragma once
 
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -12,40 +12,41 @@
 
 namespace troupe::testing {
 
-/// As mock_world makes its runtime for \p ranks ranks: on the mock, few threads, which park at once, nothing placed,
-/// 16 MiB for each device, no log. Change what your test is about: recovery, ordering, deadlines, limits.
+/// Returns the settings of a mock_world of \p ranks ranks: the mock, few threads, which park at once, no placement, 16
+/// MiB per device, no log. Change what your test is about: recovery, ordering, deadlines, limits.
 [[nodiscard]] configuration mock_settings(int ranks);
 
-/// A runtime and its world, ready; both end with it.
+/// A runtime and its world, which is ready. Both end with this object.
 ///
 /// Lifetime: actors that you have spawned in its system must have ended by then.
-/// Threads: those of world and script: safe from any.
+/// Threads: safe from any for the world and the script.
 class mock_world {
 public:
-  /// Errors: those of troupe::runtime and form_world().
+  /// Forms a world of \p ranks ranks. Errors: those of troupe::runtime and form_world().
   explicit mock_world(int ranks) : mock_world{mock_settings(ranks)} {}
-  /// \p settings as mock_settings() gives them; `faults` may be a script of yours, for faults while the world forms.
-  /// Errors: invalid_argument (faults that are no fault_script, a backend that is not the mock), and those above.
+  /// Forms a world with \p settings, which come from mock_settings(). Set `faults` to a script of your own for faults
+  /// while the world forms. Errors: invalid_argument (faults that are not a fault_script, a backend other than the
+  /// mock), and those above.
   explicit mock_world(configuration settings);
   mock_world(const mock_world&) = delete;
   mock_world& operator=(const mock_world&) = delete;
-  /// What hangs by the script is released first.
+  /// Releases what hangs by the script, then stops the world.
   ~mock_world();
 
-  /// The runtime, whose system() is for actors of the test.
+  /// Returns the runtime. Its system() is for actors of the test.
   [[nodiscard]] troupe::runtime& runtime() noexcept { return *runtime_; }
-  /// The world, as clients hold it.
+  /// Returns the world.
   [[nodiscard]] troupe::world& world() noexcept { return *world_; }
-  /// What goes wrong, and what was launched.
+  /// Returns the fault script, which also records the launches.
   [[nodiscard]] fault_script& script() noexcept { return *script_; }
-  /// The pretended devices.
+  /// Returns the simulated devices.
   [[nodiscard]] mock_driver& devices() noexcept { return *devices_; }
 
-  /// As make_ranked(): floats of \p count for each rank, rank + 1 in each.
+  /// Returns \p count floats for each rank, each rank + 1: see testing::make_ranked().
   [[nodiscard]] std::vector<buffer> make_ranked(std::size_t count) const {
     return testing::make_ranked<float>(*world_, count);
   }
-  /// Waits until the world is ready in \p wanted or a later epoch, at most \p at_most. Returns whether it is.
+  /// Waits until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it is.
   [[nodiscard]] bool wait_until_ready(epoch wanted, nanoseconds at_most) const;
 
 private:

@@ -10,7 +10,7 @@ namespace troupe::testing {
 
 namespace {
 
-/// Checked before anything is made.
+/// Checks the options before anything is made.
 virtual_options checked(int ranks, virtual_options options) {
   if (ranks < 1)
     throw exception{errc::invalid_argument,
@@ -29,7 +29,7 @@ fibers::chooser chooser_of(std::optional<std::uint64_t> seed) {
       [chance = simulation::dice{simulation::mix(*seed, 4)}](std::size_t count) mutable { return chance.below(count); };
 }
 
-/// A device that holds the threads which serve it, so that buffers may outlive their world.
+/// Returns a device that holds the threads that serve it, so that buffers may outlive their world.
 std::shared_ptr<device> with_threads(std::shared_ptr<fibers> threads, std::shared_ptr<device> where) {
   struct both {
     std::shared_ptr<fibers> threads; // ends after the device

@@ -1,4 +1,4 @@
-/// What worlds in virtual time run on: pretend devices, and the threads that serve them, as fibers of one thread.
+/// The machine of worlds in virtual time: simulated devices, and the threads that serve them, as fibers of one thread.
 #pragma once
 
 #include <troupe/device/memory/memory_pool.hpp>
@@ -19,12 +19,12 @@ public:
   virtual_machine(int ranks, virtual_options wanted);
   virtual_machine(const virtual_machine&) = delete;
   virtual_machine& operator=(const virtual_machine&) = delete;
-  /// What hung returns at last. Its worlds have ended.
+  /// Lets hanging calls return. Its worlds must have ended.
   ~virtual_machine();
 
-  /// Returns whether it was enough within \p at_most.
+  /// Lets time pass until \p enough returns true, for at most \p at_most. Returns whether it did.
   bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
-  /// Everything that can take long at a world's end, one behind the other, for each rebuild.
+  /// Returns the sum of everything that can take long at a world's end, for each rebuild.
   [[nodiscard]] nanoseconds longest_stop() const;
 
   virtual_options options;
@@ -32,12 +32,12 @@ public:
   time_point began;
   simulation::simulated_terms terms;
   std::unique_ptr<simulation::simulated_machine> machine;
-  /// By place, that is by the ranks' names in the first epoch.
+  /// By place, which is the rank's number in the first epoch.
   std::vector<std::shared_ptr<device>> devices;
   std::vector<std::shared_ptr<memory_pool>> pools;
 };
 
-/// Of the rank that is called \p whom at \p now. Errors: invalid_argument, where there is none.
+/// Returns the place of the rank that is numbered \p whom in \p now. Errors: invalid_argument if there is none.
 [[nodiscard]] std::size_t place_of(rank whom, const world_event& now);
 
 } // namespace troupe::testing

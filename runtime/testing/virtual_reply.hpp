@@ -1,4 +1,4 @@
-/// The reply to a request in virtual time: something to look at, or to wait for while virtual time passes.
+/// The reply to a request in virtual time. It can be inspected, or waited for while virtual time passes.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -14,29 +14,29 @@
 
 namespace troupe::testing {
 
-/// As std::future<completion>, where waiting lets the world go on. Copies look at one reply.
-/// Threads: its world's.
+/// Like std::future<completion>, but waiting lets the world continue. Copies refer to one reply. Threads: its world's.
 class virtual_reply {
 public:
-  /// A reply, and the answer that arrives in it.
+  /// Returns a reply and the promise that answers it.
   [[nodiscard]] static std::pair<reply_promise, virtual_reply> make();
 
-  /// Whether it has been answered. No time passes.
+  /// Returns whether it has been answered. No time passes.
   [[nodiscard]] bool is_ready() const;
-  /// Takes no time. Errors: invalid_argument (there is none yet: let time pass first).
+  /// Returns the outcome. No time passes. Errors: invalid_argument (not answered yet: let time pass first).
   [[nodiscard]] outcome result() const;
-  /// Virtual time at which the answer came. Errors: as result().
+  /// Returns the virtual time of the answer. Errors: those of result().
   [[nodiscard]] time_point answered_at() const;
 
-  /// As of a future: time passes until the answer is there, for an hour of it at most. Throws troupe::exception where
-  /// the answer is an error. May be called again. Errors: deadline_exceeded (no answer within an hour).
+  /// Lets time pass until the answer arrives, for at most one virtual hour, and returns it like a future: throws
+  /// troupe::exception if the answer is an error. May be called again. Errors: deadline_exceeded (no answer within an
+  /// hour).
   completion get() const;
-  /// Time passes until the answer is there, for \p at_most.
+  /// Lets time pass until the answer arrives, for at most \p at_most.
   std::future_status wait_for(nanoseconds at_most) const;
 
 private:
   struct state {
-    std::mutex guard; ///< condition's, and whoever looks from a real thread by mistake.
+    std::mutex guard; ///< Needed by the condition, and protects against a mistaken call from a real thread.
     condition changed;
     std::optional<outcome> result;
     time_point at;

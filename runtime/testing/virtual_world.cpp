@@ -12,7 +12,7 @@ namespace troupe::testing {
 
 namespace {
 
-/// Under which the world and its ranks know who asks; a test is one client.
+/// The client number of the test for the world and its ranks; a test is one client.
 constexpr std::uint64_t the_client = 1;
 
 constexpr nanoseconds for_ever{std::chrono::hours{1}};
@@ -45,7 +45,7 @@ public:
     return on.run_until([this] { return where->is_over(); }, at_most);
   }
 
-  /// What \p ask is answered with, while time passes.
+  /// Returns the answer to \p ask, which arrives while time passes.
   template <class Value, class Ask>
   [[nodiscard]] Value await(const Ask& ask) {
     const auto seen = std::make_shared<std::optional<std::variant<Value, error>>>();
@@ -63,7 +63,7 @@ public:
   virtual_machine on;
   simulation::trace log{false};
   std::vector<virtual_event> events;
-  std::shared_ptr<registered_pool> registered; ///< Null where none has been asked for.
+  std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
   std::unique_ptr<simulation::simulated_world> where;
 };
 

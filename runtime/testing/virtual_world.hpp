@@ -1,4 +1,4 @@
-/// A world in virtual time on the test's own thread: nothing happens while the test does not let time pass.
+/// A world in virtual time on the test's own thread: nothing happens unless the test lets time pass.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -26,7 +26,7 @@
 
 namespace troupe::testing {
 
-/// Defaults are a runtime's, but that everything may take far less time.
+/// The options of a virtual world. The defaults are a runtime's, except that all time limits are far shorter.
 struct virtual_options {
   recovery_terms recovery{};
   troupe::ordering ordering = troupe::ordering::agreed;
@@ -40,41 +40,41 @@ struct virtual_options {
   fusion_limits fusion{};
   sequencer_limits sequencing{};
   pending_limits pending{};
-  std::size_t memory_bytes = std::size_t{16} << 20U; ///< Of each device.
-  /// Which of several things that could happen at one moment comes first, and by how much messages to the world are
-  /// late, is drawn from it; none: the first that could, and never. A test that holds for many seeds holds for more
-  /// than one schedule.
+  std::size_t memory_bytes = std::size_t{16} << 20U; ///< Per device.
+  /// Determines which of several possible steps at one moment comes first, and the delays of messages to the world.
+  /// Empty: the first possible step, and no delays. A test that passes with many seeds passes with more than one
+  /// schedule.
   std::optional<std::uint64_t> seed{};
-  /// Faults from the world's forming on; none: the world makes one.
+  /// Faults from the world's forming on. Empty: the world makes a script.
   std::shared_ptr<fault_script> script{};
 };
 
-/// An event, and when it came, from the world's beginning.
+/// An event with its time since the beginning of the world.
 struct virtual_event {
   nanoseconds at{};
   world_event event;
 };
 
-/// The world of a runtime over the mock, but for its actors and threads, whose parts take turns on the calling thread.
-/// An ask never waits (BLK-1): its reply comes while time passes, by advance(), run_until() or virtual_reply::get().
-/// The same calls give the same run (DET-1). What clients of troupe::world call is called the same here, so that a
-/// client that is a template of its world is tested in virtual time.
+/// The world of a runtime over the mock, without actors and threads: its parts take turns on the calling thread. Asking
+/// never waits (BLK-1): the reply arrives while time passes, in advance(), run_until() or virtual_reply::get(). The
+/// same calls give the same run (DET-1). The functions that clients of troupe::world call have the same names here, so
+/// that a client that is a template of its world can be tested in virtual time.
 ///
-/// Time: steady_now(), and what troupe's threads wait by. It stands still while anything can happen, then jumps.
-/// Lifetime: one at a time on a thread, on which nothing of a world in real time may be called meanwhile; buffers of
-/// it may outlive it, and until they have ended there can be no other.
+/// Time: steady_now(), by which troupe's threads wait too. It stands still while anything can happen, then jumps.
+/// Lifetime: one at a time per thread. That thread must not call anything of a world in real time meanwhile. Its
+/// buffers may outlive it; there can be no other virtual world until they have ended.
 /// Threads: the one that made it.
 class virtual_world {
 public:
-  /// Returns when the world is ready or has failed: see status().
-  /// Errors: invalid_argument (options, or another virtual world on this thread).
+  /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
+  /// virtual world on this thread).
   explicit virtual_world(int ranks, virtual_options options = {});
   virtual_world(const virtual_world&) = delete;
   virtual_world& operator=(const virtual_world&) = delete;
-  /// Stops it: what hangs is released, and whatever is pending is answered.
+  /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~virtual_world();
 
-  /// As troupe::world's: of the present epoch.
+  /// As world::size(): of the current epoch.
   [[nodiscard]] int size() const;
   /// As world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
@@ -90,8 +90,8 @@ public:
   /// As world::device_of().
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
-  /// As troupe::world's. What names no epoch is for the present one where it asks all ranks, and for the first where it
-  /// asks one. Errors: invalid_argument (no such rank).
+  /// As world::ask(). A request without an epoch is for the current one if it asks all ranks, and for the first one if
+  /// it asks one rank. Errors: invalid_argument (no such rank).
   [[nodiscard]] virtual_reply ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
   [[nodiscard]] virtual_reply ask(world_request asked);
   [[nodiscard]] virtual_reply ask(rank whom, operation what, lane in = {},
@@ -111,40 +111,42 @@ public:
   /// As world::copy().
   [[nodiscard]] virtual_reply copy(rank whom, buffer from, buffer to);
 
-  /// As troupe::world's: time passes until it is done. Errors: those, and deadline_exceeded (it is not within an hour).
+  /// As world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
+  /// hour).
   void register_memory(std::size_t size_bytes);
   /// As world::allocate_all().
   [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
-  /// The same. \p function is called while time passes, on the test's own thread like all else.
+  /// As world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
   /// As world::replay().
   [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan,
                                      nanoseconds deadline = world_default_deadline);
 
-  /// Since the world's beginning.
+  /// Returns the virtual time since the world's beginning.
   [[nodiscard]] nanoseconds now() const;
-  /// Lets \p span pass.
+  /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
-  /// Lets time pass until \p enough, which is asked after each turn, for \p at_most. Returns whether it was.
+  /// Lets time pass until \p enough returns true, for at most \p at_most. \p enough is called after each turn. Returns
+  /// whether it did.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
   /// The same until the world is ready in \p wanted or a later epoch.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
-  /// Everything is later by \p span at once, as after the machine has slept.
+  /// Advances the clock by \p span at once, as after the machine has slept.
   void jump(nanoseconds span);
 
-  /// As if the actor of \p whom had been killed.
+  /// Ends the actor of \p whom, as if it had been killed.
   void end_rank(rank whom);
-  /// Asks the world to stop, and lets time pass until it has, for \p at_most. Returns whether it has.
+  /// Asks the world to stop, and lets time pass until it has, for at most \p at_most. Returns whether it has.
   [[nodiscard]] bool stop(nanoseconds at_most);
 
-  /// All so far, from "forming" on.
+  /// Returns all events so far, from "forming" on.
   [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
-  /// What goes wrong, and what was launched.
+  /// Returns the fault script, which also records the launches.
   [[nodiscard]] fault_script& script() noexcept;
-  /// The pretended devices.
+  /// Returns the simulated devices.
   [[nodiscard]] mock_driver& devices() noexcept;
-  /// Times that something waited which must not (BLK-1): 0, or a bug of troupe's.
+  /// Returns how often something waited that must not wait (BLK-1). Other than 0, it is a defect of troupe.
   [[nodiscard]] std::size_t forbidden_waits() const;
 
 private:
