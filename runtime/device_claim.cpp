@@ -62,7 +62,7 @@ bool set_lock(const file_descriptor& file, short kind, off_t byte, nanoseconds p
   }
 }
 
-/// Whether nobody else can write there. Then nobody else can hold its locks.
+/// Returns whether no other user can write there, so that no other user can hold its locks.
 bool is_own(const struct stat& found, mode_t kind) {
   return (found.st_mode & S_IFMT) == kind && found.st_uid == ::geteuid() && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }

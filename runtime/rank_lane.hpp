@@ -68,7 +68,7 @@ private:
 
   world world_;
   rank whom_;
-  std::size_t place_; ///< Of the rank's actor.
+  std::size_t place_; ///< The place of the rank's actor.
   lane lane_;
   epoch acknowledged_{};
   credit credit_;

@@ -107,9 +107,8 @@ world runtime::form_world(const world_options& options) {
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
-                  .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} // an id is valid for
-                                                                                                // one formation
-                                         : p.settings.recovery,
+                  // An id is valid for one formation.
+                  .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} : p.settings.recovery,
                   .seed = seed,
                   .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
@@ -159,8 +158,8 @@ world runtime::form_world(const world_options& options) {
   const nanoseconds backstop = is_guided ? nanoseconds::max() : 2 * p.settings.deadlines.form;
   static_cast<void>(shared->board->wait(settled, backstop));
   const world_event now = shared->board->latest();
-  end_with_process(parts_); // called again, because the driver's contexts and the backend's library have been loaded
-                            // since
+  // Called again, because the driver's contexts and the backend's library have been loaded since.
+  end_with_process(parts_);
   if (now.phase == world_phase::ready) {
     if (is_guided) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};

@@ -77,7 +77,7 @@ public:
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
   std::unique_ptr<record_on_signal> record_asked; ///< Null if no signal is set.
-  std::unique_ptr<membership> member;             ///< Of the world that spans processes.
+  std::unique_ptr<membership> member;             ///< For the world that spans processes.
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
   const std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
   std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return look(); });

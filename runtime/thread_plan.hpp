@@ -14,9 +14,9 @@ namespace troupe {
 /// The CPUs of each thread. A thread with an empty set may run anywhere.
 struct thread_plan {
   std::map<device_id, cpu_set> launchers;
-  cpu_set poller;                 ///< Also for the actors' workers: near all devices that are in use.
-  std::vector<std::string> notes; ///< Why a thread is not bound although the location of its device is known. For
-                                  ///< people.
+  cpu_set poller; ///< Also for the actors' workers: near all devices that are in use.
+  /// Why a thread is not bound although the location of its device is known. For people.
+  std::vector<std::string> notes;
 
   [[nodiscard]] cpu_set launcher_of(device_id id) const;
 };

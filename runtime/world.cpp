@@ -55,7 +55,7 @@ world_registry::core_ptr world_registry::counted(core_ptr one, core_ptr parent) 
   return {shown, [from = weak_from_this(), one = std::move(one), parent = std::move(parent)](world::core*) mutable {
             if (const auto all = from.lock()) all->let_go(one);
             one = nullptr;
-            parent = nullptr; // which may end the parent, too
+            parent = nullptr; // may end the parent
           }};
 }
 

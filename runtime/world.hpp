@@ -58,11 +58,13 @@ public:
   /// renumbered in their old order; status().origins has their first numbers. To use this together with other parts of
   /// the state, take all of them from one status().
   [[nodiscard]] std::vector<rank> local_ranks() const;
-  /// Returns the current epoch. A request is for this epoch unless it names another.
+  /// Returns the current epoch. A request to all ranks is for this epoch unless it names another. For requests to one
+  /// rank see ask().
   [[nodiscard]] troupe::epoch epoch() const;
   /// Returns the current state. It is a snapshot: its parts agree with each other.
   [[nodiscard]] world_event status() const;
-  /// Calls \p heard at every later change of phase. \p heard must neither block nor throw.
+  /// Calls \p heard for every later event: changes of phase, and reports. It runs on the thread of the world's actor
+  /// and must neither block nor throw.
   void on_event(std::function<void(const world_event&)> heard);
   /// Returns what this world supports. Anything else is refused with errc::unsupported and the reason given here.
   [[nodiscard]] const troupe::capabilities& capabilities() const;

@@ -84,7 +84,7 @@ public:
   [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, board->latest()); }
 
   std::shared_ptr<rank_directory> ranks; ///< By place.
-  std::vector<rank> local_ranks;         ///< Of the first epoch, by place. Later epochs may number them otherwise.
+  std::vector<rank> local_ranks;         ///< In the first epoch, by place. Later epochs may number them otherwise.
   std::vector<std::shared_ptr<memory_pool>> pools; ///< By place.
   world_deadlines deadlines;
   std::mutex registered_guard;

@@ -18,8 +18,8 @@ namespace {
 class open_file {
 public:
   explicit open_file(const std::filesystem::path& path)
-    : handle_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)} {} // without O_NONBLOCK, open() of a
-                                                                                     // pipe blocks
+    // Without O_NONBLOCK, open() of a pipe blocks.
+    : handle_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)} {}
   open_file(const open_file&) = delete;
   open_file& operator=(const open_file&) = delete;
   ~open_file() {

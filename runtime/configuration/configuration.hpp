@@ -81,8 +81,8 @@ struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
-  thread_placement placement = thread_placement::near_device; ///< Of the launchers and the poller.
-  troupe::ordering ordering = troupe::ordering::agreed;       ///< Of the rank-level requests of a world.
+  thread_placement placement = thread_placement::near_device; ///< For the launchers and the poller.
+  troupe::ordering ordering = troupe::ordering::agreed;       ///< For the rank-level requests of a world.
   sequencer_limits sequencing;
   pending_limits pending; ///< Per world.
   /// The number of ranks of a world that is in this process alone. 0: one per device.
@@ -90,12 +90,12 @@ struct configuration {
   /// Set if a launcher (torchrun, mpirun, srun) started this process as one rank of a larger world.
   std::optional<process_position> position;
   control_settings control; ///< For worlds that span processes.
-  control_seat seat{};      ///< What the launcher of this process told it. Not a setting.
+  control_seat seat{};      ///< The data that the launcher passed to this process. Not a setting.
   /// The NCCL library to open. Empty: the one that the dynamic linker finds.
   std::optional<std::filesystem::path> nccl_library;
-  nccl_options nccl;                         ///< Per communicator.
-  troupe::nccl_environment nccl_environment; ///< NCCL's environment variables. They are set in the process once NCCL is
-                                             ///< used.
+  nccl_options nccl; ///< Per communicator.
+  /// NCCL's environment variables. They are set in the process once NCCL is used.
+  troupe::nccl_environment nccl_environment;
   gloo_options gloo;
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Per simulated device.
@@ -108,11 +108,11 @@ struct configuration {
   std::vector<std::size_t> hierarchy_nodes;
   across_choice hierarchy_across = across_choice::same;
   std::size_t pool_reserve_bytes = 0; ///< The size to which the pool of each device grows before the world is ready.
-  std::size_t scheduler_threads = 0;  ///< Workers of the actor system. 0: an eighth of the cores, at least 2 and at
-                                      ///< most 4.
-  fusion_limits fusion;               ///< Must be equal in all processes of a world.
-  staging_limits host_staging;        ///< Must be equal in all processes of a world.
-  hierarchy_terms hierarchy;          ///< Must be equal in all processes of a world.
+  /// Workers of the actor system. 0: an eighth of the cores, at least 2 and at most 4.
+  std::size_t scheduler_threads = 0;
+  fusion_limits fusion;        ///< Must be equal in all processes of a world.
+  staging_limits host_staging; ///< Must be equal in all processes of a world.
+  hierarchy_terms hierarchy;   ///< Must be equal in all processes of a world.
   world_deadlines deadlines;
   recovery_terms recovery; ///< For worlds whose ranks are all in this process.
   /// Injects faults into communicators, for tests and demonstrations. Not a setting.

@@ -27,7 +27,7 @@ struct control_settings {
   [[nodiscard]] bool has_certificates() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
 };
 
-/// What the launcher told this process. Never log it as a whole: it contains the join token (SEC-1).
+/// The data that the launcher passed to this process. Never log it as a whole: it contains the join token (SEC-1).
 struct control_seat {
   std::string token{};
   std::string name{};          ///< Name of the process, for people. Empty: made of host name and process id.
@@ -35,10 +35,11 @@ struct control_seat {
   std::optional<int> place{};  ///< The rank that the process is to have.
   std::optional<int> device{}; ///< The index of its device among those that the process sees.
   bool spare = false;
-  int attempt = 0;         ///< The number of processes that were started for this place before.
-  std::string meeting{};   ///< The rendezvous address of the processes of another launcher: see find_meeting_place().
-  bool is_watched = false; ///< The launcher starts a replacement when this process ends, so the process may exit when
-                           ///< it is removed from the world.
+  int attempt = 0;       ///< The number of processes that were started for this place before.
+  std::string meeting{}; ///< The rendezvous address of the processes of another launcher: see find_meeting_place().
+  /// The launcher starts a replacement when this process ends, so the process may exit when it is removed from the
+  /// world.
+  bool is_watched = false;
 };
 
 /// Reads TROUPE_JOIN_TOKEN, TROUPE_PROCESS, TROUPE_HOST, TROUPE_PLACE, TROUPE_DEVICE, TROUPE_SPARE and TROUPE_ATTEMPT,

@@ -22,7 +22,7 @@ struct setting_origin {
   std::string where{}; ///< The file and line, the variable, or the option.
 };
 
-/// E.g. "default", "file troupe.json:3", "environment TROUPE_RANKS", "option --ranks".
+/// Returns, for example, "default", "file troupe.json:3", "environment TROUPE_RANKS", "option --ranks".
 [[nodiscard]] std::string to_string(const setting_origin& origin);
 
 /// Combines sources. Each source overrides those of lower precedence.

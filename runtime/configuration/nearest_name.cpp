@@ -8,8 +8,8 @@
 namespace troupe {
 
 std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::size_t> before, last(to.size() + 1), row(to.size() + 1); // rows for i - 1, i and i + 1 letters of
-                                                                            // `from`
+  // Rows for i - 1, i and i + 1 letters of `from`.
+  std::vector<std::size_t> before, last(to.size() + 1), row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < from.size(); ++i) {
     before = std::exchange(last, row);

@@ -297,8 +297,8 @@ const setting& find_setting(std::string_view name) {
 
 void check_variable_names(const std::vector<std::string>& names) {
   std::vector<std::string> known(other_variables.begin(), other_variables.end());
-  std::map<std::string, std::string> meant; // what a variable would be called if names were regular, for example
-                                            // TROUPE_LOG_LEVEL
+  // Maps the regular name of a setting's variable, for example TROUPE_LOG_LEVEL, to its actual name.
+  std::map<std::string, std::string> meant;
   for (const setting& one : all_settings()) {
     known.push_back(one.variable);
     std::string regular = "TROUPE_";
@@ -315,8 +315,8 @@ void check_variable_names(const std::vector<std::string>& names) {
             ? other->second
             : *std::ranges::min_element(known, {}, [&](const std::string& one) { return edit_distance(name, one); });
     constexpr std::size_t long_name = sizeof "TROUPE_12345678";
-    const std::size_t most = name.size() + 1 < long_name ? 1 : 2; // another name that is two edits away may be the
-                                                                  // user's own
+    // Another name that is two edits away may be the user's own.
+    const std::size_t most = name.size() + 1 < long_name ? 1 : 2;
     if (other != meant.end() || edit_distance(name, nearest) <= most)
       throw exception{errc::invalid_argument, "the environment has " + name +
                                                   ", which troupe does not read; the nearest is '" + nearest +

@@ -20,8 +20,8 @@ struct setting {
   std::string_view group;       ///< The heading under which --help lists it.
   std::string_view description; ///< Half a line, with the choices or the meaning of 0.
   std::string_view form;        ///< The form of the value: NAME, NUMBER (not quoted in a file), SIZE, DURATION or PATH.
-  std::string range;            ///< The range of a number, for example "1 to 256", or "1ms to 60s, or 0". Empty: not a
-                                ///< number.
+  /// The range of a number, for example "1 to 256", or "1ms to 60s, or 0". Empty: not a number.
+  std::string range;
   /// Sets the value. Errors: invalid_argument with the text and the valid values.
   void (*set)(configuration& settings, std::string_view text);
   /// Returns the value in the form that set() reads back.

@@ -11,9 +11,9 @@
 #include <optional>
 #include <span>
 
-struct DLManagedTensor;          // <dlpack/dlpack.h>: the unversioned form, which every DLPack has
-struct DLManagedTensorVersioned; // DLPack 1.0. If the installed header is older:
-                                 // <troupe/runtime/interop/dlpack_versioned.hpp>
+struct DLManagedTensor; // <dlpack/dlpack.h>: the unversioned form, which every DLPack has
+// DLPack 1.0. If the installed header is older: <troupe/runtime/interop/dlpack_versioned.hpp>
+struct DLManagedTensorVersioned;
 
 namespace troupe {
 

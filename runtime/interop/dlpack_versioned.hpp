@@ -15,8 +15,7 @@
 struct DLManagedTensorVersioned {
   struct {
     std::uint32_t major, minor;
-  } version;                                  ///< First in every version. The layout behind it depends on the major
-                                              ///< version.
+  } version;                                  ///< First in every version. The rest depends on the major version.
   void* manager_ctx;                          ///< Owned by the producer.
   void (*deleter)(DLManagedTensorVersioned*); ///< Null: nothing to delete.
   std::uint64_t flags;

@@ -98,7 +98,7 @@ private:
     void operator()() const noexcept {
       stop_listener& mine = *self;
       const unsigned before = mine.seen_.fetch_or(stop);
-      if ((before & was_asked) != 0 && (before & was_answered) == 0) mine.self_->take_back(); // mine may be gone now
+      if ((before & was_asked) != 0 && (before & was_answered) == 0) mine.self_->take_back(); // may end *self
     }
   };
 

@@ -53,9 +53,9 @@ private:
 
   std::mutex guard_;
   std::map<place_index, pid_t> running_;
-  std::set<place_index> idle_;                ///< Places whose last process has ended and where none is to be started.
-  std::set<place_index> held_back_;           ///< Those of idle_ that are not started again because the world's
-                                              ///< processes are leaving.
+  std::set<place_index> idle_; ///< Places whose last process has ended and where none is to be started.
+  /// Those of idle_ that are not started again because the world's processes are leaving.
+  std::set<place_index> held_back_;
   std::set<place_index> wanted_;              ///< Places where the rebuilding world needs a process.
   std::map<std::string, place_index> places_; ///< By name.
   bool is_over_ = false;                      ///< The world has failed, or its processes have begun to leave.

@@ -23,9 +23,9 @@ struct launch_request {
   bool prefixed = true;       ///< Whether output lines begin with the process's name.
   std::string control_host{}; ///< The host at which the controller is reached. Empty: no controller.
   std::uint16_t control_port = 0;
-  std::uint16_t master_port = 0;       ///< 0: a port that is free on this host now.
-  std::vector<std::string> exported{}; ///< Variables of this process that processes on other hosts get in addition to
-                                       ///< the default ones.
+  std::uint16_t master_port = 0; ///< 0: a port that is free on this host now.
+  /// Variables of this process that processes on other hosts get in addition to the default ones.
+  std::vector<std::string> exported{};
 };
 
 /// One process of a job: its host and its index. It may be started many times.

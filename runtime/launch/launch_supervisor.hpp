@@ -17,14 +17,14 @@ using place_index = std::size_t;
 
 enum class after_exit : std::uint8_t {
   respawn, ///< Start the place's program again.
-  done,    ///< Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can
-           ///< fill it.
+  /// Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can fill it.
+  done,
   end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
 };
 
 struct exit_decision {
   after_exit what = after_exit::done;
-  std::chrono::nanoseconds delay{}; ///< Of a respawn.
+  std::chrono::nanoseconds delay{}; ///< For a respawn.
   std::string reason{};             ///< For people: continues the description of the exit. May be empty.
 };
 

@@ -125,7 +125,7 @@ private:
   bool finished_ = false;
   std::optional<int> status_; ///< As set by end().
   std::size_t failures_ = 0;
-  std::string reason_; ///< Of the status that end() set.
+  std::string reason_; ///< The reason of the status that end() set.
   std::promise<int> outcome_;
   process_keeper keeper_; ///< Destroyed first: its handlers use the other members.
 };

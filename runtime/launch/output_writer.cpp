@@ -12,8 +12,8 @@ namespace troupe::launch {
 namespace {
 
 constexpr std::size_t full_bytes = std::size_t{1} << 20U;
-constexpr std::size_t piece_bytes = std::size_t{64} << 10U; ///< Lines for one stream are written together up to this
-                                                            ///< size.
+/// Lines for one stream are written together up to this size.
+constexpr std::size_t piece_bytes = std::size_t{64} << 10U;
 
 } // namespace
 

@@ -21,7 +21,7 @@ namespace troupe {
 struct rank_reading {
   rank origin; ///< Its rank in the world's first epoch. It does not change when ranks are renumbered.
   tally_reading tally;
-  std::optional<pipeline_progress::counts> progress{}; ///< Of the current epoch, if there is one.
+  std::optional<pipeline_progress::counts> progress{}; ///< In the current epoch, if there is one.
 };
 
 /// The counts of one world.
@@ -37,7 +37,7 @@ struct world_reading {
 
 /// The counts of a runtime.
 struct runtime_reading {
-  std::string version; ///< Of troupe.
+  std::string version; ///< The version of troupe.
   std::string backend; ///< With its version.
   std::string driver;
   std::string profile; ///< The one in use.

@@ -87,8 +87,8 @@ struct planned_request {
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
   bool retry_safe = false;           ///< Marked as safe to retry,
   std::optional<rank> unmarked{};    ///< except by this rank's client.
-  std::optional<rank> foreign{};     ///< The memory of this rank is declared to be on another device. Only for requests
-                                     ///< to the world.
+  /// The memory of this rank is declared to be on another device. Only for requests to the world.
+  std::optional<rank> foreign{};
   /// The registration in whose memory it is, if that is done by then. For a replay: the capture that made its plan.
   std::optional<std::size_t> source{};
   /// For registered memory: its place is freed when the request is done. For a replay: its client releases the plan

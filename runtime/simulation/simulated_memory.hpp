@@ -89,7 +89,7 @@ private:
     std::size_t sent = 0;     ///< In elements.
     std::size_t received = 0; ///< 0: nothing is written.
   };
-  /// The ranks that are asked, or all ranks if that is not known.
+  /// The ranks that are asked. All ranks, if those are not known or the rank in question is not one of them.
   struct party {
     std::vector<rank> ranks;
     rank root;      ///< As numbered in the first epoch, like all ranks here.
@@ -148,10 +148,10 @@ private:
   std::map<std::size_t, std::vector<rank>> rosters_;              ///< By request.
   std::map<std::size_t, epoch> asked_in_;                         ///< By request.
   std::map<std::size_t, std::shared_ptr<registered_pool>> pools_; ///< By registration.
-  std::map<std::pair<std::size_t, rank>, buffer> registered_;     ///< By request and rank: the registered memory that
-                                                                  ///< it uses.
-  std::map<std::size_t, std::vector<plan_memory>> plans_;         ///< By capture, then by rank.
-  std::map<std::size_t, std::vector<finding>> frozen_;            ///< By request, then by rank.
+  /// By request and rank: the registered memory that it uses.
+  std::map<std::pair<std::size_t, rank>, buffer> registered_;
+  std::map<std::size_t, std::vector<plan_memory>> plans_; ///< By capture, then by rank.
+  std::map<std::size_t, std::vector<finding>> frozen_;    ///< By request, then by rank.
   /// By capture: the replay for which its memory is filled.
   std::map<std::size_t, const planned_request*> replays_;
   release_hook hook_;

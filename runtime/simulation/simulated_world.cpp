@@ -97,7 +97,7 @@ public:
         waiting_.pop_front();
       }
       if (chance_ && chance_->one_in(3)) fibers::current()->sleep(chance_->within(chance_->one_in(10) ? 10ms : 200us));
-      const fibers::must_not_wait in_turn; // BLK-1
+      const fibers::must_not_wait in_turn; // a turn must not wait (BLK-1)
       turn_began_ = steady_now();
       next(to);
       turn_began_.reset();

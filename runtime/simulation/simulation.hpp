@@ -20,7 +20,7 @@ struct simulation_result {
   std::size_t on_registered = 0;                 ///< The requests on registered memory.
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
-  retry_counts retries{}; ///< Of requests that are marked retry_safe.
+  retry_counts retries{}; ///< For requests that are marked retry_safe.
   std::string trace{};    ///< Empty unless it was requested.
 };
 

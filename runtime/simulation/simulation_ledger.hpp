@@ -23,9 +23,9 @@ namespace troupe::simulation {
 struct verdict {
   std::size_t lost = 0;    ///< Requests without an answer when everything had ended (ONE-1).
   std::size_t doubled = 0; ///< Requests with two answers (ONE-1).
-  std::size_t wrong = 0;   ///< Results, orders, epochs, effects and buffers that are not as specified (the other
-                           ///< labels).
-  std::size_t stuck = 0;   ///< Requests and worlds that did not end in time (TIM-1).
+  /// Results, orders, epochs, effects and buffers that are not as specified (the other labels).
+  std::size_t wrong = 0;
+  std::size_t stuck = 0; ///< Requests and worlds that did not end in time (TIM-1).
 
   [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck == 0; }
   verdict& operator+=(const verdict& other) noexcept;

@@ -19,9 +19,9 @@ namespace troupe::testing {
 /// How a test steps the actor system that it owns.
 struct actor_steps {
   caf::actor_system* system = nullptr;
-  std::function<bool()> handle_one;         ///< Makes an actor handle one message. Returns false if there was none.
-  std::function<void(nanoseconds)> advance; ///< Advances the system's clock and sends the messages that were delayed
-                                            ///< until then.
+  std::function<bool()> handle_one; ///< Makes an actor handle one message. Returns false if there was none.
+  /// Advances the system's clock and sends the messages that were delayed until then.
+  std::function<void(nanoseconds)> advance;
 };
 
 /// Returns the steps of a fixture: CAF 0.17's `test_coordinator_fixture`, or CAF 1.x's

@@ -22,8 +22,8 @@ namespace troupe::testing {
 
 /// A list of lines. Each says where a fault happens and what it is: `script.on(rank{2}).operation(5).hang()`.
 ///
-/// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches. Requests to its
-/// communicator count, so neither copies nor replays of captured plans do (the operations of a plan count when it is
+/// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches. Only requests to its
+/// communicator count: copies and replays of captured plans do not (the operations of a plan count when it is
 /// captured). A group counts as one, each chunk of staged host memory counts as one, and operations of sub-worlds count
 /// with those of their parent. A world's formings are counted from 0: forming k makes epoch k + 1. Several worlds of
 /// one runtime are counted together. A line happens once, the first time that its place is reached. Several lines may
@@ -107,8 +107,8 @@ private:
   mutable std::mutex guard_;
   condition changed_;
   std::vector<line> lines_;
-  std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_; ///< Kept until there are
-                                                                                             ///< devices.
+  /// Kept until there are devices.
+  std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_;
   mock_driver* devices_ = nullptr;
   std::map<place, progress> progress_;
   std::map<rank, std::vector<launch_record>> launches_;

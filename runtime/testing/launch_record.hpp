@@ -30,10 +30,10 @@ struct launch_asker {
   bool of_world = false;      ///< Whether it is one part of a request to all ranks. Such a request is in no lane.
   lane in{};                  ///< For a request to a rank.
   std::uint64_t position = 0; ///< Among the rank's requests in that lane, from 0.
-  std::uint64_t client = 0;   ///< caf::actor::id() or rank_lane::client() of the client; 1 in virtual worlds; 0: a
-                              ///< thread.
-  troupe::rank rank{};        ///< The rank that was asked, and
-  troupe::epoch epoch{};      ///< the epoch. For a sub-world, its own rank and epoch.
+  /// caf::actor::id() or rank_lane::client() of the client; 1 in virtual worlds; 0: a thread.
+  std::uint64_t client = 0;
+  troupe::rank rank{};   ///< The rank that was asked, and
+  troupe::epoch epoch{}; ///< the epoch. For a sub-world, its own rank and epoch.
 };
 
 /// One operation that a rank's launcher passed to its communicator.
@@ -41,16 +41,16 @@ struct launch_record {
   troupe::rank rank{};
   /// The world's epoch: forming k is epoch k + 1. Sub-worlds have the epoch of their parent.
   troupe::epoch epoch{};
-  std::uint64_t number = 0;     ///< Index among the rank's operations in the epoch, from 0. A group is one.
-  std::uint64_t call = 0;       ///< Index of the rank's launch call in the epoch, from 0. Operations launched together
-                                ///< share it.
+  std::uint64_t number = 0; ///< Index among the rank's operations in the epoch, from 0. A group is one.
+  /// Index of the rank's launch call in the epoch, from 0. Operations launched together share it.
+  std::uint64_t call = 0;
   std::string_view operation{}; ///< "all_reduce": name_of().
-  std::size_t count = 0;        ///< In elements; for a group, the number of its parts; 0 for operations without
-                                ///< elements.
-  std::string text{};           ///< describe().
-  const void* send = nullptr;   ///< The start of the memory that is read; for a group, that of its first part. Null:
-                                ///< nothing is read.
-  const void* recv = nullptr;   ///< The same for the memory that is written.
+  /// In elements; for a group, the number of its parts; 0 for operations without elements.
+  std::size_t count = 0;
+  std::string text{}; ///< describe().
+  /// The start of the memory that is read; for a group, that of its first part. Null: nothing is read.
+  const void* send = nullptr;
+  const void* recv = nullptr; ///< The same for the memory that is written.
   launch_fate fate = launch_fate::launched;
   time_point at{};
   std::optional<launch_asker> by{}; ///< Empty: the launch is for a plan that is being captured.
