@@ -33,12 +33,12 @@ public:
   /// peers did not ask; busy if too many requests wait for their peers; mismatch if peers ask for something else.
   [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
-  /// The same, marked as safe to retry: after a fault it may be run again instead of being answered with the error. See
-  /// rank_request::retry_safe.
+  /// Asks as above, with a request that is marked as safe to retry: after a fault it may be run again instead of being
+  /// answered with the error. See rank_request::retry_safe.
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, operation what,
                                             nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
-  /// The same with two futures: see world::ask_overlapped().
+  /// Asks as ask() does, but returns two futures: see world::ask_overlapped().
   [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline,
                                           call_site from = call_site::current());
   /// Sets the epoch of later requests to \p now. After a rebuild all requests are refused (stale_epoch) until the owner

@@ -1,4 +1,4 @@
-/// The parts of a runtime, and the order in which they end. Included by runtime.cpp and runtime_parts.cpp only.
+/// The parts of a runtime, and the order in which they end. Internal.
 #pragma once
 
 #include <troupe/collectives/order/arbiter.hpp>

@@ -116,20 +116,20 @@ public:
   [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
-  /// The same, marked as safe to retry: after a fault it may be run again instead of being answered with the error. See
-  /// rank_request::retry_safe.
+  /// Asks as the functions above, with a request that is marked as safe to retry: after a fault it may be run again
+  /// instead of being answered with the error. See rank_request::retry_safe.
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, std::vector<operation> parts,
                                             nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, rank whom, operation what,
                                             nanoseconds deadline = world_default_deadline,
                                             call_site from = call_site::current());
-  /// Returns counts of the requests with that mark so far.
+  /// Returns what has become of the requests that are marked as safe to retry, as counts so far.
   [[nodiscard]] retry_counts retries() const;
 
-  /// The same with two futures, for kernels of your own that follow without the CPU. The first is answered when the
-  /// request is in the GPUs' queues, with an event behind it on each GPU; the second has its outcome. (docs/overlap.md)
-  /// Errors: both futures throw.
+  /// Asks as ask() does, but returns two futures, for kernels of your own that follow without the CPU. The first is
+  /// answered when the request is in the GPUs' queues, with an event behind it on each GPU; the second has its outcome.
+  /// (docs/overlap.md) Errors: both futures throw.
   [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
                                           call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(world_request asked);

@@ -28,8 +28,9 @@ concept request_receiver = std::move_constructible<T> && requires(T&& receiver, 
 /// A request that is asked for when its operation state is started, once per connected state.
 ///
 /// Order: completions are called where the resumer schedules them, never on the thread that answers.
-/// Completions: set_stopped for errc::cancelled, set_error for any other error, else set_value. The deadline counts
-/// from start() and is an error. Exactly one is called, even if stop, answer and start() happen at the same time.
+/// Completions: set_stopped for errc::cancelled, set_error for any other error, else set_value. An expired
+/// deadline, which counts from start(), is an error. Exactly one is called, even if stop, answer and start() happen at
+/// the same time.
 /// Stop: used if the receiver has a token (stop_token_of()). If stop is requested before start(), nothing is asked and
 /// set_stopped() is called. If it is requested later, a request to one rank that names its position in its lane is
 /// withdrawn while it waits for its peers, which are told, and completes as stopped. Any other request continues to its

@@ -61,8 +61,8 @@ struct virtual_event {
 /// that a client that is a template of its world can be tested in virtual time.
 ///
 /// Time: steady_now(), by which troupe's threads wait too. It stands still while anything can happen, then jumps.
-/// Lifetime: one at a time per thread. That thread must not call anything of a world in real time meanwhile. Its
-/// buffers may outlive it; there can be no other virtual world until they have ended.
+/// Lifetime: one at a time per thread. That thread must not call anything of a world in real time meanwhile.
+/// Buffers of the world may outlive it; there can be no other virtual world until they have ended.
 /// Threads: the one that made it.
 class virtual_world {
 public:
