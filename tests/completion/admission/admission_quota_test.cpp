@@ -108,7 +108,7 @@ TEST_CASE("the reply comes when its room is free again", "[completion][busy]") {
   reply_promise moved;
   moved = std::move(reply); // the charge goes where the answer goes
   CHECK(one.work->now().operations == 1);
-  moved = answer{}; // dropped: abandoned
+  moved = reply_promise{}; // dropped: abandoned
   CHECK(seen == 0);
   CHECK(one.work->now().operations == 0);
 }
