@@ -1,8 +1,14 @@
 #include <troupe/actors/control/controller_state.hpp>
+
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
 #include <troupe/device/overloaded.hpp>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace troupe {
@@ -265,6 +271,507 @@ std::optional<link_id> controller_state::link_of(rank one) const {
   for (const auto& [link, who] : members_)
     if (who.self == one) return link;
   return std::nullopt;
+}
+
+void controller_state::go_on(time_point now, control_effects& out) {
+  if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
+      phase_ == control_phase::quiescing || phase_ == control_phase::finishing)
+    return;
+  if (phase_ != control_phase::gathering) fill_places(now);
+  const auto free = free_places();
+  if (phase_ == control_phase::serving) {
+    const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
+    if (can_grow) quiesce(now, out);
+    return;
+  }
+  if (now < not_before_) return;
+  const int present = terms_.world_size - static_cast<int>(free.size());
+  const bool may_shrink =
+      phase_ == control_phase::rebuilding && terms_.policy == loss_policy::shrink && present >= terms_.smallest;
+  if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
+}
+
+void controller_state::want_processes(time_point now, control_effects& out) {
+  if (phase_ != control_phase::rebuilding || now < not_before_) return;
+  for (const int place : free_places())
+    if (wanted_.insert(place).second) out.emplace_back(control_effect::want_process{place});
+}
+
+void controller_state::fill_places(time_point now) {
+  for (const int place : free_places()) {
+    const auto stands_by = [&](bool here) {
+      return std::ranges::find_if(members_, [&](const auto& one) {
+        return one.second.spare && (!here || one.second.place == place) && user_of_gpu(one.second.who) == nullptr &&
+               !is_cut_off(one.second, now);
+      });
+    };
+    auto found = stands_by(true);
+    if (found == members_.end()) found = stands_by(false);
+    if (found == members_.end()) continue;
+    found->second.spare = false;
+    found->second.place = place;
+    found->second.joined_in = epoch_;
+  }
+}
+
+void controller_state::begin_epoch(time_point now, control_effects& out) {
+  epoch_ = epoch_.next();
+  phase_ = control_phase::forming;
+  named_ = false;
+  unreached_.clear();
+  wanted_.clear();
+  due_ = later(now, terms_.form);
+  std::map<int, member*> by_place;
+  for (auto& [link, one] : members_)
+    if (!one.spare && one.place) by_place[*one.place] = &one;
+  ranks_ = 0;
+  for (const auto& [place, one] : by_place) {
+    one->self = rank{ranks_++};
+    one->reported = false;
+  }
+  announce(out);
+  if (ranks_ == 1) return form({}, now, out);
+  out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
+}
+
+void controller_state::form(const unique_id& id, time_point now, control_effects& out) {
+  named_ = true;
+  due_ = later(now, terms_.form);
+  formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = id, .reason = reason_};
+  order.hosts.resize(static_cast<std::size_t>(ranks_));
+  for (auto& [link, one] : members_) {
+    if (!one.self) continue;
+    order.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
+    order.has_newcomers = order.has_newcomers || one.joined_in.next() == epoch_;
+  }
+  out.emplace_back(control_effect::open_order{epoch_, ranks_});
+  for (const auto& [link, one] : members_) {
+    if (!one.self) continue;
+    order.self = *one.self;
+    out.emplace_back(control_effect::send{link, order});
+  }
+}
+
+void controller_state::quiesce(time_point now, control_effects& out) {
+  phase_ = control_phase::quiescing;
+  due_ = later(now, terms_.drain);
+  reason_ = {.code = errc::rebuilding,
+             .text = "the world forms anew with more ranks: ask again when it is ready in its next epoch",
+             .epoch = epoch_};
+  for (auto& [link, one] : members_) one.reported = false;
+  // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
+  // ends.
+  out.emplace_back(control_effect::close_order{reason_});
+  send_to_ranks(quiesce_order{epoch_, reason_}, out);
+  announce(out);
+}
+
+bool controller_state::all_reported() const {
+  return std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.reported; });
+}
+
+error controller_state::told_to_end() {
+  return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+}
+
+error controller_state::ended_session(const error& why) {
+  return {.code = errc::world_failed,
+          .text = "this process is no longer part of its world: " + to_string(why) +
+                  "; start it anew, so that it joins again"};
+}
+
+control_effects controller_state::on_link_down(link_id which, time_point now) {
+  control_effects out;
+  fenced_.erase(which);
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  lose(found,
+       {.code = errc::communicator_failed,
+        .effect = effect::unknown_outcome,
+        .text = "the connection to " + describe(found->second.who) + " has ended"},
+       true, now, out);
+  return out;
+}
+
+control_effects controller_state::on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
+                                                   time_point now) {
+  control_effects out;
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
+  if (found == members_.end()) return out;
+  lose(found,
+       {.code = errc::communicator_failed,
+        .effect = effect::unknown_outcome,
+        .text = describe(found->second.who) + " has ended: " + how},
+       false, now, out);
+  return out;
+}
+
+void controller_state::let_go(members::iterator which, time_point now, control_effects& out) {
+  const bool was_serving = which->second.self && phase_ == control_phase::serving;
+  const bool was_needed =
+      which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
+  some_done_ = some_done_ || which->second.worked;
+  if (was_needed)
+    return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
+                now, out);
+  // confirms the leave_notice: the process may end
+  out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}});
+  members_.erase(which);
+  const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
+                            std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
+  if (was_serving || nobody_works) phase_ = control_phase::finishing;
+  const bool is_ending =
+      phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
+  // Spares are not waited for.
+  const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
+  if (phase_ == control_phase::finishing && !somebody)
+    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{told_to_end()}});
+  if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
+    out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+  if (was_serving || nobody_works) announce(out);
+}
+
+void controller_state::lose(members::iterator which, error why, bool kill, time_point now, control_effects& out) {
+  const member gone = std::move(which->second);
+  if (gone.self && !why.rank) why.rank = gone.self;
+  fenced_[which->first] = why;
+  out.emplace_back(control_effect::send{which->first, fence_notice{ended_session(why)}});
+  members_.erase(which);
+  if (kill) out.emplace_back(control_effect::kill_process{gone.who});
+  if (phase_ == control_phase::stopping || phase_ == control_phase::failed) {
+    if (members_.empty()) out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+    return;
+  }
+  if (phase_ == control_phase::finishing) {
+    if (!gone.self) return;
+    // The remaining ranks need a replacement, if only to finish.
+    const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
+    if (somebody && terms_.policy != loss_policy::fail)
+      return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+    send_to_ranks(failure_order{epoch_, why}, out);
+    return give_up(std::move(why), out);
+  }
+  if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+  announce(out, gone.who);
+  go_on(now, out);
+}
+
+void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
+                                  time_point now, control_effects& out, bool counts) {
+  why.epoch = epoch_;
+  why.effect = effect::unknown_outcome;
+  reason_ = why;
+  if (!detected_) detected_ = now;
+  out.emplace_back(control_effect::close_order{why});
+  send_to_ranks(failure_order{epoch_, why}, out);
+  for (auto& [link, one] : members_) {
+    // A process that was new to an epoch which never served still counts as new in the next.
+    if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
+    one.self.reset();
+  }
+  while (!faults_.empty() && faults_.front() + terms_.window < now) faults_.pop_front();
+  if (counts) faults_.push_back(now);
+  if (lost && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  if (faults_.size() > terms_.rebuilds) {
+    why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +
+               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
+               " s have not helped: the world ends; the last reason was: " + why.text;
+    return give_up(std::move(why), out);
+  }
+  phase_ = control_phase::rebuilding;
+  due_ = later(now, terms_.gather);
+  not_before_ = now + pause;
+  announce(out, lost);
+  go_on(now, out);
+}
+
+void controller_state::give_up(error why, control_effects& out) {
+  phase_ = control_phase::failed;
+  reason_ = std::move(why);
+  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  announce(out);
+  if (members_.empty()) out.emplace_back(control_effect::end{reason_});
+}
+
+namespace {
+
+constexpr std::array policies{loss_policy::fail, loss_policy::respawn, loss_policy::shrink};
+
+error no(std::string text) {
+  return {.code = errc::invalid_argument, .text = std::move(text)};
+}
+
+/// Compares in constant time, so that a token cannot be guessed character by character.
+bool is_same_secret(std::string_view one, std::string_view other) noexcept {
+  unsigned difference = one.size() == other.size() ? 0U : 1U;
+  for (std::size_t i = 0; i < other.size(); ++i)
+    difference |= static_cast<unsigned char>(other[i]) ^
+                  static_cast<unsigned>(i < one.size() ? static_cast<unsigned char>(one[i]) : 0U);
+  return difference == 0;
+}
+
+std::string milliseconds_text(std::int64_t ns) {
+  return std::to_string(ns / 1'000'000) + " ms";
+}
+
+} // namespace
+
+std::string_view to_string(loss_policy policy) noexcept {
+  switch (policy) {
+    case loss_policy::fail: return "fail";
+    case loss_policy::respawn: return "respawn";
+    case loss_policy::shrink: return "shrink";
+  }
+  return {};
+}
+
+loss_policy parse_loss_policy(std::string_view name) {
+  for (const loss_policy one : policies)
+    if (to_string(one) == name) return one;
+  throw exception{errc::invalid_argument, "'" + std::string{name} +
+                                              "' is nothing that can be done about a lost process: choose one of "
+                                              "fail, respawn, shrink"};
+}
+
+std::string_view to_string(control_phase phase) noexcept {
+  switch (phase) {
+    case control_phase::gathering: return "gathering";
+    case control_phase::forming: return "forming";
+    case control_phase::serving: return "serving";
+    case control_phase::quiescing: return "quiescing";
+    case control_phase::rebuilding: return "rebuilding";
+    case control_phase::finishing: return "finishing";
+    case control_phase::stopping: return "stopping";
+    case control_phase::failed: return "failed";
+  }
+  return {};
+}
+
+std::string describe(const process_identity& who) {
+  return "process " + who.name + " (pid " + std::to_string(who.pid) + " on " + who.host + ")";
+}
+
+bool is_same_process(const process_identity& one, const process_identity& other) {
+  return one.host == other.host && one.pid == other.pid && one.name == other.name;
+}
+
+std::string describe(const control_event& event) {
+  std::string text = "world " + std::string{to_string(event.phase)} + " in epoch " + to_string(event.epoch) + " with " +
+                     std::to_string(event.ranks) + " of " + std::to_string(event.world_size) + " ranks";
+  if (event.spares > 0) text += ", " + std::to_string(event.spares) + " standing by";
+  if (event.lost) text += "; lost: " + describe(*event.lost);
+  if (event.since_detection)
+    text += "; " + milliseconds_text(event.since_detection->count()) + " after the fault was known";
+  if (event.reason) text += "; because of " + to_string(event.reason);
+  return text;
+}
+
+error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {
+  if (asked.protocol != control_protocol)
+    return no("the controller speaks control protocol " + std::to_string(control_protocol) + " and " +
+              describe(asked.who) + " speaks " + std::to_string(asked.protocol) +
+              ": run the same version of troupe everywhere");
+  if (!terms_.token.empty() && !is_same_secret(terms_.token, asked.token))
+    return no("the join token is not this world's: give every process that of its controller (TROUPE_JOIN_TOKEN)");
+  if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
+    return {.code = errc::stopping, .text = "the world is stopping: nobody can join it any more"};
+  if (phase_ == control_phase::failed)
+    return {.code = errc::world_failed, .text = "the world has ended: " + to_string(reason_)};
+  if (asked.device_count > 0 && asked.local_device >= asked.device_count)
+    return no(describe(asked.who) + " is to use device " + std::to_string(asked.local_device) + ", and its host has " +
+              std::to_string(asked.device_count) + ": start no more processes there than it has devices");
+  const std::int64_t skew = asked.wall_clock_ns - wall_clock_ns;
+  if (std::abs(skew) > terms_.clock_skew.count())
+    return no("the clock of " + asked.who.host + " says " + milliseconds_text(asked.wall_clock_ns) +
+              " since 1970 and the controller's " + milliseconds_text(wall_clock_ns) + ", which are " +
+              milliseconds_text(std::abs(skew)) + " apart, and may be " + milliseconds_text(terms_.clock_skew.count()) +
+              ": set the clocks, or control.clock_skew");
+  if (error why = objection_to_facts(asked)) return why;
+  return objection_to_place(asked);
+}
+
+error controller_state::objection_to_facts(const join_request& asked) const {
+  if (agreed_.empty()) return {};
+  const auto find = [](const std::vector<shared_fact>& all, const std::string& name) {
+    const auto found = std::ranges::find(all, name, &shared_fact::name);
+    return found == all.end() ? std::string{"nothing"} : "'" + found->value + "'";
+  };
+  std::set<std::string> names;
+  for (const shared_fact& one : agreed_) names.insert(one.name);
+  for (const shared_fact& one : asked.facts) names.insert(one.name);
+  for (const std::string& name : names)
+    if (const std::string mine = find(asked.facts, name), theirs = find(agreed_, name); mine != theirs)
+      return no(name + " is " + mine + " in " + describe(asked.who) + " and " + theirs +
+                " in those that joined before: all processes of a world must have it alike");
+  return {};
+}
+
+error controller_state::objection_to_place(const join_request& asked) const {
+  if (asked.place && (*asked.place < 0 || *asked.place >= terms_.world_size))
+    return no(describe(asked.who) + " asks for rank " + std::to_string(*asked.place) + " in a world of " +
+              std::to_string(terms_.world_size) + ": start it with one of 0 to " +
+              std::to_string(terms_.world_size - 1));
+  if (asked.spare || (asked.place && asked.attempt > 0 && holder_of(*asked.place, &asked.who) != nullptr)) return {};
+  if (asked.place) {
+    if (const member* holder = holder_of(*asked.place, &asked.who))
+      return no("rank " + std::to_string(*asked.place) + " is claimed by " + describe(asked.who) + ", and " +
+                describe(holder->who) + " has it: give each process a rank of its own");
+  } else if (free_places(&asked.who).empty()) {
+    return no("the world has all its " + std::to_string(terms_.world_size) + " processes: " + describe(asked.who) +
+              " can only join it as a spare (control.spare)");
+  }
+  if (const member* user = user_of_gpu(asked.who))
+    return no(describe(asked.who) + " is to use GPU " + asked.who.gpu + ", which " + describe(user->who) +
+              " uses: two ranks of one world cannot share a GPU");
+  return {};
+}
+
+namespace {
+
+using directed_links = std::set<std::pair<rank, rank>>;
+
+constexpr std::chrono::seconds first_pause{1}; ///< Delay before another forming with the same processes as the last.
+constexpr int most_pause_doublings = 5;
+
+bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
+  return all.contains({one.second, one.first});
+}
+
+/// Prefers links that both ends have reported: a rank that waits for a peer which is itself stuck reports a link, too.
+std::pair<rank, rank> surest_of(const directed_links& all) {
+  const auto found = std::ranges::find_if(all, [&](const auto& one) { return is_mutual(all, one); });
+  return found == all.end() ? *all.begin() : *found;
+}
+
+} // namespace
+
+controller_state::link_name controller_state::name_link(const process_identity& one, const process_identity& other) {
+  const bool is_inside = one.host == other.host;
+  link_name made{is_inside ? one.host + "/" + one.name : one.host,
+                 is_inside ? other.host + "/" + other.name : other.host};
+  if (made.second < made.first) std::swap(made.first, made.second);
+  return made;
+}
+
+void controller_state::on_forming_failed(member& one, const failed_report& report, time_point now,
+                                         control_effects& out) {
+  one.reported = true;
+  if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
+  for (const rank peer : report.blamed)
+    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(*one.self, peer);
+  // Ranks whose connections were closed by others fail after those: such a report adds nothing.
+  if (unreached_.empty() || is_of_its_own(report.why.code)) {
+    error why = report.why;
+    if (!why.rank && report.blamed.empty()) why.rank = one.self;
+    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  }
+  if (all_reported()) judge_links(now, out);
+}
+
+/// Returns the links of the ranks to exclude. This is the rank with the most broken links (of equal ranks the last). If
+/// its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the other end if
+/// these are fewer.
+std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
+  std::map<rank, std::set<rank>> ends;
+  for (const auto& [from, to] : unreached) {
+    ends[from].insert(to);
+    ends[to].insert(from);
+  }
+  const bool has_mutual = is_mutual(unreached, surest_of(unreached));
+  rank worst = surest_of(unreached).first;
+  for (const auto& one : unreached) {
+    if (has_mutual && !is_mutual(unreached, one)) continue;
+    for (const rank end : {one.first, one.second})
+      if (std::pair{ends[end].size(), end} > std::pair{ends[worst].size(), worst}) worst = end;
+  }
+  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*link_of(one)).who.host; };
+  const auto ranks_on = [&](const std::string& host) {
+    std::vector<link_id> found;
+    for (const auto& [link, one] : members_)
+      if (one.self && one.who.host == host) found.push_back(link);
+    return found;
+  };
+  const std::string& here = host_of(worst);
+  const std::string& there = host_of(*ends[worst].begin());
+  if (here == there) return {*link_of(worst)};
+  auto side = ranks_on(here), other = ranks_on(there);
+  const bool is_one_link = std::ranges::all_of(ends[worst], [&](rank end) { return host_of(end) == there; });
+  return is_one_link && other.size() < side.size() ? other : side;
+}
+
+void controller_state::judge_links(time_point now, control_effects& out) {
+  const auto unreached = std::exchange(unreached_, {});
+  const std::vector<link_id> side = choose_side(unreached);
+  const auto is_aside = [&](rank one) { return std::ranges::find(side, *link_of(one)) != side.end(); };
+  std::set<link_name> names;
+  directed_links across;
+  for (const auto& one : unreached) {
+    if (is_aside(one.first) == is_aside(one.second)) continue;
+    across.insert(one);
+    names.insert(name_link(members_.at(*link_of(one.first)).who, members_.at(*link_of(one.second)).who));
+  }
+  const auto [from, to] = surest_of(across);
+  error why{.code = errc::communicator_failed,
+            .text = describe(members_.at(*link_of(from)).who) + " could not reach " +
+                    describe(members_.at(*link_of(to)).who) +
+                    ", though the controller hears both: see to the network between them",
+            .rank = is_aside(from) ? from : to};
+  std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
+  const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
+  const bool is_old = std::ranges::any_of(names, is_known);
+  // A single report may be a short network outage or a pause of one process. The same report twice is not.
+  if (!is_old && std::ranges::none_of(names, [&](const link_name& one) { return suspected_.contains(one); })) {
+    suspected_ = std::move(names);
+    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  }
+  if (terms_.policy == loss_policy::fail)
+    return fail_epoch(std::move(why), members_.at(side.front()).who, nanoseconds{0}, now, out);
+  for (const link_name& one : names) {
+    link_retry& next = broken_[one];
+    next.wait = next.wait == nanoseconds{0} ? terms_.link_retry : std::min(2 * next.wait, terms_.link_retry_most);
+    next.at = later(now, next.wait);
+  }
+  if (set_aside(side, now)) {
+    const auto wait = std::chrono::duration_cast<std::chrono::seconds>(broken_.at(*names.begin()).wait);
+    why.text += "; the world goes on without ";
+    for (const link_id one : side)
+      why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
+    why.text += ", and tries again after " + std::to_string(wait.count()) + " s";
+    return fail_epoch(std::move(why), {}, nanoseconds{0}, now, out, !is_old);
+  }
+  why.text += "; the world cannot form without either, and tries again";
+  const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
+  fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
+}
+
+bool controller_state::set_aside(const std::vector<link_id>& side, time_point now) {
+  members before = members_;
+  for (const link_id one : side) members_.at(one).spare = true;
+  fill_places(now);
+  const auto free = free_places();
+  const int present = terms_.world_size - static_cast<int>(free.size());
+  const bool can_form =
+      free.empty() || (terms_.policy == loss_policy::shrink && present > 0 && present >= terms_.smallest);
+  if (!can_form) members_ = std::move(before);
+  return can_form;
+}
+
+bool controller_state::is_cut_off(const member& one, time_point now) const {
+  return std::ranges::any_of(members_, [&](const auto& other) {
+    if (other.second.spare || &other.second == &one) return false;
+    const auto found = broken_.find(name_link(one.who, other.second.who));
+    return found != broken_.end() && now < found->second.at;
+  });
+}
+
+void controller_state::forget_links_of_ranks() {
+  vain_formings_ = 0;
+  suspected_.clear();
+  if (broken_.empty()) return;
+  for (const auto& [link, one] : members_)
+    for (const auto& [other_link, other] : members_)
+      if (one.self && other.self && link != other_link) broken_.erase(name_link(one.who, other.who));
 }
 
 } // namespace troupe

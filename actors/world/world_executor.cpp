@@ -1,10 +1,17 @@
 #include <troupe/actors/world/world_executor.hpp>
+
+#include <troupe/actors/world/culprits.hpp>
+#include <troupe/collectives/backend/solo_communicator.hpp>
+#include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/device/overloaded.hpp>
 #include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -287,6 +294,531 @@ void world_executor::retire() {
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
   guided_order_ = nullptr;
+}
+
+void world_executor::take_report(epoch of, const error& why) {
+  if (of != state_.current_epoch() || reported_ >= of) return;
+  reported_ = of;
+  report_ = take_fault_report({why, number_, of, plan_.world_size}, pipelines_, plan_.services.time->now());
+}
+
+void world_executor::tell_of_late(const rank_report& one) {
+  if (one.epoch != state_.current_epoch()) return;
+  world_event now = state_.event();
+  now.report =
+      take_fault_report({one.failure, number_, one.epoch, plan_.world_size}, pipelines_, plan_.services.time->now());
+  announce(std::move(now));
+}
+
+void world_executor::announce(world_event event) {
+  complete(event);
+  if (event.reason) event.report = std::exchange(report_, nullptr);
+  plan_.board->publish(event);
+  shell_.announce(event);
+}
+
+void world_executor::publish() {
+  entrance_.publish({.admission = state_.admission(),
+                     .seats = seats_,
+                     .order = order_,
+                     .registered = registered_,
+                     .is_ordered_by_callers = plan_.ordering == ordering::caller});
+}
+
+namespace {
+
+/// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch, or in the client's
+/// function, that does not return; its launcher is blocked as well.
+constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
+
+} // namespace
+
+void world_executor::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
+  if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
+  capture_function function = asked.function
+                                  ? std::move(asked.function)
+                                  : capture_of(std::move(asked.steps), plan_.world_size, plan_.above->fusion());
+  const auto plan = std::make_shared<captured_plan>(std::move(function), std::move(asked.options));
+  std::erase_if(captured_, [](const auto& one) { return one.expired(); });
+  captured_.push_back(plan);
+  capture_now(plan, [plan, reply](const error& failure, nanoseconds) {
+    if (failure) return reply->deliver(failure);
+    reply->deliver(capture_reply{plan});
+  });
+}
+
+error world_executor::objection_to(const capture_request& asked) const {
+  if (error objection = state_.maintenance_objection(asked.epoch)) return objection;
+  if (!order_)
+    return {.code = errc::unsupported,
+            .text = "only " + std::to_string(plan_.locals.size()) + " of the world's " +
+                    std::to_string(plan_.world_size) +
+                    " ranks live in this process: plans are captured where all of them do"};
+  const auto refuse = [](std::string text) { return error{.code = errc::invalid_argument, .text = std::move(text)}; };
+  if (asked.options.deadline < nanoseconds{0}) return refuse("a deadline cannot be negative");
+  if (!asked.options.streams.empty() && asked.options.streams.size() != plan_.locals.size())
+    return refuse("the plan names " + std::to_string(asked.options.streams.size()) + " streams, the world has " +
+                  std::to_string(plan_.world_size) + " ranks: give one for each rank, or none");
+  if (static_cast<bool>(asked.function) != asked.steps.empty())
+    return refuse("a plan is captured from a function or from requests: give one of the two");
+  for (std::size_t k = 0; k < asked.steps.size(); ++k) {
+    const auto& parts = asked.steps[k];
+    error objection = parts.size() == plan_.locals.size()
+                          ? check_agreement(parts)
+                          : refuse("it has " + std::to_string(parts.size()) + " parts, the world has " +
+                                   std::to_string(plan_.world_size) + " ranks: give one part for each rank");
+    if (!objection) objection = entrance_.objection_to(parts);
+    if (!objection) continue;
+    objection.text = "step " + std::to_string(k) + " of the plan: " + objection.text;
+    return objection;
+  }
+  return {};
+}
+
+void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
+                                 std::function<void(const error&, nanoseconds)> tell) {
+  const nanoseconds patience =
+      plan->options().deadline == world_default_deadline ? plan_.deadlines.form : plan->options().deadline;
+  const epoch now = state_.current_epoch();
+  const auto session = std::make_shared<capture_session>(plan, order_->ranks(), world_stamp{number_, now},
+                                                         later(steady_now(), patience), registered_);
+  const auto over = [session, now, tell = std::move(tell), mail = mail_](error failure) {
+    if (!failure) return tell({}, session->took());
+    // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
+    for (const rank one : session->give_up())
+      mail->post(rank_report{rank_report::kind::faulted,
+                             one,
+                             now,
+                             {.code = errc::deadline_exceeded,
+                              .text = "the capture of a plan has not come back from the client's function, or "
+                                      "from a launch",
+                              .rank = one}});
+    if (failure.code == errc::deadline_exceeded) failure = session->failure(); // it knows where each rank was
+    failure.effect = effect::rejected;
+    tell(failure, session->took());
+  };
+  plan_.helpers->run(
+      "the capture of a plan", patience + time_to_leave, [session] { session->wait(); }, over);
+  order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
+}
+
+void world_executor::recapture_plans() {
+  std::erase_if(captured_, [](const auto& one) { return one.expired(); });
+  // Do this before any other request of this epoch, so that no replay comes first. A failure is reported by later
+  // replays.
+  for (const auto& one : captured_) {
+    const auto plan = one.lock();
+    if (!plan) continue;
+    restored_part made{.kind = restored_kind::plan, .number = plan->number()};
+    const std::size_t streams = plan->options().streams.size();
+    if (streams > 0 && streams != plan_.locals.size()) {
+      made.state = restored_state::lost;
+      made.failure = drop_plan(*plan);
+      restored_.push_back(std::move(made));
+      continue;
+    }
+    restored_.push_back(made);
+    capture_now(plan, [made, mail = mail_, now = state_.current_epoch()](const error& failure, nanoseconds took) {
+      restored_part ended = made;
+      ended.state = failure ? restored_state::lost : restored_state::back;
+      ended.took = took;
+      ended.failure = failure;
+      mail->post(restored_report{now, std::move(ended)});
+    });
+  }
+}
+
+namespace {
+
+std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
+  std::vector<seat> seats;
+  for (const local_rank& one : plan.locals)
+    seats.push_back({.self = one.self,
+                     .world_size = plan.world_size,
+                     .where = *one.where,
+                     .able = plan.services.able.get(),
+                     .stamp = {.world = number}});
+  return seats;
+}
+
+} // namespace
+
+void world_executor::form(const world_effect::form& how) {
+  const epoch now = state_.current_epoch();
+  if (how.order) take_seat(*how.order);
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
+  ended_.clear();
+  seats_ = std::make_shared<const std::vector<seat>>(seats_of(plan_, number_));
+  try {
+    auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
+    for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
+      const local_rank& one = plan_.locals[i];
+      pipelines_.push_back(rank_pipeline::create(
+          plan_.services, std::move(ends[i]), one.hand, now, [mail = mail_, at = one.self, now](error why) {
+            mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
+          }));
+      pipelines_.back()->belongs_to(number_);
+      pipelines_.back()->on_late([mail = mail_, at = one.self, now](error why) {
+        mail->post(rank_report{rank_report::kind::late, at, now, std::move(why)});
+      });
+    }
+  } catch (...) {
+    return carry_out(state_.on_formed(now, current_error()));
+  }
+  on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
+  plan_.formed.clear(); // used in the first epoch only
+}
+
+void world_executor::take_seat(const formation_order& order) {
+  plan_.world_size = order.world_size;
+  plan_.locals.front().self = order.self;
+  plan_.id = order.id;
+  if (!order.has_newcomers) return;
+  // A new process has none of these, and all processes would have to register and capture the same.
+  registered_.clear();
+  captured_.clear();
+}
+
+world_executor::step world_executor::forming(const world_effect::form& how) {
+  if (!plan_.formed.empty())
+    return [all = spares_](rank_pipeline& one) {
+      one.init_formed();
+      keep_spares(all, one);
+    };
+  const bool is_beside = how.how != recovery_rung::abort_first;
+  registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
+  return [is_beside, all = spares_, registered = registered_, times = registering_, time = plan_.services.time,
+          locals = ranks_of(plan_)](rank_pipeline& one) {
+    if (is_beside) give_back_spares(all, one);
+    one.init();
+    const auto local = std::ranges::find(locals, one.self()) - locals.begin();
+    for (std::size_t i = 0; i < registered.size() && !is_planted(planted_bug::lost_registration); ++i) {
+      const time_point began = time->now();
+      one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
+      times->note(i, began, time->now());
+    }
+    if (!is_beside) keep_spares(all, one);
+  };
+}
+
+void world_executor::give_back_spares(const spares& all, const rank_pipeline& of) {
+  if (const auto found = all.find(of.where()); found != all.end()) found->second->give_back();
+}
+
+void world_executor::keep_spares(const spares& all, const rank_pipeline& of) {
+  const auto found = all.find(of.where());
+  if (found == all.end()) return;
+  try {
+    found->second->fill();
+  } catch (const exception&) { // spare streams are a precaution: later users of the device get its error
+  }
+}
+
+world_executor::communicators world_executor::make_ends() const {
+  communicators ends;
+  const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
+  for (const local_rank& one : plan_.locals)
+    if (plan_.world_size > 1)
+      ends.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
+    else
+      ends.push_back(std::make_shared<solo_communicator>(one.where));
+  return ends;
+}
+
+void world_executor::adopt() {
+  restored_registrations_are_back();
+  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
+    order_ = plan_.above->open_world(
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
+    for (const auto& pool : registered_) order_->add_registered(pool);
+    recapture_plans();
+  }
+  if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
+    guided_order_ = plan_.guide->open_order(pipelines_.front());
+  plan_.pending->reopen();
+  if (first_ == epoch{}) {
+    first_ = state_.current_epoch();
+    plan_.services.poller->attach(plan_.pending);
+  }
+  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
+                                            : order_                           ? std::shared_ptr<rank_order>{order_}
+                                                                               : guided_order_;
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
+}
+
+void world_executor::maintain(maintenance work) {
+  maintenance_.push_back(std::move(work));
+  carry_out(state_.on_maintenance_asked());
+}
+
+void world_executor::register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
+  error objection = objection_to_maintenance(asked.epoch);
+  if (!objection && asked.size_bytes == 0)
+    objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
+  if (objection) return reply->deliver(std::move(objection));
+  if (is_planted(planted_bug::awaited_turn)) {
+    const auto quiet = std::make_shared<latch>();
+    maintain({.name = "the wait for a quiet world",
+              .step = [](rank_pipeline&) {},
+              .done = [quiet](const error&) { quiet->open(); }});
+    quiet->wait();
+  }
+  const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
+  maintain({.name = "the allocation of memory to register",
+            .step = [made](rank_pipeline& one) { made->allocate(one); },
+            .done =
+                [this, made](const error& failure) {
+                  error why = failure ? failure : made->failure();
+                  if (!why) why = objection_to_maintenance();
+                  why ? made->reply().deliver(std::move(why)) : enroll(made);
+                }});
+}
+
+void world_executor::enroll(const std::shared_ptr<world_registration>& made) {
+  maintain({.name = "the registration of memory",
+            .step = [made](rank_pipeline& one) { made->enroll(one); },
+            .done =
+                [this, made](const error& failure) {
+                  if (failure) return made->reply().deliver(failure);
+                  const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
+                  registered_.push_back(made->make_pool(alone));
+                  if (order_) order_->add_registered(registered_.back());
+                  publish();
+                  made->reply().deliver(registration_reply{registered_.back()});
+                }});
+}
+
+void world_executor::give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  if (error objection = objection_to_maintenance(asked.epoch)) return reply->deliver(std::move(objection));
+  const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
+  plan_.pending->ask({asked.operations, asked.bytes}, later(plan_.services.time->now(), deadline),
+                     [reply](std::variant<credit, error> given) { reply->deliver(std::move(given)); });
+}
+
+void world_executor::hold() {
+  if (order_) {
+    held_ = order_->hold();
+    return;
+  }
+  held_ = std::make_shared<latch>();
+  // Also opens if the order ends before this turn: waiting threads then find failed pipelines.
+  const std::shared_ptr<void> opener{nullptr, [held = held_](void*) { held->open(); }};
+  auto hold_all = [all = pipelines_, opener] {
+    for (const auto& one : all) one->hold();
+  };
+  if (guided_order_)
+    guided_order_->turn(std::move(hold_all)); // in the order, or ranks would hold different operations
+  else
+    hold_all();
+}
+
+void world_executor::do_maintenance() {
+  const maintenance& next = maintenance_.front();
+  if (next.is_due && !next.is_due()) return;
+  on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
+                [step = next.step, held = held_](rank_pipeline& one) {
+                  held->wait(); // or one rank might hold an operation that another still launches
+                  one.settle();
+                  step(one);
+                });
+}
+
+void world_executor::drop_maintenance(const error& reason) {
+  for (const maintenance& one : std::exchange(maintenance_, {})) one.done(reason);
+}
+
+void world_executor::restored_registrations_are_back() {
+  if (!registering_) return;
+  restoration all = std::exchange(registering_, nullptr)->parts();
+  std::ranges::move(restored_, std::back_inserter(all)); // sub-worlds that recovered earlier
+  restored_ = std::move(all);
+}
+
+void world_executor::on_restored(const restored_report& one) {
+  if (one.epoch != state_.current_epoch()) return;
+  const auto found = std::ranges::find_if(restored_, [&](const restored_part& known) {
+    return known.state == restored_state::under_way && known.kind == one.what.kind && known.number == one.what.number;
+  });
+  if (found == restored_.end()) return;
+  *found = one.what;
+  tell_of_restored();
+}
+
+void world_executor::sub_world_is_back(restored_part one) {
+  std::erase_if(restored_, [&](const restored_part& known) {
+    return known.kind == restored_kind::sub_world && known.number == one.number;
+  });
+  restored_.push_back(std::move(one));
+  tell_of_restored();
+}
+
+void world_executor::tell_of_restored() {
+  const bool all_told =
+      std::ranges::none_of(restored_, [](const restored_part& one) { return one.state == restored_state::under_way; });
+  // Several results that arrive in succession are reported by one event.
+  if (all_told && state_.event().phase == world_phase::ready) announce(state_.event());
+}
+
+world_event world_executor::event() const {
+  world_event now = state_.event();
+  complete(now);
+  return now;
+}
+
+void world_executor::complete(world_event& event) const {
+  event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
+  if (plan_.retries) event.retries = plan_.retries->counts();
+  if (event.phase == world_phase::ready && !restored_.empty())
+    event.restored = std::make_shared<const restoration>(restored_);
+}
+
+std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan) {
+  const bool is_whole = plan.locals.size() == static_cast<std::size_t>(plan.world_size);
+  if (plan.recovery.policy == recovery_policy::fail_fast || plan.ordering == ordering::caller || !is_whole)
+    return nullptr;
+  return plan.above->open_shelf();
+}
+
+void world_executor::expect_release() {
+  // speak_for_unmade() reports for ranks whose pipelines could not be created.
+  if (plan_.retries) unreleased_[state_.current_epoch()].ranks = std::max(pipelines_.size(), plan_.locals.size());
+}
+
+void world_executor::note_release(const rank_report& one) {
+  const auto found = unreleased_.find(one.epoch);
+  if (found == unreleased_.end()) return; // it is released when the world ends
+  found->second.safely = found->second.safely && !one.failure;
+  if (--found->second.ranks > 0) return;
+  plan_.retries->released(one.epoch, found->second.safely);
+  unreleased_.erase(found);
+}
+
+void world_executor::end_retries() {
+  if (plan_.retries) plan_.retries->end();
+}
+
+std::vector<rank> world_executor::blamed_for(const error& why) const {
+  const recovery_policy policy = plan_.recovery.policy;
+  if (!why || (policy != recovery_policy::shrink && policy != recovery_policy::guided)) return {};
+  fault_time when = fault_time::serving;
+  if (state_.is_forming()) {
+    const recovery_rung how = state_.rung();
+    when = how == recovery_rung::shrink || how == recovery_rung::revoke ? fault_time::forming_of_failed
+                                                                        : fault_time::forming;
+  }
+  return culprits_of(why, report_.get(), when);
+}
+
+void world_executor::lose(const world_effect::lose& what) {
+  std::vector<local_rank> locals;
+  std::vector<std::size_t> places;
+  std::vector<std::size_t> gone; // indices into the previous locals
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (std::ranges::find(what.ranks, plan_.locals[i].self) == what.ranks.end()) {
+      locals.push_back(std::move(plan_.locals[i]));
+      locals.back().self = rank{static_cast<int>(places.size())};
+      places.push_back(places_[i]);
+      continue;
+    }
+    gone.push_back(i);
+    spares_.erase(plan_.locals[i].where);
+    const std::size_t place = places_[i];
+    error told = what.reason;
+    told.rank = plan_.locals[i].self;
+    lost_[place] = told;
+    if (ended_.erase(place) > 0) states_[place] = shell_.replace_rank(place, plan_.locals[i].self);
+    if (!is_planted(planted_bug::untold_rank)) states_[place]->lose(std::move(told));
+  }
+  for (const auto& pool : registered_) pool->leave_out(gone);
+  plan_.locals = std::move(locals);
+  plan_.world_size = static_cast<int>(places.size());
+  places_ = std::move(places);
+}
+
+world_executor::communicators world_executor::make_ends(const world_effect::form& how) {
+  const pipelines failed = std::exchange(failed_, {});
+  if (how.how != recovery_rung::shrink && how.how != recovery_rung::revoke) return make_ends();
+  try {
+    return make_ends_of_failed(how, failed);
+  } catch (...) {
+    state_.fell_back(current_error());
+    return make_ends();
+  }
+}
+
+world_executor::communicators world_executor::make_ends_of_failed(const world_effect::form& how,
+                                                                  const pipelines& failed) const {
+  communicators ends;
+  for (const auto& one : failed) {
+    if (std::ranges::find(how.without, one->self()) != how.without.end()) continue;
+    const rank self{static_cast<int>(ends.size())};
+    ends.push_back(how.how == recovery_rung::revoke ? one->peers().revoke_and_split()
+                                                    : one->peers().shrink({how.without, self, plan_.world_size}));
+  }
+  if (ends.size() != plan_.locals.size())
+    throw exception{errc::communicator_failed, "not every rank has a communicator that another could be made of"};
+  return ends;
+}
+
+error world_executor::drop_plan(captured_plan& plan) {
+  error why{.code = errc::invalid_argument,
+            .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
+                    " streams of the client's, one for each rank, and the world has " +
+                    std::to_string(plan_.world_size) + " ranks now: capture another"};
+  plan.begin({number_, state_.current_epoch()}, pipelines_);
+  plan.fail(why);
+  return why;
+}
+
+namespace {
+
+error objection_to_suspension(const capabilities* able) {
+  if (able == nullptr) return {};
+  const feature_finding found = able->find(feature::suspend);
+  if (found.available != availability::no) return {};
+  return {.code = errc::unsupported, .text = able->version + " gives no memory back: " + found.why};
+}
+
+} // namespace
+
+void world_executor::suspend(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
+  error objection = objection_to_maintenance(asked.epoch);
+  if (!objection && suspended_)
+    objection = {.code = errc::invalid_argument, .text = "the world is suspended already: resume it first"};
+  if (!objection) objection = objection_to_suspension(plan_.services.able.get());
+  if (objection) return reply->deliver(std::move(objection));
+  const auto made = std::make_shared<world_suspension>();
+  suspended_ = made;
+  maintain({.name = "the suspension",
+            .step = [made](rank_pipeline& one) { made->give_back(one); },
+            .done =
+                [this, made, reply = std::move(reply)](const error& failure) {
+                  if (failure) return reply->deliver(failure);
+                  made->comes_into_force();
+                  announce(state_.event());
+                  reply->deliver(made->given_back());
+                }});
+  maintain({.name = "the resumption",
+            .is_due = [made] { return made->is_to_end(); },
+            .step = [](rank_pipeline& one) { world_suspension::take_again(one); },
+            .done =
+                [this, made](const error& failure) {
+                  suspended_ = nullptr;
+                  if (!failure) announce(state_.event());
+                  made->ended(failure);
+                }});
+}
+
+void world_executor::resume(std::shared_ptr<resumption_answer> reply) {
+  if (!suspended_) return reply->deliver(resumption_reply{});
+  suspended_->await_end(std::move(reply));
+  resume(*suspended_);
+}
+
+void world_executor::resume(world_suspension& made) {
+  if (made.end_it() && made.is_in_force()) do_maintenance();
 }
 
 } // namespace troupe

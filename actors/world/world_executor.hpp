@@ -4,19 +4,20 @@
 
 #include <troupe/actors/caf/requests.hpp>
 #include <troupe/actors/rank/collective_state.hpp>
-#include <troupe/actors/world/maintenance.hpp>
 #include <troupe/actors/world/request_gate.hpp>
-#include <troupe/actors/world/restored_registrations.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/actors/world/world_registration.hpp>
-#include <troupe/actors/world/world_shell.hpp>
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/actors/world/world_suspension.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/spare_streams.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -27,6 +28,48 @@
 #include <vector>
 
 namespace troupe {
+
+/// Delivers notes to a world's executor, one at a time; notes from one thread keep their order. Notes are dropped when
+/// the world is gone. Threads: safe from any. It outlives the world.
+class world_mailbox {
+public:
+  world_mailbox() = default;
+  world_mailbox(const world_mailbox&) = delete;
+  world_mailbox& operator=(const world_mailbox&) = delete;
+  virtual ~world_mailbox() = default;
+
+  virtual void post(world_note what) = 0;
+  virtual void post_after(nanoseconds delay, world_note what) = 0;
+};
+
+/// Callbacks of world_executor. They are called while the executor runs.
+class world_shell {
+public:
+  world_shell() = default;
+  world_shell(const world_shell&) = delete;
+  world_shell& operator=(const world_shell&) = delete;
+  virtual ~world_shell() = default;
+
+  /// Sends \p event to all subscribers; the world_board has it already.
+  virtual void announce(const world_event& event) = 0;
+  /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
+  [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
+  /// Ends the ranks' actors and the world's, because all resources have been released.
+  virtual void leave() = 0;
+};
+
+/// One piece of work, for example a split, a registration of memory, or one half of a suspension. The world holds
+/// requests, waits until the launched operations have ended, runs the work, and continues.
+struct maintenance {
+  std::string name; ///< The name for people: "the split".
+  /// For work that waits for more than its turn: returns whether it is due now. The world stays held until then.
+  std::function<bool()> is_due{};
+  /// The part of every local rank. It runs in helpers, for all ranks at once, because ranks may wait for each other. An
+  /// exception fails the world.
+  std::function<void(rank_pipeline&)> step{};
+  /// Called once in the world's actor: errc::none when all parts are done, else why the work was not done.
+  std::function<void(const error&)> done{};
+};
 
 /// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1).
 /// Threads: entrance() from any; all other calls one at a time.

@@ -1,5 +1,7 @@
 #include <troupe/actors/world/world_state.hpp>
 
+#include <troupe/collectives/operation/signature.hpp>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -259,6 +261,151 @@ world_effects world_state::finish() {
 
 bool world_state::last_report() noexcept {
   return outstanding_ > 0 && --outstanding_ == 0;
+}
+
+namespace {
+
+/// A request to the whole world that names no epoch is for the present one.
+error epoch_objection(epoch meant_for, epoch now) {
+  if (meant_for == now || meant_for == epoch{}) return {};
+  return {.code = errc::stale_epoch,
+          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(now) +
+                  ": take the epoch from the world's latest event, or name none for the present one",
+          .epoch = now};
+}
+
+} // namespace
+
+error world_state::stopping_error() {
+  return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+}
+
+error world_state::maintenance_objection(epoch meant_for) const {
+  if (stop_requested_) return stopping_error();
+  error objection = phase_objection();
+  return objection ? objection : epoch_objection(meant_for, epoch_);
+}
+
+error world_state::phase_objection() const {
+  switch (phase_) {
+    case world_phase::ready: break;
+    case world_phase::forming:
+      if (!has_served_)
+        return {.code = errc::world_failed, .text = "the world is still forming: wait until it is ready"};
+      [[fallthrough]];
+    case world_phase::rebuilding:
+      return {.code = errc::rebuilding,
+              .text = "the world is being formed anew: wait until it is ready in its next epoch; the reason was " +
+                      to_string(reason_),
+              .epoch = epoch_};
+    case world_phase::failed:
+      return {.code = errc::world_failed,
+              .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
+              .epoch = epoch_};
+    case world_phase::stopping:
+    case world_phase::stopped: return stopping_error();
+  }
+  return {};
+}
+
+world_admission world_state::admission() const {
+  return {.refusal = phase_objection(),
+          .epoch = epoch_,
+          .world_size = world_size_,
+          .local_count = local_ranks_.size(),
+          .began_with = began_with_};
+}
+
+error world_admission::objection_to(const world_request& asked) const {
+  if (refusal) return refusal;
+  if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
+  if (local_count != static_cast<std::size_t>(world_size))
+    return {.code = errc::unsupported,
+            .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +
+                    " ranks live in this process: ask each rank's collective actor instead"};
+  if (asked.parts.size() != local_count)
+    return {.code = errc::invalid_argument,
+            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
+                    std::to_string(world_size) + " ranks" +
+                    (began_with > world_size ? ", no longer the " + std::to_string(began_with) + " that it began with"
+                                             : std::string{}) +
+                    ": give one part for each rank"};
+  if (asked.deadline < nanoseconds{0})
+    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  return check_agreement(asked.parts);
+}
+
+world_effects world_state::await_guidance(error reason) {
+  const bool again = phase_ == world_phase::forming;
+  if (again && has_served_)
+    end_try(reason);
+  else
+    try_began_ = time_->now();
+  quiescing_ = draining_ = false;
+  world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
+  // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
+  // which continues beside the rest of the abort (docs/design/0038-controllers.md).
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  return effects;
+}
+
+world_effects world_state::on_formation(const formation_order& order) {
+  const bool can_form =
+      phase_ == world_phase::forming || phase_ == world_phase::ready || phase_ == world_phase::rebuilding;
+  if (stop_requested_ || !can_form || order.of <= epoch_) return {};
+  world_effects effects;
+  const bool is_first = phase_ == world_phase::forming && epoch_ == epoch{0};
+  if (phase_ != world_phase::rebuilding && !is_first) effects = await_guidance(order.reason);
+  epoch_ = order.of;
+  world_size_ = order.world_size;
+  local_ranks_ = {order.self};
+  if (is_first) origins_ = local_ranks_;
+  phase_ = world_phase::forming;
+  expect_reports();
+  effects.emplace_back(world_effect::announce{event()});
+  effects.emplace_back(world_effect::form{.how = rung_, .order = order});
+  return effects;
+}
+
+world_effects world_state::on_failure(const failure_order& order) {
+  const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_;
+  if (order.of != epoch_ || !serving) return {};
+  return stop_requested_ ? fail_closed(order.why) : await_guidance(order.why);
+}
+
+world_effects world_state::on_quiesce(const quiesce_order& order) {
+  if (order.of != epoch_ || phase_ != world_phase::ready || stop_requested_) return {};
+  quiescing_ = true;
+  phase_ = world_phase::rebuilding;
+  reason_ = order.why;
+  try_began_ = time_->now();
+  expect_reports();
+  world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{reason_});
+  return effects;
+}
+
+world_effects world_state::on_quiet() {
+  quiescing_ = draining_ = false;
+  retired_up_to_ = epoch_;
+  retired_ += local_ranks_.size();
+  rung_ = recovery_rung::form_beside;
+  unaborted_ = true;
+  return {world_effect::fail{reason_}, world_effect::retire{}, world_effect::tell{drained_report{epoch_}}};
+}
+
+world_effects world_state::on_dismissed(error why) {
+  if (phase_ == world_phase::failed || phase_ == world_phase::stopped || releasing_) return {};
+  const bool has_pipelines = quiescing_ || (phase_ != world_phase::rebuilding && epoch_ != epoch{0});
+  quiescing_ = draining_ = false;
+  if (has_pipelines) return fail_closed(std::move(why));
+  // Before the first epoch and between two epochs only retired pipelines exist.
+  phase_ = world_phase::failed;
+  reason_ = std::move(why);
+  releasing_ = released_ = true;
+  world_effects effects{world_effect::announce{event()}};
+  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  return effects;
 }
 
 } // namespace troupe

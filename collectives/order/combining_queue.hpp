@@ -14,8 +14,8 @@ namespace troupe {
 /// Threads that arrive later enqueue their task and return. Clients therefore share neither a lock nor a thread that
 /// must be woken, and the tasks of a burst are executed together.
 ///
-/// Order: that of submission; the tasks of one thread keep their order. Threads: submit() and run() from any thread, also
-/// from inside a task.
+/// Order: that of submission; the tasks of one thread keep their order. Threads: submit() and run() from any thread,
+/// also from inside a task.
 class combining_queue {
 public:
   /// Work to be executed.

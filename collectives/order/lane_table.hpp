@@ -2,13 +2,86 @@
 #pragma once
 
 #include <troupe/collectives/order/gathering.hpp>
-#include <troupe/collectives/order/node_pool.hpp>
-#include <troupe/collectives/order/route_table.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <memory_resource>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
+
+/// On one route, the k-th send matches the k-th recv. Ends without a partner on a route are all of one kind, in order.
+class route_table {
+public:
+  explicit route_table(std::pmr::memory_resource& memory) : routes_{&memory} {}
+
+  /// Removes and returns the oldest other half that waits on the route of \p one. Returns null if there is none; \p one
+  /// then waits.
+  [[nodiscard]] transfer_end* meet(transfer_end& one);
+
+  /// Calls \p visitor for all waiting ends, in no particular order. The routes must not change meanwhile.
+  template <class Visitor>
+  void visit(Visitor visitor) {
+    for (auto& [where, waiting] : routes_)
+      for (transfer_end* one = waiting.first; one != nullptr;) {
+        transfer_end* const next = one->next;
+        visitor(*one);
+        one = next;
+      }
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return routes_.size(); }
+
+private:
+  struct route {
+    int source;
+    int destination;
+    int tag;
+    friend bool operator==(const route&, const route&) = default;
+  };
+  struct hash {
+    std::size_t operator()(const route& one) const noexcept {
+      const auto ranks = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(one.source)) << 32U) |
+                         static_cast<std::uint32_t>(one.destination);
+      return (ranks * 0x9E3779B97F4A7C15U) ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(one.tag)) << 7U);
+    }
+  };
+  struct queue {
+    transfer_end* first = nullptr;
+    transfer_end* last = nullptr;
+  };
+
+  std::pmr::unordered_map<route, queue, hash> routes_; ///< Only routes on which an end waits.
+};
+
+/// Memory grows to the maximum of nodes in use at one time and is never released. take() returns a node as put_back()
+/// left it.
+template <class Node>
+class node_pool {
+public:
+  [[nodiscard]] Node* take() {
+    if (free_.empty()) grow();
+    Node* const one = free_.back();
+    free_.pop_back();
+    return one;
+  }
+  /// Does not allocate, because each node was in the list before.
+  void put_back(Node* one) noexcept { free_.push_back(one); }
+
+private:
+  static constexpr std::size_t chunk = 64;
+
+  void grow() {
+    free_.reserve((chunks_.size() + 1) * chunk);
+    chunks_.push_back(std::make_unique<Node[]>(chunk));
+    for (std::size_t i = chunk; i-- > 0;) free_.push_back(&chunks_.back()[i]);
+  }
+
+  std::vector<std::unique_ptr<Node[]>> chunks_;
+  std::vector<Node*> free_;
+};
 
 /// A position in a rank's lane.
 struct lane_slot {

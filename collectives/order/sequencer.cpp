@@ -1,6 +1,10 @@
+#include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/order/sequencer_state.hpp>
+#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace troupe {
 
@@ -289,6 +293,439 @@ std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, e
   exchange& root = unite(joining, *other->owner);
   root.differs = root.differs || end.count != other->count || end.type != other->type;
   return {};
+}
+
+void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) noexcept {
+  if (is_planted(planted_bug::missed_deadline)) return;
+  time_point first = asked.deadline;
+  if (limits_.straggling > nanoseconds{0}) first = std::min(first, later(asked.asked, limits_.straggling));
+  if (first >= at.due) return;
+  at.due = first;
+  due_ = std::min(due_, first);
+}
+
+void sequencer::state::expire(time_point now, sequencing_effects& effects) {
+  if (waiting_ == 0 || now < due_) return;
+  expired_.clear();
+  straggling_.clear();
+  due_ = time_point::max();
+  for (const auto& there : worlds_)
+    for (const auto& at : there->lanes) {
+      if (!at) continue;
+      if (at->due <= now) scan(*at, now, expired_, straggling_);
+      due_ = std::min(due_, at->due);
+    }
+  for (const place& one : expired_) {
+    lane_queue& queue = one.at->queues[static_cast<std::size_t>(one.self)];
+    if (one.position < queue.head() || queue.at(one.position).one == nullptr) continue; // refused with an earlier one
+    auto report = report_on(one, now);
+    const std::string text = "rank " + std::to_string(one.self) + " gave up after " + describe(report->waited);
+    error own{.code = errc::deadline_exceeded,
+              .text = describe(*report) + "; it was not launched: ask again when they are there, or give more time"};
+    take_out(one,
+             {.cause = std::make_shared<withdrawal>(withdrawal{text + " on " + describe(*report), report}),
+              .own = std::move(own),
+              .first = queue.at(one.position).one,
+              .now = now},
+             effects);
+  }
+  settle(effects);
+  for (const place& one : straggling_) {
+    const lane_queue& queue = one.at->queues[static_cast<std::size_t>(one.self)];
+    if (one.position < queue.head() ||
+        one.at->queues[static_cast<std::size_t>(one.self)].at(one.position).one == nullptr)
+      continue;
+    effects.straggling.push_back(report_on(one, now));
+  }
+}
+
+void sequencer::state::scan(lane_table& at, time_point now, std::vector<place>& expired,
+                            std::vector<place>& straggling) {
+  at.due = time_point::max();
+  for (std::size_t self = 0; self < at.queues.size(); ++self) {
+    lane_queue& queue = at.queues[self];
+    for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
+      const lane_slot& slot = queue.at(i);
+      if (slot.one == nullptr) continue;
+      const place here{&at, static_cast<int>(self), i};
+      if (slot.one->terms().deadline <= now)
+        expired.push_back(here);
+      else
+        at.due = std::min(at.due, slot.one->terms().deadline);
+      if (slot.where == nullptr || limits_.straggling <= nanoseconds{0}) continue;
+      gathering& where =
+          slot.where->kind == gathering::form::exchange ? static_cast<exchange*>(slot.where)->root() : *slot.where;
+      if (where.straggling_told) continue;
+      const time_point told = later(where.oldest, limits_.straggling);
+      if (told > now) {
+        at.due = std::min(at.due, told);
+        continue;
+      }
+      where.straggling_told = true;
+      straggling.push_back(here);
+    }
+  }
+}
+
+std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, time_point now) const {
+  lane_table& at = *which.at;
+  const lane_slot& slot = at.queues[static_cast<std::size_t>(which.self)].at(which.position);
+  const world_table& there = *worlds_[at.world];
+  auto made = std::make_shared<absence_report>();
+  made->world = there.number;
+  made->what = describe(*slot.one);
+  made->lane = at.name;
+  made->waited = now - slot.one->terms().asked;
+  made->held = at.held;
+  for (int r = 0; r < there.size; ++r) {
+    absence_report::standing one{.rank = rank{r}};
+    const mark& last = there.last[static_cast<std::size_t>(r)];
+    if (last.asked) one.last_asked = operation_mark{describe(last.what), last.lane, last.position};
+    made->ranks.push_back(std::move(one));
+  }
+  if (slot.where == nullptr) {
+    auto& self = made->ranks[static_cast<std::size_t>(which.self)];
+    self.participates = self.asked = true;
+  } else if (slot.where->kind == gathering::form::meeting) {
+    const std::uint64_t index = static_cast<const meeting*>(slot.where)->index;
+    for (auto& one : made->ranks) {
+      one.participates = true;
+      one.asked = at.queues[static_cast<std::size_t>(one.rank.value())].collectives > index;
+    }
+  } else {
+    exchange* const root = &static_cast<exchange*>(slot.where)->root();
+    std::vector<int> absent;
+    exchange* one = root;
+    do {
+      auto& member = made->ranks[static_cast<std::size_t>(one->self)];
+      member.participates = member.asked = true;
+      for (const transfer_end* end = one->ends; end != nullptr; end = end->sibling)
+        if (end->partner == nullptr) absent.push_back(end->is_send ? end->destination : end->source);
+      one = one->next;
+    } while (one != root);
+    for (const int r : absent) {
+      made->ranks[static_cast<std::size_t>(r)].participates = true;
+      made->ranks[static_cast<std::size_t>(r)].asked = false;
+    }
+  }
+  return made;
+}
+
+void sequencer::state::come_to_head(lane_table& at, int self) {
+  gathering* const where = at.queues[static_cast<std::size_t>(self)].front().where;
+  if (where == nullptr) {
+    ready_.push_back({&at, self, nullptr});
+  } else if (where->kind == gathering::form::meeting) {
+    if (++where->heads == at.queues.size()) ready_.push_back({&at, self, where});
+  } else {
+    exchange& root = static_cast<exchange*>(where)->root();
+    ++root.heads;
+    try_exchange(root);
+  }
+}
+
+void sequencer::state::complete(exchange& root) {
+  collect_members(root);
+  root.ranks = 0;
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (i == 0 || members_[i]->self != members_[i - 1]->self) ++root.ranks;
+  try_exchange(root);
+}
+
+void sequencer::state::try_exchange(exchange& root) {
+  if (root.over || root.partnerless > 0 || root.heads != root.ranks || !is_in_front(root)) return;
+  ready_.push_back({root.where, root.self, &root});
+}
+
+bool sequencer::state::is_in_front(exchange& root) const {
+  if (root.heads == root.size) return true;
+  // A rank may have asked for several exchanges of the closure in sequence. Then no other request may be between them.
+  std::size_t in_front = 0;
+  for (exchange* one = &root;;) {
+    lane_queue& queue = one->where->queues[static_cast<std::size_t>(one->self)];
+    if (queue.head() == one->position)
+      for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
+        const lane_slot& slot = queue.at(i);
+        if (slot.one == nullptr) continue;
+        if (slot.where == nullptr || slot.where->kind != gathering::form::exchange ||
+            &static_cast<exchange*>(slot.where)->root() != &root)
+          break;
+        ++in_front;
+      }
+    one = one->next;
+    if (one == &root) return in_front == root.size;
+  }
+}
+
+void sequencer::state::hold(std::uint32_t world, lane where) {
+  if (world_table* const there = find_world(world); there != nullptr && !there->closed)
+    lane_of(*there, where).held = true;
+}
+
+void sequencer::state::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
+  lane_table* const at = find_lane(world, rank{0}, where);
+  if (at == nullptr || !std::exchange(at->held, false)) return;
+  // Operations that became ready while the lane was held may be gone, so they are searched again.
+  for (std::size_t self = 0; self < at->queues.size(); ++self) {
+    if (at->queues[self].empty()) continue;
+    gathering* const first = at->queues[self].front().where;
+    if (first != nullptr && first->kind == gathering::form::exchange)
+      try_exchange(static_cast<exchange*>(first)->root());
+    else if (first == nullptr || first->heads == at->queues.size())
+      ready_.push_back({at, static_cast<int>(self), first});
+  }
+  settle(effects);
+}
+
+void sequencer::state::settle(sequencing_effects& effects) {
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    const candidate next = ready_[i];
+    if (next.at->held) continue;
+    if (next.what == nullptr) {
+      lane_queue& queue = next.at->queues[static_cast<std::size_t>(next.self)];
+      // The candidate may have been withdrawn, and another request may be at the head.
+      if (queue.empty() || queue.front().where != nullptr) continue;
+      effects.released.push_back(remove(*next.at, next.self, queue.head()));
+      effects.ends.push_back(effects.released.size());
+    } else if (!next.what->over) {
+      if (next.what->kind == gathering::form::meeting)
+        release(static_cast<meeting&>(*next.what), effects);
+      else
+        release(static_cast<exchange&>(*next.what), effects);
+    }
+  }
+  ready_.clear();
+}
+
+std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, std::uint64_t position) {
+  lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
+  std::unique_ptr<sequenced> one{std::exchange(queue.at(position).one, nullptr)};
+  one->terms_.position = position; // tells a client that gave no position
+  --worlds_[at.world]->unreleased[static_cast<std::size_t>(self)];
+  --waiting_;
+  if (position == queue.head()) {
+    queue.skip_empty();
+    if (!queue.empty()) come_to_head(at, self);
+  } else if (gathering* const first = queue.front().where;
+             first != nullptr && first->kind == gathering::form::exchange) {
+    try_exchange(static_cast<exchange*>(first)->root()); // it may have waited for the removed request
+  }
+  return one;
+}
+
+void sequencer::state::release(meeting& one, sequencing_effects& effects) {
+  lane_table& at = *one.where;
+  one.over = true;
+  const error refusal = one.differs ? disagreement(one) : error{};
+  constexpr std::size_t ahead = 8;
+  for (std::size_t r = 0; r < at.queues.size(); ++r) {
+    if (r + ahead < at.queues.size()) at.queues[r + ahead].fetch_front();
+    auto joined = remove(at, static_cast<int>(r), at.queues[r].head());
+    if (!refusal) {
+      effects.released.push_back(std::move(joined));
+      continue;
+    }
+    effects.refused.push_back({std::move(joined), refusal});
+    effects.refused.back().why.rank = rank{static_cast<int>(r)};
+  }
+  if (!refusal) effects.ends.push_back(effects.released.size());
+  at.forget(one, meetings_);
+}
+
+void sequencer::state::release(exchange& root, sequencing_effects& effects) {
+  collect_members(root);
+  const error refusal = root.differs ? disagreement(static_cast<int>(root.where->queues.size())) : error{};
+  for (exchange* one : members_) one->over = true;
+  for (exchange* one : members_) {
+    auto joined = remove(*one->where, one->self, one->position);
+    if (!refusal) {
+      effects.released.push_back(std::move(joined));
+      continue;
+    }
+    effects.refused.push_back({std::move(joined), refusal});
+    effects.refused.back().why.rank = rank{one->self};
+  }
+  if (!refusal) effects.ends.push_back(effects.released.size());
+  for (exchange* one : members_) drop(one);
+}
+
+void sequencer::state::collect_members(exchange& root) {
+  members_.clear();
+  exchange* one = &root;
+  do {
+    members_.push_back(one);
+    one = one->next;
+  } while (one != &root);
+  std::ranges::sort(members_, {}, [](const exchange* it) { return std::tuple{it->self, it->position}; });
+}
+
+error sequencer::state::disagreement(const meeting& one) const {
+  if (is_planted(planted_bug::unchecked_request)) return {};
+  std::vector<std::vector<signature>> ranks;
+  ranks.reserve(one.where->queues.size());
+  for (lane_queue& queue : one.where->queues) ranks.push_back(signatures_of(queue.front().one->what()));
+  return check_agreement(ranks);
+}
+
+error sequencer::state::disagreement(int world_size) const {
+  std::vector<std::vector<signature>> ranks(static_cast<std::size_t>(world_size));
+  for (const exchange* one : members_) {
+    const auto self = static_cast<std::size_t>(one->self);
+    for (signature& part : signatures_of(one->where->queues[self].at(one->position).one->what()))
+      ranks[self].push_back(std::move(part));
+  }
+  return check_agreement(ranks);
+}
+
+void sequencer::state::drop(exchange* one) noexcept {
+  one->over = true;
+  for (transfer_end* end = std::exchange(one->ends, nullptr); end != nullptr;) {
+    transfer_end* const next = end->sibling;
+    if (end->owner != nullptr) ends_.put_back(end); // an end without an owner waits on its route
+    end = next;
+  }
+  exchanges_.put_back(one);
+}
+
+namespace {
+
+std::string name_request(const sequenced& one) {
+  return describe(one) + " in lane " + one.terms().lane.name();
+}
+
+} // namespace
+
+void sequencer::state::close_world(std::uint32_t world, const error& why, sequencing_effects& effects) {
+  world_table* const there = find_world(world);
+  if (there == nullptr || there->closed) return;
+  there->closed = why;
+  there->closed.effect = effect::rejected;
+  for (const auto& at : there->lanes) {
+    if (!at) continue;
+    at->routes.visit([&](transfer_end& end) {
+      if (end.owner != nullptr) return;
+      end.withdrawn.reset();
+      ends_.put_back(&end);
+    });
+    for (std::size_t self = 0; self < at->queues.size(); ++self) {
+      lane_queue& queue = at->queues[self];
+      for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
+        lane_slot& slot = queue.at(i);
+        if (slot.one == nullptr) continue;
+        if (slot.where != nullptr && slot.where->kind == gathering::form::exchange)
+          drop(static_cast<exchange*>(slot.where));
+        effects.refused.push_back({std::unique_ptr<sequenced>{std::exchange(slot.one, nullptr)}, there->closed});
+        effects.refused.back().why.rank = rank{static_cast<int>(self)};
+        --waiting_;
+      }
+    }
+    at->forget_all(meetings_);
+  }
+  there->lanes.clear();
+}
+
+bool sequencer::state::cancel(std::uint32_t world, rank self, lane where, std::uint64_t position,
+                              sequencing_effects& effects) {
+  lane_table* const at = find_lane(world, self, where);
+  if (at == nullptr) return false;
+  lane_queue& queue = at->queues[static_cast<std::size_t>(self.value())];
+  if (position < queue.head() || position >= queue.next() || queue.at(position).one == nullptr) return false;
+  const sequenced& one = *queue.at(position).one;
+  const std::string what = name_request(one);
+  verdict why{.cause = std::make_shared<withdrawal>(withdrawal{"rank " + to_string(self) + " cancelled " + what}),
+              .own =
+                  error{.code = errc::cancelled, .text = what + " was cancelled before it was launched", .rank = self},
+              .first = &one};
+  take_out({at, self.value(), position}, why, effects);
+  settle(effects);
+  return true;
+}
+
+void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why,
+                                sequencing_effects& effects) {
+  const world_table* there = find_world(world);
+  if (there == nullptr || client == 0 || self.value() < 0 || self.value() >= there->size) return;
+  error own = why;
+  own.effect = effect::rejected;
+  own.rank = self;
+  for (const auto& at : there->lanes) {
+    if (!at) continue;
+    lane_queue& queue = at->queues[static_cast<std::size_t>(self.value())];
+    if (queue.owner != client) continue;
+    queue.owner = 0;
+    const std::uint64_t end = queue.next();
+    for (std::uint64_t i = queue.head(); i != end; ++i) {
+      if (i < queue.head()) continue; // skipped: refused with an earlier one
+      const sequenced* one = queue.at(i).one;
+      if (one == nullptr || one->terms().client != client) continue;
+      auto cause = std::make_shared<withdrawal>(
+          withdrawal{"rank " + to_string(self) + " withdrew " + name_request(*one) + ": " + why.text});
+      take_out({at.get(), self.value(), i},
+               {.cause = std::move(cause), .own = own, .first = one, .self = self, .client = client}, effects);
+    }
+  }
+  // Only after the loop: the request behind one of the client's may be another of its requests.
+  settle(effects);
+}
+
+void sequencer::state::take_out(const place& which, const verdict& why, sequencing_effects& effects) {
+  gathering* const where = which.at->queues[static_cast<std::size_t>(which.self)].at(which.position).where;
+  if (where == nullptr)
+    effects.refused.push_back({remove(*which.at, which.self, which.position), why.own, why.cause->absence});
+  else if (where->kind == gathering::form::meeting)
+    take_out(static_cast<meeting&>(*where), why, effects);
+  else
+    take_out(static_cast<exchange*>(where)->root(), why, effects);
+}
+
+namespace {
+
+/// Returns the error for \p one when its operation is withdrawn.
+template <class Verdict>
+error sentence(const sequenced& one, const Verdict& why) {
+  const sequencing_terms& asked = one.terms();
+  const bool withdrawn = &one == why.first ||
+                         (why.client != 0 && asked.client == why.client && asked.rank == why.self) ||
+                         asked.deadline <= why.now;
+  error made = withdrawn ? why.own : error{.code = errc::cancelled, .text = why.cause->text};
+  made.rank = asked.rank;
+  return made;
+}
+
+} // namespace
+
+void sequencer::state::take_out(meeting& one, const verdict& why, sequencing_effects& effects) {
+  lane_table& at = *one.where;
+  one.over = true;
+  one.withdrawn = why.cause;
+  one.come_by = at.come_to(one);
+  for (std::size_t r = 0; r < at.queues.size(); ++r) {
+    lane_queue& queue = at.queues[r];
+    if (queue.collectives <= one.index) continue;
+    ++queue.withdrawn;
+    std::uint64_t position = queue.head();
+    while (queue.at(position).one == nullptr || queue.at(position).where != &one) ++position;
+    error told = sentence(*queue.at(position).one, why);
+    effects.refused.push_back({remove(at, static_cast<int>(r), position), std::move(told), why.cause->absence});
+  }
+  if (one.come_by == at.queues.size()) at.forget_withdrawn(one, meetings_);
+}
+
+void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {
+  collect_members(root);
+  for (exchange* one : members_) one->over = true;
+  for (exchange* one : members_) {
+    const auto self = static_cast<std::size_t>(one->self);
+    error told = sentence(*one->where->queues[self].at(one->position).one, why);
+    effects.refused.push_back({remove(*one->where, one->self, one->position), std::move(told), why.cause->absence});
+    for (transfer_end* end = one->ends; end != nullptr; end = end->sibling)
+      if (end->partner == nullptr) { // its other half will be informed
+        end->owner = nullptr;
+        end->withdrawn = why.cause;
+        ++one->where->queues[self].withdrawn;
+      }
+  }
+  for (exchange* one : members_) drop(one);
 }
 
 } // namespace troupe

@@ -1,7 +1,15 @@
-#include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
-#include <troupe/completion/poller/latch.hpp>
 
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/pipeline/pipeline_call.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/completion/poller/latch.hpp>
+#include <troupe/completion/sources/recycling.hpp>
+#include <troupe/device/planted_bug.hpp>
+
+#include <algorithm>
+#include <new>
 #include <utility>
 
 namespace troupe {
@@ -256,6 +264,356 @@ void rank_pipeline::report(error why) {
     hook = std::exchange(on_fault_, nullptr);
   }
   if (hook) hook(std::move(why));
+}
+
+/// Several requests that one call launches.
+class rank_pipeline::fused_calls final : public pipeline_job {
+public:
+  explicit fused_calls(pipeline_calls several) noexcept : several_{std::move(several)} {}
+
+  [[nodiscard]] const pipeline_calls& all() const noexcept { return several_; }
+  void refuse_launch(const error& why) noexcept override {
+    for (const auto& one : several_) one->refuse(why);
+  }
+
+private:
+  void launch(rank_pipeline& by) noexcept override { by.launch(several_); }
+
+  pipeline_calls several_;
+};
+
+std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point now) {
+  const request_origin from =
+      one.from ? *one.from
+               : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed), .client = one.client};
+  auto listener = one.reply.listener();
+  auto prepared = std::allocate_shared<pipeline_call>(recycling_allocator<pipeline_call>{}, one.name, epoch_,
+                                                      later(now, one.deadline), std::move(one.reply),
+                                                      std::move(one.what), from, *progress_, *peers_);
+  prepared->accepted_at(one.queued.value_or(now));
+  prepared->tell(std::move(listener));
+  prepared->asked_at(one.site);
+  if (!from.of_world) prepared->note_asked(); // recorded now, because it may wait for its peers
+  return prepared;
+}
+
+void rank_pipeline::submit(submission one) {
+  submit(prepare(std::move(one), services_.time->now()));
+}
+
+void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
+  track_->expect();
+  if (progress_->line) prepared->note_matched(services_.time->now());
+  {
+    const std::lock_guard lock{submit_guard_};
+    progress_->submitted.set(prepared->sketch());
+    enqueue(prepared); // first, because the request waits for the launcher
+    track_->push(std::move(prepared));
+  }
+  services_.poller->notify();
+}
+
+void rank_pipeline::submit_together(std::vector<submission> all) {
+  const time_point now = services_.time->now();
+  pipeline_calls prepared;
+  prepared.reserve(all.size());
+  for (submission& one : all) prepared.push_back(prepare(std::move(one), now));
+  submit_together(std::move(prepared));
+}
+
+void rank_pipeline::submit_together(pipeline_calls all) {
+  if (all.empty()) return;
+  if (all.size() == 1) return submit(std::move(all.front()));
+  if (const auto odd = std::ranges::find_if_not(all, [](const auto& one) { return may_be_fused(one->what()); });
+      odd != all.end()) {
+    const error why{.code = errc::internal,
+                    .text = "a " + describe((*odd)->what()) +
+                            " was to be launched together with others: copies, barriers and requests on host memory "
+                            "are launched by themselves",
+                    .rank = self()};
+    for (const auto& one : all) one->fail(why);
+    throw exception{why};
+  }
+  // The track judges by the first request whether the launch hangs.
+  for (const auto& one : all)
+    if (one != all.front()) all.front()->wait_also_for(*one);
+  const auto work = std::allocate_shared<fused_calls>(recycling_allocator<fused_calls>{}, std::move(all));
+  track_->expect(work->all().size());
+  if (progress_->line)
+    for (const time_point now = services_.time->now(); const auto& one : work->all()) one->note_matched(now);
+  {
+    const std::lock_guard lock{submit_guard_};
+    progress_->submitted.set(work->all().back()->sketch(), collectives_in(work->all()));
+    enqueue(work);
+    for (const auto& one : work->all()) track_->push(one);
+  }
+  services_.poller->notify();
+}
+
+std::uint64_t rank_pipeline::collectives_in(const pipeline_calls& several) noexcept {
+  std::uint64_t count = 0;
+  for (const auto& one : several) count += one->sketch().collectives();
+  return count;
+}
+
+void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
+  if (held_)
+    waiting_.push_back(std::move(work));
+  else
+    send(std::move(work));
+}
+
+void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
+  const auto hand = launcher_.lock();
+  if (!hand) return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+  work->by_ = shared_from_this();
+  hand->post(std::move(work));
+}
+
+void rank_pipeline::hold() {
+  const std::lock_guard lock{submit_guard_};
+  held_ = true;
+}
+
+void rank_pipeline::resume() {
+  {
+    const std::lock_guard lock{submit_guard_};
+    held_ = false;
+    for (auto& one : waiting_) send(std::move(one));
+    waiting_.clear();
+  }
+  services_.poller->notify();
+}
+
+namespace {
+
+/// Launches that share one completion mark. A mark after work in flight costs the launcher half as much as a launch
+/// (docs/design/0024-shared-marks.md).
+constexpr std::size_t most_unmarked = 8;
+
+} // namespace
+
+/// Calls launch_ended() at the end of its scope, also after a failure.
+class rank_pipeline::observed_launch {
+public:
+  explicit observed_launch(const std::shared_ptr<launch_observer>& observer) noexcept : observer_{observer.get()} {}
+  observed_launch(const observed_launch&) = delete;
+  observed_launch& operator=(const observed_launch&) = delete;
+  ~observed_launch() {
+    if (observer_ != nullptr) observer_->launch_ended();
+  }
+
+private:
+  launch_observer* observer_;
+};
+
+std::shared_ptr<launcher_tail> pipeline_job::run() noexcept {
+  auto by = std::exchange(by_, nullptr);
+  launch(*by);
+  by->end_launch();
+  return by->is_unmarked() ? std::move(by) : nullptr;
+}
+
+bool pipeline_call::continues(const launcher_tail& left) const noexcept {
+  return by() == &left && all_have_asked_ && is_short_ && ready_.empty();
+}
+
+void pipeline_call::launch(rank_pipeline& by) noexcept {
+  by.launch(*this);
+}
+
+void rank_pipeline::begin_launch(time_point now) noexcept {
+  launching_since_.store(now.time_since_epoch().count(), std::memory_order_release);
+}
+
+void rank_pipeline::end_launch() {
+  launching_since_.store(0, std::memory_order_release);
+  launched_.store(launched_.load(std::memory_order_relaxed) + 1);
+  if (after_launch_) after_launch_();
+}
+
+void rank_pipeline::launch(pipeline_call& one) {
+  if (mark_->failed() || !stream_) return;
+  const time_point began = services_.time->now();
+  if (!one.begin_launch(began)) return;
+  begin_launch(began);
+  if (services_.observer) tell_observer(one);
+  const observed_launch told{services_.observer};
+  try {
+    for (const event* ready : one.ready()) stream_->ref().wait(*ready);
+    if (const auto* again = std::get_if<replay>(&one.what())) {
+      if (error why = launch_replay(*again)) return one.refuse(std::move(why));
+    } else if (one.is_staged())
+      staging_->launch(one.what(), *peers_, *stream_, one.staged());
+    else if (const auto* move = std::get_if<copy>(&one.what()))
+      stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    else if (const auto* parts = std::get_if<group>(&one.what()); parts && is_planted(planted_bug::split_group))
+      for (const operation& part : parts->parts) peers_->launch(part, *stream_);
+    else
+      launch_with_copies(*peers_, one.what(), *stream_);
+    shared_event behind;
+    if (one.listener() != nullptr) behind = events_->record(*stream_);
+    const launch_place at = mark_launch(one.is_short());
+    progress_->launched.set(one.sketch());
+    if (behind) tell_of(one, std::move(behind), at.launch);
+    const time_point ended = services_.time->now();
+    if (progress_->line) progress_->line->tally().count_launch(1);
+    one.end_launch(at, ended);
+    one.note_launched(at, 1, ended);
+  } catch (...) {
+    error why = launch_failure();
+    one.refuse(with_unknown_outcome(why));
+    report(std::move(why));
+  }
+}
+
+void rank_pipeline::launch(const pipeline_calls& several) {
+  if (mark_->failed() || !stream_) return;
+  const time_point began = services_.time->now();
+  const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
+  if (gone != several.end()) {
+    // A request is withdrawn only because the communicator has failed, and it was answered as certainly not run. The
+    // others must not run either, because peers launch the whole batch (ORD-1).
+    error why = mark_->why();
+    why.effect = effect::rejected;
+    for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
+    return;
+  }
+  begin_launch(began);
+  try {
+    if (services_.observer) tell_observer(several);
+    const observed_launch told{services_.observer};
+    for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
+    together_.clear();
+    for (const auto& one : several) together_.push_back(&one->what());
+    peers_->launch_together(together_, *stream_);
+    const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
+    shared_event behind; // one event for all, because all are done when the last is
+    if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
+    const launch_place at = mark_launch(false);
+    progress_->launched.set(several.back()->sketch(), collectives_in(several));
+    if (behind)
+      for (const auto& one : several)
+        if (is_heard(one)) tell_of(*one, behind, at.launch);
+    const time_point ended = services_.time->now();
+    if (progress_->line) progress_->line->tally().count_launch(several.size());
+    for (const auto& one : several) {
+      one->end_launch(at, ended);
+      one->note_launched(at, several.size(), ended);
+    }
+  } catch (...) {
+    error why = launch_failure();
+    for (const auto& one : several) one->refuse(with_unknown_outcome(why));
+    report(std::move(why));
+  }
+}
+
+void rank_pipeline::tell_observer(const pipeline_call& one) const noexcept {
+  const launched_request alone{one.name(), one.from(), &one.what()};
+  services_.observer->about_to_launch({self(), epoch_, where()->id(), {&alone, 1}});
+}
+
+void rank_pipeline::tell_observer(const pipeline_calls& several) {
+  observed_.clear();
+  for (const auto& one : several) observed_.push_back({one->name(), one->from(), &one->what()});
+  services_.observer->about_to_launch({self(), epoch_, where()->id(), observed_});
+}
+
+void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {
+  // Called before the request counts as launched, because the poller could deliver the outcome first.
+  one.listener()->enqueued({self(), one.name(), epoch_, std::move(behind), launch});
+}
+
+launch_place rank_pipeline::mark_launch(bool may_be_late) {
+  ++launches_;
+  if (may_be_late && unmarked_ + 1 < most_unmarked) {
+    ++unmarked_;
+    return {launches_, marks_ + 1};
+  }
+  arm_mark();
+  return {launches_, marks_};
+}
+
+void rank_pipeline::end() noexcept {
+  try {
+    if (stream_ && !mark_->failed()) arm_mark();
+  } catch (...) {
+    report(launch_failure());
+  }
+}
+
+void rank_pipeline::arm_mark() {
+  track_->source().arm(*stream_, marks_ + 1);
+  ++marks_;
+  unmarked_ = 0;
+}
+
+error rank_pipeline::launch_failure() const {
+  // Peers may have launched theirs, so this rank no longer matches them: the communicator has failed. If an abort made
+  // the call fail, the reason for the abort is returned.
+  error why = failed() ? mark_->why() : current_error();
+  if (!why.rank) why.rank = self();
+  return why;
+}
+
+/// Work that has a place among the launches.
+class rank_pipeline::sequenced_work final : public pipeline_job {
+public:
+  explicit sequenced_work(std::function<void(rank_pipeline&)> work) noexcept : work_{std::move(work)} {}
+  // the pipeline has ended; code that waits for the work checks that
+  void refuse_launch(const error&) noexcept override {}
+
+private:
+  void launch(rank_pipeline& by) noexcept override {
+    by.begin_launch(by.services_.time->now());
+    work_(by);
+  }
+
+  std::function<void(rank_pipeline&)> work_;
+};
+
+void rank_pipeline::sequence(std::function<void(rank_pipeline&)> work) {
+  auto job = std::make_shared<sequenced_work>(std::move(work));
+  const std::lock_guard lock{submit_guard_};
+  enqueue(std::move(job));
+}
+
+void rank_pipeline::launch_captured(std::span<const operation* const> all, stream_ref into) {
+  if (error why = fault()) throw exception{std::move(why)};
+  if (!peers_->can_be_captured())
+    throw exception{errc::unsupported, "what goes by way of host memory cannot be captured: ask for it by requests"};
+  if (services_.observer) services_.observer->about_to_launch({self(), epoch_, where()->id(), {}});
+  try {
+    if (all.size() == 1)
+      peers_->launch(*all.front(), into);
+    else
+      peers_->launch_together(all, into);
+  } catch (...) {
+    // Peers may be further ahead in the communicator than this rank, as after any failed launch.
+    error why = launch_failure();
+    report(why);
+    throw exception{std::move(why)};
+  }
+}
+
+void rank_pipeline::drop_graph(std::uint64_t plan) noexcept {
+  try {
+    if (post([graphs = graphs_, plan] { graphs->erase(plan); })) return;
+  } catch (const std::bad_alloc&) { // then erase it here
+  }
+  graphs_->erase(plan);
+}
+
+error rank_pipeline::launch_replay(const replay& what) {
+  const auto found = graphs_->find(number_of(what));
+  if (!found)
+    return {.code = errc::invalid_argument,
+            .text = "plan " + std::to_string(number_of(what)) +
+                    " has no graph any more: it could not be captured again, so capture another",
+            .rank = self()};
+  found->launch(*stream_);
+  return {};
 }
 
 } // namespace troupe

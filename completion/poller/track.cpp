@@ -1,4 +1,5 @@
 #include <troupe/completion/poller/track.hpp>
+
 #include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
@@ -212,6 +213,19 @@ void track::raise(error why) {
   if (std::exchange(fault_raised_, true)) return;
   if (!why.rank) why.rank = self_;
   if (hooks_.on_fault) hooks_.on_fault(std::move(why));
+}
+
+bool fault_mark::set(error why) {
+  const std::lock_guard lock{guard_};
+  if (failed_.load(std::memory_order_relaxed)) return false;
+  why_ = std::move(why);
+  failed_.store(true, std::memory_order_release);
+  return true;
+}
+
+error fault_mark::why() const {
+  const std::lock_guard lock{guard_};
+  return why_;
 }
 
 } // namespace troupe

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/completion/poller/fault_mark.hpp>
 #include <troupe/completion/poller/hang_watch.hpp>
 #include <troupe/completion/poller/in_flight.hpp>
 #include <troupe/completion/poller/inbox.hpp>
@@ -11,15 +10,34 @@
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/completion/sources/recycling.hpp>
+#include <troupe/device/error.hpp>
 
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 namespace troupe {
+
+/// The mark is set once, before the communicator is aborted. An abort makes hung work leave the device, and the
+/// completion signals behind that work then fire although nothing was computed.
+/// Threads: all functions may be called from any thread.
+class fault_mark {
+public:
+  /// Sets the mark with \p why, unless it is already set. Returns whether this call set it.
+  bool set(error why);
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  /// Returns the reason; errc::none while not failed.
+  [[nodiscard]] error why() const;
+
+private:
+  std::atomic<bool> failed_{false};
+  mutable std::mutex guard_;
+  error why_;
+};
 
 /// Time limits of a track (TIM-1).
 struct track_limits {

@@ -1,12 +1,101 @@
 #include <troupe/completion/sources/completion_source.hpp>
-#include <troupe/completion/sources/event_source.hpp>
-#include <troupe/completion/sources/flag_source.hpp>
-#include <troupe/completion/sources/host_function_source.hpp>
 
+#include <troupe/completion/sources/flag_source.hpp>
+#include <troupe/device/event.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe {
+
+/// Marks are functions that a thread of the driver calls.
+class host_function_source final : public completion_source {
+public:
+  ~host_function_source() override;
+
+  void prepare(const std::shared_ptr<device>&) override {}
+  void arm(stream_ref stream, std::uint64_t sequence) override;
+  [[nodiscard]] bool reached(std::uint64_t sequence) override;
+  void drained() noexcept override { drained_ = true; }
+
+private:
+  using count = std::atomic<std::uint64_t>;
+
+  std::unique_ptr<count> done_ = std::make_unique<count>(0); ///< The driver's threads hold its address.
+  bool armed_ = false;
+  bool drained_ = false;
+};
+
+namespace {
+
+/// Keeps the counter for the rest of the process, because a stream that did not drain may still write to it.
+void leave_behind(std::unique_ptr<std::atomic<std::uint64_t>> count) {
+  static std::mutex guard;
+  static auto* const left = new std::vector<std::unique_ptr<std::atomic<std::uint64_t>>>;
+  const std::lock_guard lock{guard};
+  left->push_back(std::move(count));
+}
+
+} // namespace
+
+host_function_source::~host_function_source() {
+  if (armed_ && !drained_) leave_behind(std::move(done_));
+}
+
+void host_function_source::arm(stream_ref stream, std::uint64_t) {
+  armed_ = true;
+  device& where = stream.where();
+  // The calls happen in stream order and without gaps, so their count is the sequence.
+  where.api().call(
+      where.id(), stream.native(),
+      [](void* done) { static_cast<count*>(done)->fetch_add(1, std::memory_order_release); }, done_.get());
+}
+
+bool host_function_source::reached(std::uint64_t sequence) {
+  return done_->load(std::memory_order_acquire) >= sequence;
+}
+
+/// Marks are events without timing, which the poller queries through the driver.
+class event_source final : public completion_source {
+public:
+  explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}
+
+  void prepare(const std::shared_ptr<device>&) override {}
+  void arm(stream_ref stream, std::uint64_t sequence) override;
+  [[nodiscard]] bool reached(std::uint64_t sequence) override;
+  void drained() noexcept override {}
+
+private:
+  std::shared_ptr<device> device_;
+  std::mutex guard_;
+  std::deque<std::pair<std::uint64_t, event>> armed_;
+  std::vector<event> spare_;
+  std::uint64_t done_ = 0;
+};
+
+void event_source::arm(stream_ref stream, std::uint64_t sequence) {
+  const std::lock_guard lock{guard_};
+  event mark = spare_.empty() ? event{device_} : std::move(spare_.back());
+  if (!spare_.empty()) spare_.pop_back();
+  mark.record(stream);
+  armed_.emplace_back(sequence, std::move(mark));
+}
+
+bool event_source::reached(std::uint64_t sequence) {
+  const std::lock_guard lock{guard_};
+  while (done_ < sequence && !armed_.empty() && armed_.front().second.reached()) {
+    done_ = armed_.front().first;
+    spare_.push_back(std::move(armed_.front().second));
+    armed_.pop_front();
+  }
+  return done_ >= sequence;
+}
 
 std::string_view to_string(completion_strategy strategy) noexcept {
   switch (strategy) {

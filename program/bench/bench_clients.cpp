@@ -1,14 +1,15 @@
 /// `troupe bench clients`: many clients, each with requests of its own in flight: how long a burst of one request each
 /// takes, how many requests a second get through, and what that costs in CPU time; fused and not, beside raw.
 
+#include <troupe/program/bench/bench_client.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_operands.hpp>
 #include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_report.hpp>
 #include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/burst_stations.hpp>
-#include <troupe/program/bench/client_scene.hpp>
-#include <troupe/program/bench/cpu_report.hpp>
 #include <troupe/program/bench/json_file.hpp>
 #include <troupe/program/bench/latency_figures.hpp>
+#include <troupe/program/bench/thread_times.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -16,12 +17,150 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe::program {
+
+/// Of one way to do something, over several blocks.
+class cpu_figures {
+public:
+  void add_block(const thread_times& before, const thread_times& after, std::size_t requests);
+
+  /// Cores that \p group kept busy: CPU seconds for each second, median of blocks.
+  [[nodiscard]] double cores(thread_group group) const;
+  /// Of all threads.
+  [[nodiscard]] double cores() const { return median(all_cores_); }
+  /// CPU time of all threads for each request, in microseconds.
+  [[nodiscard]] double us_each() const { return median(us_each_); }
+  /// cores and us_per_request, of all and by group.
+  [[nodiscard]] json report() const;
+
+private:
+  std::map<thread_group, std::vector<double>> cores_; ///< By block.
+  std::map<thread_group, std::vector<double>> group_us_;
+  std::vector<double> all_cores_;
+  std::vector<double> us_each_;
+};
+
+void cpu_figures::add_block(const thread_times& before, const thread_times& after, std::size_t requests) {
+  const auto uses = after.since(before);
+  const double took_us = in_microseconds(after.taken_at() - before.taken_at());
+  const auto count = static_cast<double>(std::max<std::size_t>(1, requests));
+  double all_us = 0;
+  for (const thread_group group : all_thread_groups) {
+    const double used_us = in_microseconds(sum_of(uses, group));
+    all_us += used_us;
+    cores_[group].push_back(used_us / took_us);
+    group_us_[group].push_back(used_us / count);
+  }
+  all_cores_.push_back(all_us / took_us);
+  us_each_.push_back(all_us / count);
+}
+
+double cpu_figures::cores(thread_group group) const {
+  const auto found = cores_.find(group);
+  return found == cores_.end() ? 0 : median(found->second);
+}
+
+json cpu_figures::report() const {
+  json made{{"cores", cores()}, {"us_per_request", us_each()}};
+  for (const auto& [group, blocks] : cores_)
+    made[std::string{to_string(group)}] = {{"cores", median(blocks)}, {"us_per_request", median(group_us_.at(group))}};
+  return made;
+}
+
+struct client_scene_plan {
+  std::size_t clients = 1;
+  std::size_t lanes = 0; ///< Of each client, which then has an actor at every rank; 0: clients ask the world.
+  std::size_t in_flight = 1;
+  std::size_t size_bytes = 8; ///< Of each operation.
+};
+
+/// Lifetime: ends before \p rig's runtime.
+class client_scene {
+public:
+  client_scene(bench_rig& rig, const client_scene_plan& plan);
+  client_scene(const client_scene&) = delete;
+  client_scene& operator=(const client_scene&) = delete;
+
+  /// Every client asks \p each times, \p depth requests in flight.
+  [[nodiscard]] std::vector<std::vector<request_times>> ask(std::size_t each, std::size_t depth) {
+    return crew_.run(work_, each, depth);
+  }
+  /// As many operations as there are clients, by raw's threads: in one group, or by one launch each.
+  [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
+
+private:
+  std::vector<rank> ranks_;
+  std::vector<std::vector<operation>> raw_;              ///< By rank.
+  std::vector<std::vector<const operation*>> addresses_; ///< Of the same.
+  std::vector<std::shared_ptr<const client_work>> work_;
+  client_crew crew_;
+};
+
+client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
+  : ranks_{rig.where.local_ranks()},
+    crew_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? ranks_.size() : 1)} {
+  const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
+  std::vector<std::vector<operation>> firsts;
+  for (std::size_t c = 0; c < plan.clients; ++c) {
+    // Buffers that share an allocation share a count of holders, which clients would fight for.
+    const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
+    auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
+    firsts.push_back(sums.front());
+    if (plan.lanes == 0) {
+      work_.push_back(std::make_shared<const client_work>(client_work{.slots = std::move(sums)}));
+      continue;
+    }
+    std::vector<lane> lanes;
+    for (std::size_t i = 0; i < plan.lanes; ++i)
+      lanes.push_back(lane::named("bench " + std::to_string(c) + '.' + std::to_string(i)));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      client_work one{.slots = {}, .whom = ranks_[r], .lanes = lanes};
+      for (const auto& sum : sums) one.slots.push_back({sum[r]});
+      work_.push_back(std::make_shared<const client_work>(std::move(one)));
+    }
+  }
+  raw_ = by_rank(firsts);
+  for (const auto& mine : raw_) {
+    auto& addresses = addresses_.emplace_back();
+    for (const operation& one : mine) addresses.push_back(&one);
+  }
+}
+
+double client_scene::raw_us(raw_ranks& raw, bool together) const {
+  return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
+    if (together) return peers.launch_together(addresses_[index], stream);
+    for (const operation* one : addresses_[index]) peers.launch(*one, stream);
+  }));
+}
+
+/// When the last request of a burst was at each of its stations, in microseconds after the first one was asked.
+struct burst_stations {
+  std::vector<double> asked{}, queued{}, launched{}, done{};
+
+  void add(const std::vector<std::vector<request_times>>& burst) {
+    time_point first = time_point::max();
+    request_times last{};
+    for (const auto& client : burst)
+      for (const request_times& one : client) {
+        first = std::min(first, one.asked);
+        last.asked = std::max(last.asked, one.asked);
+        last.between.queued = std::max(last.between.queued, one.between.queued);
+        last.between.launched = std::max(last.between.launched, one.between.launched);
+        last.between.done = std::max(last.between.done, one.between.done);
+      }
+    asked.push_back(in_microseconds(last.asked - first));
+    queued.push_back(in_microseconds(last.between.queued - first));
+    launched.push_back(in_microseconds(last.between.launched - first));
+    done.push_back(in_microseconds(last.between.done - first));
+  }
+};
 
 namespace {
 

@@ -1,28 +1,106 @@
 /// `troupe bench all_reduce` and its like: nccl-tests' options and table, troupe beside raw in the same run, and the
 /// time that asking through actors adds to a small operation.
 
+#include <troupe/program/bench/bench_asker.hpp>
 #include <troupe/program/bench/bench_bandwidth.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
+#include <troupe/program/bench/bench_memory.hpp>
 #include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_raw.hpp>
+#include <troupe/program/bench/bench_report.hpp>
 #include <troupe/program/bench/bench_rig.hpp>
 #include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/bench_strategies.hpp>
 #include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/latency_table.hpp>
 #include <troupe/program/bench/plot_file.hpp>
 #include <troupe/program/support/option_ranges.hpp>
-
+#include <troupe/program/support/progress_line.hpp>
 #include <troupe/runtime/configuration/byte_size.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::program {
+
+struct strategies_plan {
+  std::size_t size_bytes = 8; ///< For people: the operations are given as parts.
+  std::size_t iterations = 500;
+  std::size_t blocks = 5;
+
+  /// In the unit of operation_work().
+  [[nodiscard]] double expected_work(bool with_raw) const;
+};
+
+/// Forms a world for each strategy over the ranks that \p parts are for. \p raw may be null.
+[[nodiscard]] json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts,
+                                      raw_ranks* raw, std::FILE* table, progress_line& progress);
+
+namespace {
+
+struct contender {
+  std::unique_ptr<asker> who;
+  std::size_t way;
+};
+
+} // namespace
+
+double strategies_plan::expected_work(bool with_raw) const {
+  const std::size_t contenders = 2 * std::size(all_completion_strategies) + (with_raw ? 1 : 0);
+  return operation_work(size_bytes) * static_cast<double>(iterations * (blocks + 1) * contenders);
+}
+
+json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts, raw_ranks* raw,
+                        std::FILE* table, progress_line& progress) {
+  latency_table figures{"completion, asked by"};
+  std::vector<world> worlds;
+  std::vector<contender> contenders;
+  for (const auto strategy : all_completion_strategies) {
+    worlds.push_back(rt.form_world({.strategy = strategy}));
+    const auto add = [&](std::unique_ptr<asker> who) {
+      const std::string by{who->name()};
+      const std::string name{to_string(strategy)};
+      const std::size_t way = figures.add_way(name + ", " + by, {{"strategy", name}, {"asker", by}});
+      contenders.push_back({std::move(who), way});
+    };
+    add(make_actor_asker(rt.system(), worlds.back()));
+    add(make_thread_asker(worlds.back()));
+  }
+  for (std::size_t block = 0; block < plan.blocks + 1; ++block) { // the first is a warm-up
+    progress.show("request to reply, block " + std::to_string(block) + "/" + std::to_string(plan.blocks));
+    std::optional<double> raw_p50;
+    if (raw != nullptr) {
+      const auto times = in_microseconds(raw->run(parts, plan.iterations, 1).each);
+      raw_p50 = median(times);
+      if (block > 0) figures.add_raw_block(times);
+    }
+    for (contender& one : contenders) {
+      latency_block measured{.each = in_microseconds(one.who->ask(parts, plan.iterations, 1).each)};
+      if (block > 0) figures.add_block(one.way, measured, raw_p50);
+    }
+    progress.done(plan.expected_work(raw != nullptr) / static_cast<double>(plan.blocks + 1));
+  }
+  progress.clear();
+  std::fprintf(table,
+               "#\n# %zu bytes, one request at a time, %zu in each of %zu interleaved blocks: request to reply as the "
+               "asker sees it\n",
+               plan.size_bytes, plan.iterations, plan.blocks);
+  figures.print(table);
+
+  json report{{"size_bytes", plan.size_bytes}, {"iterations", plan.iterations}, {"unit", "us"}};
+  figures.add_to(report, false);
+  contenders.clear();
+  for (world& one : worlds) one.stop();
+  return report;
+}
 
 namespace {
 

@@ -1,19 +1,20 @@
 /// `troupe bench host`: an all_reduce of host memory beside the two things that it is made of, which it should hide
 /// behind each other: the copies, and the collective.
 
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/stream.hpp>
 #include <troupe/program/bench/bench_asker.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_options.hpp>
 #include <troupe/program/bench/bench_rig.hpp>
 #include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/host_copies_floor.hpp>
 #include <troupe/program/bench/json_file.hpp>
 #include <troupe/program/bench/plot_file.hpp>
 #include <troupe/program/bench/reference_values.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
-
 #include <troupe/runtime/configuration/byte_size.hpp>
 #include <troupe/runtime/runtime.hpp>
 
@@ -21,13 +22,117 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <exception>
+#include <latch>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace troupe::program {
+
+/// One rank's memory; all four of one size.
+struct floor_memory {
+  std::shared_ptr<device> where;
+  buffer host_send;
+  buffer host_recv;
+  buffer device_send;
+  buffer device_recv;
+};
+
+/// Pinned memory is copied by one enqueuing thread; pageable memory, which CUDA copies while the caller waits, by a
+/// thread for each rank and direction.
+class host_copies_floor {
+public:
+  explicit host_copies_floor(std::vector<floor_memory> ranks);
+
+  /// From the first call to the last copy done.
+  [[nodiscard]] nanoseconds run();
+
+private:
+  struct lane {
+    device* where;
+    stream line;
+    std::byte* to;
+    const std::byte* from;
+    std::size_t size_bytes;
+  };
+
+  [[nodiscard]] nanoseconds run_enqueued();
+  [[nodiscard]] nanoseconds run_threaded();
+
+  std::vector<floor_memory> ranks_;
+  std::vector<lane> lanes_; ///< Two for each rank.
+  bool pageable_;
+};
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+} // namespace
+
+host_copies_floor::host_copies_floor(std::vector<floor_memory> ranks)
+  : ranks_{std::move(ranks)}, pageable_{std::ranges::any_of(ranks_, [](const floor_memory& one) {
+      return one.host_send.kind() == memory_kind::pageable;
+    })} {
+  for (const floor_memory& one : ranks_) {
+    const std::size_t length = one.host_send.size_bytes();
+    lanes_.push_back({one.where.get(), stream{one.where}, one.device_send.data(), one.host_send.data(), length});
+    lanes_.push_back({one.where.get(), stream{one.where}, one.host_recv.data(), one.device_recv.data(), length});
+  }
+}
+
+nanoseconds host_copies_floor::run() {
+  return pageable_ ? run_threaded() : run_enqueued();
+}
+
+nanoseconds host_copies_floor::run_enqueued() {
+  const auto began = steady::now();
+  for (const lane& one : lanes_) one.line.ref().copy(one.to, one.from, one.size_bytes);
+  for (const lane& one : lanes_) one.line.ref().synchronize();
+  return steady::now() - began;
+}
+
+nanoseconds host_copies_floor::run_threaded() {
+  std::latch ready{static_cast<std::ptrdiff_t>(lanes_.size())};
+  std::latch release{1};
+  std::atomic<std::size_t> left{lanes_.size()};
+  std::mutex guard;
+  std::exception_ptr failure;
+  steady::time_point began;
+  steady::time_point ended;
+  {
+    std::vector<std::jthread> threads;
+    for (const lane& one : lanes_)
+      threads.emplace_back([&] {
+        ready.count_down();
+        release.wait();
+        try {
+          one.where->api().enter_thread(one.where->id());
+          one.line.ref().copy(one.to, one.from, one.size_bytes);
+          one.line.ref().synchronize();
+        } catch (...) {
+          const std::lock_guard lock{guard};
+          failure = std::current_exception();
+        }
+        --left;
+      });
+    ready.wait();
+    began = steady::now();
+    release.count_down();
+    while (left > 0) std::this_thread::yield();
+    ended = steady::now();
+  }
+  if (failure) std::rethrow_exception(failure);
+  return ended - began;
+}
 
 namespace {
 

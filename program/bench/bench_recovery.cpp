@@ -1,30 +1,184 @@
 /// `troupe bench recovery`: faults in a world under steady traffic; what is answered, how long it takes, what is left.
 
+#include <troupe/program/bench/allocated_bytes.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_options.hpp>
+#include <troupe/program/bench/bench_report.hpp>
 #include <troupe/program/bench/bench_rig.hpp>
 #include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/process_footprint.hpp>
-#include <troupe/program/bench/recovery_figures.hpp>
 #include <troupe/program/support/fault_play.hpp>
 #include <troupe/program/support/fault_settings.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
-
 #include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/world.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace troupe::program {
+
+/// The times of one kind of fault under one rung, in milliseconds.
+class recovery_figures {
+public:
+  recovery_figures(std::string fault, std::string rung) : fault_{std::move(fault)}, rung_{std::move(rung)} {}
+
+  void add(const played_fault& one);
+  [[nodiscard]] std::string name() const { return fault_ + ", " + rung_; }
+  [[nodiscard]] std::size_t not_restored() const noexcept { return not_restored_; }
+  /// A row for each of its measures, without those that it does not have.
+  void print(const text_table& table) const;
+  [[nodiscard]] json report() const;
+
+  [[nodiscard]] static std::vector<table_column> columns();
+
+private:
+  struct measure {
+    const char* name;
+    const char* what;
+    std::vector<double> recovery_figures::*times;
+  };
+  static const std::vector<measure>& measures();
+
+  std::string fault_;
+  std::string rung_;
+  std::vector<double> detected_, ready_, good_, serving_, aborted_, registered_, captured_, slowest_, typical_;
+  std::size_t not_restored_ = 0; ///< Registrations and plans.
+};
+
+namespace {
+
+double as_milliseconds(nanoseconds span) {
+  return std::chrono::duration<double, std::milli>(span).count();
+}
+
+void add_span(std::vector<double>& to, const std::optional<time_point>& from, const std::optional<time_point>& until) {
+  if (from && until) to.push_back(as_milliseconds(*until - *from));
+}
+
+} // namespace
+
+const std::vector<recovery_figures::measure>& recovery_figures::measures() {
+  static const std::vector<measure> all{{"detected", "raised to detected", &recovery_figures::detected_},
+                                        {"ready", "detected to ready", &recovery_figures::ready_},
+                                        {"first_good", "detected to first good reply", &recovery_figures::good_},
+                                        {"serving", "raised to first good reply", &recovery_figures::serving_},
+                                        {"aborted", "detected to last abort", &recovery_figures::aborted_},
+                                        {"registrations", "registering again, each", &recovery_figures::registered_},
+                                        {"plans", "capturing again, each plan", &recovery_figures::captured_},
+                                        {"slowest", "slowest request after", &recovery_figures::slowest_},
+                                        {"median", "median request after", &recovery_figures::typical_}};
+  return all;
+}
+
+void recovery_figures::add(const played_fault& one) {
+  add_span(detected_, one.raised, one.detected);
+  add_span(ready_, one.detected, one.ready);
+  add_span(good_, one.detected, one.first_good);
+  add_span(serving_, one.raised, one.first_good);
+  add_span(aborted_, one.detected, one.aborted);
+  if (one.restored)
+    for (const restored_part& part : *one.restored) {
+      if (part.state != restored_state::back) {
+        ++not_restored_;
+        continue;
+      }
+      if (part.kind == restored_kind::registration) registered_.push_back(as_milliseconds(part.took));
+      if (part.kind == restored_kind::plan) captured_.push_back(as_milliseconds(part.took));
+    }
+  if (one.watched_ms.empty()) return;
+  slowest_.push_back(std::ranges::max(one.watched_ms));
+  typical_.push_back(median(one.watched_ms));
+}
+
+std::vector<table_column> recovery_figures::columns() {
+  return {{"fault", "", 10},   {"rung", "", 11},    {"time", "", 28},   {"count", "", 6},
+          {"p50", "(ms)", 10}, {"p95", "(ms)", 10}, {"max", "(ms)", 10}};
+}
+
+void recovery_figures::print(const text_table& table) const {
+  for (const measure& one : measures()) {
+    const auto& times = this->*one.times;
+    if (times.empty()) continue;
+    table.print_row({fault_, rung_, one.what, std::to_string(times.size()), fixed(percentile(times, 0.50), 3),
+                     fixed(percentile(times, 0.95), 3), fixed(std::ranges::max(times), 3)});
+  }
+}
+
+json recovery_figures::report() const {
+  json row{{"fault", fault_}, {"rung", rung_}};
+  for (const measure& one : measures()) {
+    const auto& times = this->*one.times;
+    if (times.empty()) continue;
+    row[one.name] = {{"count", times.size()},
+                     {"p50", percentile(times, 0.50)},
+                     {"p95", percentile(times, 0.95)},
+                     {"max", std::ranges::max(times)},
+                     {"each", times}};
+  }
+  if (not_restored_ > 0) row["not_restored"] = not_restored_;
+  return row;
+}
+
+struct process_footprint {
+  std::size_t device_bytes = 0; ///< In use on the devices of a world's local ranks, by whomever.
+  std::size_t file_descriptors = 0;
+  std::size_t threads = 0;
+  std::size_t shared_memory = 0;  ///< Entries of /dev/shm, whoever's.
+  std::size_t heap_bytes = 0;     ///< Handed out and not taken back.
+  std::size_t resident_bytes = 0; ///< With what allocators keep for later.
+};
+
+[[nodiscard]] process_footprint measure_footprint(const world& where);
+
+namespace {
+
+std::size_t entries_of(const char* folder) {
+  std::error_code failed; // a folder that is not there has no entries
+  std::filesystem::directory_iterator all{folder, failed};
+  return failed ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+std::size_t resident_bytes() {
+  std::ifstream file{"/proc/self/statm"};
+  std::size_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+} // namespace
+
+process_footprint measure_footprint(const world& where) {
+  process_footprint now;
+  for (const rank self : where.local_ranks()) {
+    const device& on = *where.device_of(self);
+    const device_description what = on.api().describe(on.id());
+    now.device_bytes += static_cast<std::size_t>(what.total_bytes - what.free_bytes);
+  }
+  now.file_descriptors = entries_of("/proc/self/fd");
+  now.threads = entries_of("/proc/self/task");
+  now.shared_memory = entries_of("/dev/shm");
+  now.heap_bytes = allocated_bytes();
+  now.resident_bytes = resident_bytes();
+  return now;
+}
 
 namespace {
 

@@ -1,8 +1,7 @@
 /// What a world on this machine really uses: a small one is formed, asked for a few things, and NCCL is heard.
 #pragma once
 
-#include <troupe/program/doctor/doctor_transport.hpp>
-
+#include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 
@@ -12,6 +11,17 @@
 #include <vector>
 
 namespace troupe::program {
+
+struct deduced_transport {
+  std::string name; ///< "P2P", "SHM", "NET", or "unknown".
+  std::string how;  ///< From what it was deduced.
+};
+
+/// Between the two devices of \p pair, of \p device_count in use on this host.
+/// Source: NCCL 2.28.9: src/transport.cc tries P2P, then shared memory, then the network; src/graph/paths.cc
+/// (ncclTopoCheckP2p()), src/transport/p2p.cc and src/transport/shm.cc say when each will do.
+[[nodiscard]] deduced_transport deduce_transport(const device_pair& pair, std::size_t device_count,
+                                                 const nccl_variable_lookup& environment);
 
 /// What NCCL chose for a request of one size; ranks that chose alike are one.
 struct probed_use {

@@ -1,8 +1,6 @@
-#include <troupe/program/commands.hpp>
-#include <troupe/program/simulate/seed_range.hpp>
-#include <troupe/program/support/progress_line.hpp>
-
 #include <troupe/device/error.hpp>
+#include <troupe/program/commands.hpp>
+#include <troupe/program/support/progress_line.hpp>
 #include <troupe/runtime/simulation/shortening.hpp>
 #include <troupe/runtime/simulation/simulation.hpp>
 
@@ -10,18 +8,54 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace troupe::program {
+
+struct seed_range {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0; ///< Itself among them.
+};
+
+/// "1..1000", or "17". Errors: invalid_argument.
+[[nodiscard]] seed_range parse_seed_range(std::string_view text);
+
+namespace {
+
+std::uint64_t parse_seed(std::string_view text, std::string_view whole) {
+  std::uint64_t seed = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (problem != std::errc{} || end != text.data() + text.size())
+    throw exception{errc::invalid_argument,
+                    "'" + std::string{whole} + "' names no seeds: write the first and the last, as 1..1000, or one"};
+  return seed;
+}
+
+} // namespace
+
+seed_range parse_seed_range(std::string_view text) {
+  const auto dots = text.find("..");
+  const seed_range range{
+      parse_seed(text.substr(0, dots), text),
+      parse_seed(dots == std::string_view::npos ? text : text.substr(dots + 2), text),
+  };
+  if (range.last < range.first || range.last == std::numeric_limits<std::uint64_t>::max())
+    throw exception{errc::invalid_argument, "the seeds " + std::string{text} + " end before they begin, or never"};
+  return range;
+}
 
 namespace {
 

@@ -1,15 +1,49 @@
 /// One fault in a world under traffic, and what came of it.
 #pragma once
 
-#include <troupe/program/support/event_history.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 #include <troupe/program/support/fault_traffic.hpp>
+#include <troupe/runtime/world.hpp>
 
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 namespace troupe::program {
+
+struct logged_event {
+  time_point at;
+  world_event event;
+};
+
+/// Listens for as long as the world lives. Threads: safe from any.
+class event_history {
+public:
+  explicit event_history(world& where) {
+    where.on_event([into = events_](const world_event& event) { into->add(event); });
+  }
+
+  /// Forgets what was.
+  void clear() { events_->clear(); }
+  [[nodiscard]] std::vector<logged_event> all() const;
+  /// The first event that \p wanted says yes to, now or within \p at_most.
+  [[nodiscard]] std::optional<logged_event> await(const std::function<bool(const world_event&)>& wanted,
+                                                  nanoseconds at_most) const;
+
+private:
+  struct record {
+    void add(const world_event& event);
+    void clear();
+
+    std::mutex guard;
+    std::condition_variable changed;
+    std::vector<logged_event> all;
+  };
+  std::shared_ptr<record> events_ = std::make_shared<record>();
+};
 
 struct fault_patience {
   nanoseconds watch{2'000'000'000};    ///< How long requests are looked at after the world is back.

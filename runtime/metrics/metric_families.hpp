@@ -1,12 +1,55 @@
 /// Converts a reading of a runtime into metrics.
 #pragma once
 
-#include <troupe/runtime/metrics/metric_family.hpp>
 #include <troupe/runtime/metrics/runtime_reading.hpp>
 
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// How a metric's values change over time.
+enum class metric_kind : std::uint8_t { counter, gauge, histogram };
+/// Returns "counter", "gauge" or "histogram".
+[[nodiscard]] std::string_view to_string(metric_kind kind) noexcept;
+
+/// The static description of a metric. docs/operations/metrics.md has the same table for people, and a test compares
+/// them.
+struct metric_description {
+  std::string_view name; ///< "troupe_requests_total".
+  metric_kind kind{};
+  std::string_view labels; ///< The names of its labels, in order, separated by commas.
+  std::string_view unit;   ///< "seconds", "bytes", "requests", …
+  std::string_view help;   ///< One line.
+};
+
+/// Returns all metrics, in the order in which they are shown.
+[[nodiscard]] std::span<const metric_description> all_metrics() noexcept;
+
+/// One value of a metric, with its labels.
+struct metric_sample {
+  /// One bucket of a histogram.
+  struct bucket {
+    double upper_bound = 0;  ///< In the metric's unit.
+    std::uint64_t count = 0; ///< The number of values of at most that bound, cumulative.
+  };
+
+  std::vector<std::pair<std::string_view, std::string>> labels;
+  double value = 0; ///< For a histogram: the sum.
+  // For histograms:
+  std::vector<bucket> buckets{}; ///< Ascending, without the bucket that has no bound.
+  std::uint64_t count = 0;
+};
+
+/// A metric and its current values.
+struct metric_family {
+  const metric_description* what = nullptr;
+  std::vector<metric_sample> samples;
+};
 
 /// Returns the families in the order of all_metrics(), without those that have no sample. There is no sample for an
 /// operation and size that was never asked for, or for an error that did not occur.

@@ -1,7 +1,7 @@
 /// A runtime's metrics in the classes of prometheus-cpp. Only in builds with that library.
 #pragma once
 
-#include <troupe/runtime/metrics/metric_family.hpp>
+#include <troupe/runtime/metrics/metric_families.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <prometheus/collectable.h>

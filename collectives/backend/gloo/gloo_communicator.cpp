@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/gloo/gloo_collective.hpp>
 #include <troupe/collectives/backend/gloo/gloo_communicator.hpp>
-#include <troupe/collectives/backend/gloo/gloo_performance.hpp>
 #include <troupe/collectives/backend/pooled_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 

@@ -166,4 +166,455 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const barrier&) const {
   return plan;
 }
 
+namespace {
+
+constexpr auto at_home = hierarchy_level::inside, abroad = hierarchy_level::across;
+
+/// Returns the parts of \p whole that belong to \p ranks.
+partition parts_of(const partition& whole, std::span<const std::size_t> ranks) {
+  partition chosen;
+  for (const std::size_t r : ranks) {
+    chosen.counts.push_back(whole.counts[r]);
+    chosen.displacements.push_back(whole.displacements[r]);
+  }
+  return chosen;
+}
+
+all_gather_v gathering(partition parts, dtype type) {
+  all_gather_v made;
+  made.recv_parts = std::move(parts);
+  made.type = type;
+  return made;
+}
+
+bool has_elements(const partition& parts) {
+  return std::ranges::any_of(parts.counts, [](std::size_t count) { return count > 0; });
+}
+
+} // namespace
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const all_gather& what) const {
+  const partition parts = partition::packed(std::vector<std::size_t>(nodes_.size(), what.count));
+  return is_even() ? gather_in_shares(parts, what.type, true) : gather_by_leaders(parts, what.type, true);
+}
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const all_gather_v& what) const {
+  return is_even() ? gather_in_shares(what.recv_parts, what.type, false)
+                   : gather_by_leaders(what.recv_parts, what.type, false);
+}
+
+/// Each part crosses once, to the rank with its sender's index on each node. That rank distributes it inside its node.
+hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype type, bool packed) const {
+  hierarchy_plan plan = plan_of_levels({abroad, at_home}, false);
+  std::vector<std::size_t> alike; // the ranks with my index
+  for (std::size_t node = 0; node < node_count(); ++node) alike.push_back(nodes_.members(node)[index_]);
+  const auto where = [&](std::size_t whose) {
+    return only(parts.counts[whose] > 0, at_recv(parts.displacements[whose]));
+  };
+  if (partition crossing = parts_of(parts, alike); has_elements(crossing))
+    plan.phases[0].steps.push_back({.what = gathering(std::move(crossing), type),
+                                    .from = only(parts.counts[self_] > 0, at_send(0)),
+                                    .to = at_recv(0)});
+  for (std::size_t node = 0; node < node_count(); ++node) {
+    partition of_node = parts_of(parts, nodes_.members(node));
+    if (!has_elements(of_node)) continue;
+    if (packed && nodes_.is_in_rank_order())
+      plan.phases[1].steps.push_back({.what = shaped<all_gather>({.count = parts.counts.front(), .type = type}),
+                                      .from = where(alike[node]),
+                                      .to = where(first_of(node))});
+    else
+      plan.phases[1].steps.push_back(
+          {.what = gathering(std::move(of_node), type), .from = where(alike[node]), .to = at_recv(0)});
+  }
+  return plan;
+}
+
+/// Each node gathers its parts at its leader. The leaders exchange them and broadcast the new parts inside their nodes.
+hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtype type, bool packed) const {
+  hierarchy_plan plan = plan_of_levels({at_home, abroad, at_home}, false);
+  const auto where = [&](std::size_t whose) {
+    return only(parts.counts[whose] > 0, at_recv(parts.displacements[whose]));
+  };
+  const auto& mine = nodes_.members(node_);
+  const range sent = only(parts.counts[self_] > 0, at_send(0));
+  if (partition of_node = parts_of(parts, mine); !is_lone() && has_elements(of_node))
+    plan.phases[0].steps.push_back({.what = gathering(std::move(of_node), type), .from = sent, .to = at_recv(0)});
+
+  // If the node's parts are adjacent, one step moves them all. Otherwise the k-th part of each node is in the k-th
+  // step.
+  const bool in_one = packed && nodes_.is_in_rank_order();
+  for (std::size_t k = 0; leads() && k < (in_one ? 1 : nodes_.largest()); ++k) {
+    partition crossing;
+    for (std::size_t node = 0; node < node_count(); ++node) {
+      const bool has = k < node_size(node);
+      const std::size_t member = has ? nodes_.members(node)[k] : 0;
+      crossing.counts.push_back(has ? parts.counts[member] * (in_one ? node_size(node) : 1) : 0);
+      crossing.displacements.push_back(has ? parts.displacements[member] : 0);
+    }
+    if (!has_elements(crossing)) continue;
+    const range from = k >= size_ ? range{} : is_lone() ? sent : where(mine[k]);
+    plan.phases[1].steps.push_back({.what = gathering(std::move(crossing), type), .from = from, .to = at_recv(0)});
+  }
+
+  if (is_lone()) return plan;
+  const auto hand_on = [&](std::size_t count, range what) {
+    plan.phases[2].steps.push_back({.what = shaped<broadcast>({.count = count, .type = type, .root = 0}),
+                                    .from = only(leads(), what),
+                                    .to = what});
+  };
+  if (packed) {
+    hand_on(nodes_.size() * parts.counts.front(), at_recv(0));
+    return plan;
+  }
+  for (std::size_t r = 0; r < nodes_.size(); ++r)
+    if (nodes_.node_of(r) != node_ && parts.counts[r] > 0) hand_on(parts.counts[r], where(r));
+  return plan;
+}
+
+namespace {
+
+constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::across;
+
+} // namespace
+
+/// An average of floats is a sum of elements that each rank has multiplied by 1/n. Therefore the first level that
+/// processes a rank's elements multiplies them. For a lone rank that is the level across nodes, where all ranks must
+/// request the same reduction.
+std::optional<hierarchy_reduction> hierarchy_planner::levels_of(reduction op, dtype type) const {
+  if (op != reduction::avg && op != reduction::pre_mul_sum) return hierarchy_reduction{.inside = op, .across = op};
+  if (op == reduction::avg && is_integer(type)) return {}; // a sum that is divided once, at the end
+  const auto own = op == reduction::avg ? hierarchy_factor::mean : hierarchy_factor::given;
+  hierarchy_reduction how{.inside = reduction::pre_mul_sum, .inside_factor = own, .across = reduction::sum};
+  if (nodes_.smallest() > 1) return how;
+  how.across = reduction::pre_mul_sum;
+  how.across_factor = is_lone() ? own : hierarchy_factor::one;
+  return how;
+}
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const all_reduce& what) const {
+  const auto how = levels_of(what.op, what.type);
+  if (!how) return {};
+  return is_even() ? all_reduce_in_shares(what, *how) : all_reduce_by_leaders(what, *how);
+}
+
+/// The remainder after equal shares is processed by the node's last rank; it lies directly behind that rank's share.
+hierarchy_plan hierarchy_planner::all_reduce_in_shares(const all_reduce& what, const hierarchy_reduction& how) const {
+  const std::size_t share = share_of(what.count, size_), end = share * size_, rest = what.count - end;
+  const std::size_t mine = share * index_, last = size_ - 1;
+  const bool has_rest = index_ == last;
+  hierarchy_plan plan = plan_of_levels({inside, across, inside}, false);
+
+  auto& first = plan.phases[0].steps;
+  if (share > 0)
+    first.push_back({.what = shaped<reduce_scatter>({.count = share, .type = what.type, .op = how.inside}),
+                     .from = at_send(0),
+                     .to = at_recv(mine),
+                     .factor = how.inside_factor});
+  if (rest > 0)
+    first.push_back({.what = shaped<reduce>({.count = rest, .type = what.type, .root = last, .op = how.inside}),
+                     .from = at_send(end),
+                     .to = only(has_rest, at_recv(end)),
+                     .factor = how.inside_factor});
+
+  if (const std::size_t count = share + (has_rest ? rest : 0); count > 0)
+    plan.phases[1].steps.push_back({.what = shaped<all_reduce>({.count = count, .type = what.type, .op = how.across}),
+                                    .from = at_recv(mine),
+                                    .to = at_recv(mine),
+                                    .factor = how.across_factor});
+
+  auto& spread = plan.phases[2].steps;
+  if (share > 0)
+    spread.push_back(
+        {.what = shaped<all_gather>({.count = share, .type = what.type}), .from = at_recv(mine), .to = at_recv(0)});
+  if (rest > 0)
+    spread.push_back({.what = shaped<broadcast>({.count = rest, .type = what.type, .root = last}),
+                      .from = only(has_rest, at_recv(end)),
+                      .to = at_recv(end)});
+  return plan;
+}
+
+hierarchy_plan hierarchy_planner::all_reduce_by_leaders(const all_reduce& what, const hierarchy_reduction& how) const {
+  hierarchy_plan plan = plan_of_levels({inside, across, inside}, false);
+  if (!is_lone())
+    plan.phases[0].steps.push_back(
+        {.what = shaped<reduce>({.count = what.count, .type = what.type, .root = 0, .op = how.inside}),
+         .from = at_send(0),
+         .to = only(leads(), at_recv(0)),
+         .factor = how.inside_factor});
+  if (leads())
+    plan.phases[1].steps.push_back(
+        {.what = shaped<all_reduce>({.count = what.count, .type = what.type, .op = how.across}),
+         .from = is_lone() ? at_send(0) : at_recv(0),
+         .to = at_recv(0),
+         .factor = how.across_factor});
+  if (!is_lone())
+    plan.phases[2].steps.push_back({.what = shaped<broadcast>({.count = what.count, .type = what.type, .root = 0}),
+                                    .from = only(leads(), at_recv(0)),
+                                    .to = at_recv(0)});
+  return plan;
+}
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const reduce& what) const {
+  const auto how = levels_of(what.op, what.type);
+  if (!how) return {};
+  return is_even() ? reduce_in_shares(what, *how) : reduce_by_leaders(what, *how);
+}
+
+/// Works in pieces, so that one share plus the remainder after equal shares fits the scratch. The remainder of the last
+/// piece goes through the ranks with the root's index.
+hierarchy_planner::outcome hierarchy_planner::reduce_in_shares(const reduce& what,
+                                                               const hierarchy_reduction& how) const {
+  const std::size_t room = scratch_count(what.type);
+  if (room <= size_) return {};
+  const std::size_t largest_share = rounded_piece(room - size_);
+  const auto root = static_cast<std::size_t>(what.root.value());
+  const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
+  const bool is_root = self_ == root, at_root = node_ == root_node, has_rest = index_ == root_index;
+
+  hierarchy_plan plan{.phases = {}, .uses_scratch = true};
+  for (std::size_t begin = 0; begin < what.count;) {
+    const std::size_t left = what.count - begin;
+    const std::size_t share = std::min(largest_share, left / size_), end = share * size_;
+    const std::size_t rest = left - end < size_ ? left - end : 0;
+    const range mine = is_root ? at_recv(begin + share * index_) : at_scratch(0);
+    const range my_rest = only(has_rest, is_root ? at_recv(begin + end) : at_scratch(share));
+    hierarchy_plan piece = plan_of_levels({inside, across, inside}, true);
+    if (share > 0) {
+      piece.phases[0].steps.push_back(
+          {.what = shaped<reduce_scatter>({.count = share, .type = what.type, .op = how.inside}),
+           .from = at_send(begin),
+           .to = mine,
+           .factor = how.inside_factor});
+      piece.phases[1].steps.push_back(
+          {.what = shaped<reduce>({.count = share, .type = what.type, .root = root_node, .op = how.across}),
+           .from = mine,
+           .to = only(at_root, mine),
+           .factor = how.across_factor});
+      if (at_root)
+        piece.phases[2].steps.push_back(
+            {.what = shaped<gather>({.count = share, .type = what.type, .root = root_index}),
+             .from = mine,
+             .to = only(is_root, at_recv(begin))});
+    }
+    if (rest > 0) {
+      piece.phases[0].steps.push_back(
+          {.what = shaped<reduce>({.count = rest, .type = what.type, .root = root_index, .op = how.inside}),
+           .from = at_send(begin + end),
+           .to = my_rest,
+           .factor = how.inside_factor});
+      if (has_rest)
+        piece.phases[1].steps.push_back(
+            {.what = shaped<reduce>({.count = rest, .type = what.type, .root = root_node, .op = how.across}),
+             .from = my_rest,
+             .to = only(is_root, my_rest),
+             .factor = how.across_factor});
+    }
+    for (hierarchy_phase& one : piece.phases) plan.phases.push_back(std::move(one));
+    begin += end + rest;
+  }
+  return plan;
+}
+
+/// If the root is not its node's leader, the leader sends it the result.
+hierarchy_planner::outcome hierarchy_planner::reduce_by_leaders(const reduce& what,
+                                                                const hierarchy_reduction& how) const {
+  const std::size_t largest_piece = rounded_piece(scratch_count(what.type));
+  if (largest_piece == 0) return {};
+  const auto root = static_cast<std::size_t>(what.root.value());
+  const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
+  const bool is_root = self_ == root, at_root = node_ == root_node;
+
+  hierarchy_plan plan{.phases = {}, .uses_scratch = true};
+  for (std::size_t begin = 0; begin < what.count; begin += largest_piece) {
+    const std::size_t count = std::min(largest_piece, what.count - begin);
+    const range mine = is_root ? at_recv(begin) : at_scratch(0);
+    hierarchy_plan piece = plan_of_levels({inside, across, inside}, true);
+    if (!is_lone())
+      piece.phases[0].steps.push_back(
+          {.what = shaped<reduce>({.count = count, .type = what.type, .root = 0, .op = how.inside}),
+           .from = at_send(begin),
+           .to = only(leads(), mine),
+           .factor = how.inside_factor});
+    if (leads())
+      piece.phases[1].steps.push_back(
+          {.what = shaped<reduce>({.count = count, .type = what.type, .root = root_node, .op = how.across}),
+           .from = is_lone() ? at_send(begin) : mine,
+           .to = only(at_root, mine),
+           .factor = how.across_factor});
+    if (at_root && root_index != 0) {
+      if (leads())
+        piece.phases[2].steps.push_back(
+            {.what = shaped<send>({.count = count, .type = what.type, .root = root_index}), .from = mine});
+      if (is_root)
+        piece.phases[2].steps.push_back(
+            {.what = shaped<recv>({.count = count, .type = what.type, .root = 0}), .to = mine});
+    }
+    for (hierarchy_phase& one : piece.phases) plan.phases.push_back(std::move(one));
+  }
+  return plan;
+}
+
+namespace {
+
+constexpr auto within = hierarchy_level::inside, between = hierarchy_level::across;
+
+} // namespace
+
+/// A piece of every rank's part: up to \p most elements from an offset on, as far as the part has them.
+struct hierarchy_planner::parted {
+  const partition& whole;
+  dtype type;
+  bool uniform;           ///< Parts of one size, adjacent.
+  std::size_t offset = 0; ///< In each part.
+  std::size_t most = 0;   ///< Elements of one part.
+
+  [[nodiscard]] std::size_t count(std::size_t whose) const {
+    return std::min(most, whole.counts[whose] - std::min(offset, whole.counts[whose]));
+  }
+  [[nodiscard]] std::size_t first(std::size_t whose) const { return whole.displacements[whose] + offset; }
+  /// Returns whether the piece covers complete, adjacent parts of one size in the order of \p nodes.
+  [[nodiscard]] bool is_all(const node_map& nodes) const {
+    return uniform && nodes.is_in_rank_order() && most >= whole.counts.front();
+  }
+};
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const reduce_scatter& what) const {
+  const partition parts = partition::packed(std::vector<std::size_t>(nodes_.size(), what.count));
+  return reduce_parts({.whole = parts, .type = what.type, .uniform = true}, what.op);
+}
+
+hierarchy_planner::outcome hierarchy_planner::operator()(const reduce_scatter_v& what) const {
+  return reduce_parts({.whole = what.send_parts, .type = what.type, .uniform = false}, what.op);
+}
+
+/// Even nodes: each rank receives its node's sums for the ranks with its index, one part per node. Uneven nodes: each
+/// leader receives its node's sums of all parts. Parts are processed in pieces that fit the scratch.
+hierarchy_planner::outcome hierarchy_planner::reduce_parts(const parted& what, reduction op) const {
+  const auto how = levels_of(op, what.type);
+  const std::size_t largest_piece =
+      rounded_piece(scratch_count(what.type) / (is_even() ? node_count() : nodes_.size()));
+  if (!how || largest_piece == 0) return {};
+  hierarchy_plan plan{.phases = {}, .uses_scratch = true};
+  parted piece = what;
+  piece.most = largest_piece;
+  for (const std::size_t longest = std::ranges::max(what.whole.counts); piece.offset < longest;
+       piece.offset += largest_piece) {
+    if (is_even())
+      scatter_in_shares(plan, piece, *how);
+    else
+      scatter_by_leaders(plan, piece, *how);
+  }
+  return plan;
+}
+
+void hierarchy_planner::scatter_in_shares(hierarchy_plan& plan, const parted& what,
+                                          const hierarchy_reduction& how) const {
+  hierarchy_phase summed{.level = within}, crossed{.level = between};
+  const auto length = what.count(0); // the same for all ranks if uniform
+  const std::size_t slot = what.uniform ? length : what.most;
+  for (std::size_t node = 0; node < node_count(); ++node) {
+    if (what.is_all(nodes_)) {
+      summed.steps.push_back({.what = shaped<reduce_scatter>({.count = length, .type = what.type, .op = how.inside}),
+                              .from = at_send(what.first(first_of(node))),
+                              .to = at_scratch(node * slot),
+                              .factor = how.inside_factor});
+      continue;
+    }
+    reduce_scatter_v one;
+    one.type = what.type;
+    one.op = how.inside;
+    for (const std::size_t member : nodes_.members(node)) {
+      one.send_parts.counts.push_back(what.count(member));
+      one.send_parts.displacements.push_back(what.first(member));
+    }
+    if (std::ranges::all_of(one.send_parts.counts, [](std::size_t count) { return count == 0; })) continue;
+    summed.steps.push_back(
+        {.what = std::move(one), .from = at_send(0), .to = at_scratch(node * slot), .factor = how.inside_factor});
+  }
+
+  if (what.uniform) {
+    crossed.steps.push_back({.what = shaped<reduce_scatter>({.count = length, .type = what.type, .op = how.across}),
+                             .from = at_scratch(0),
+                             .to = at_recv(what.offset),
+                             .factor = how.across_factor});
+  } else {
+    reduce_scatter_v one;
+    one.type = what.type;
+    one.op = how.across;
+    for (std::size_t node = 0; node < node_count(); ++node) {
+      one.send_parts.counts.push_back(what.count(nodes_.members(node)[index_]));
+      one.send_parts.displacements.push_back(node * slot);
+    }
+    if (std::ranges::any_of(one.send_parts.counts, [](std::size_t count) { return count > 0; }))
+      crossed.steps.push_back({.what = std::move(one),
+                               .from = at_scratch(0),
+                               .to = only(what.count(self_) > 0, at_recv(what.offset)),
+                               .factor = how.across_factor});
+  }
+  plan.phases.push_back(std::move(summed));
+  plan.phases.push_back(std::move(crossed));
+}
+
+void hierarchy_planner::scatter_by_leaders(hierarchy_plan& plan, const parted& what,
+                                           const hierarchy_reduction& how) const {
+  std::vector<std::size_t> places(nodes_.size()); // in the scratch, node by node
+  std::vector<std::size_t> node_counts;
+  std::size_t end = 0;
+  for (std::size_t node = 0; node < node_count(); ++node) {
+    const std::size_t begin = end;
+    for (const std::size_t member : nodes_.members(node)) {
+      places[member] = end;
+      end += what.count(member);
+    }
+    node_counts.push_back(end - begin);
+  }
+  if (end == 0) return;
+
+  hierarchy_phase summed{.level = within}, crossed{.level = between}, dealt{.level = within};
+  const auto bring = [&](std::size_t first, std::size_t place, std::size_t count) {
+    if (is_lone())
+      summed.copies.push_back({.from = at_send(first), .to = at_scratch(place), .count = count});
+    else
+      summed.steps.push_back({.what = shaped<reduce>({.count = count, .type = what.type, .root = 0, .op = how.inside}),
+                              .from = at_send(first),
+                              .to = only(leads(), at_scratch(place)),
+                              .factor = how.inside_factor});
+  };
+  if (what.is_all(nodes_))
+    bring(what.first(0), 0, end);
+  else
+    for (std::size_t r = 0; r < nodes_.size(); ++r)
+      if (what.count(r) > 0) bring(what.first(r), places[r], what.count(r));
+
+  if (leads()) {
+    reduce_scatter_v one;
+    one.type = what.type;
+    one.op = how.across;
+    one.send_parts = partition::packed(node_counts);
+    const range mine = is_lone() ? at_recv(what.offset) : at_scratch(one.send_parts.displacements[node_]);
+    crossed.steps.push_back({.what = std::move(one),
+                             .from = at_scratch(0),
+                             .to = only(node_counts[node_] > 0, mine),
+                             .factor = how.across_factor});
+  }
+
+  if (!is_lone() && leads()) {
+    for (std::size_t index = 1; index < size_; ++index) {
+      const std::size_t member = nodes_.members(node_)[index];
+      if (what.count(member) > 0)
+        dealt.steps.push_back({.what = shaped<send>({.count = what.count(member), .type = what.type, .root = index}),
+                               .from = at_scratch(places[member])});
+    }
+    if (what.count(self_) > 0)
+      dealt.copies.push_back(
+          {.from = at_scratch(places[self_]), .to = at_recv(what.offset), .count = what.count(self_)});
+  } else if (!is_lone() && what.count(self_) > 0) {
+    dealt.steps.push_back(
+        {.what = shaped<recv>({.count = what.count(self_), .type = what.type, .root = 0}), .to = at_recv(what.offset)});
+  }
+  plan.phases.push_back(std::move(summed));
+  plan.phases.push_back(std::move(crossed));
+  plan.phases.push_back(std::move(dealt));
+}
+
 } // namespace troupe

@@ -1,9 +1,13 @@
-#include <troupe/collectives/backend/nccl/nccl_call.hpp>
 #include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
+
+#include <troupe/collectives/backend/nccl/nccl_call.hpp>
+#include <troupe/collectives/backend/nccl/nccl_region.hpp>
 #include <troupe/collectives/backend/nccl/nccl_visit.hpp>
+#include <troupe/collectives/backend/pooled_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -304,6 +308,76 @@ void nccl_communicator::destroy() {
   if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what ncclCommFinalize() could not
   nccl_call(nccl_, finalized, "ncclCommFinalize", self());
   nccl_call(nccl_, nccl_.comm_destroy(handle), "ncclCommDestroy", self());
+}
+
+std::shared_ptr<registered_region> nccl_communicator::allocate_region(std::size_t size_bytes) {
+  try {
+    return nccl_region::allocate(library_, where(), size_bytes);
+  } catch (const exception& failure) { // the same on all ranks, because they use the same library
+    if (failure.why().code != errc::unsupported) throw;
+    return make_pooled_region(where(), size_bytes, failure.why().text);
+  }
+}
+
+void nccl_communicator::register_region(registered_region& region) {
+  where()->api().enter_thread(where()->id());
+  auto* const memory = dynamic_cast<nccl_region*>(&region);
+  if (memory == nullptr) return;
+  void* window = nullptr;
+  {
+    const visit stay{*this};
+    nccl_call(nccl_,
+              wait_out(nccl_.comm_window_register(stay.handle(), memory->address(), memory->size_bytes(), &window,
+                                                  nccl_window_symmetric)),
+              "ncclCommWindowRegister", self());
+  }
+  memory->judge(window != nullptr);
+  const std::lock_guard lock{guard_};
+  if (window != nullptr) windows_.push_back(window);
+}
+
+std::size_t nccl_communicator::suspend() {
+  if (nccl_.comm_suspend == nullptr || nccl_.comm_resume == nullptr) return communicator::suspend();
+  where()->api().enter_thread(where()->id());
+  const visit stay{*this};
+  std::uint64_t bytes = 0;
+  if (nccl_.comm_mem_stats != nullptr)
+    nccl_call(nccl_, nccl_.comm_mem_stats(stay.handle(), nccl_memory_to_suspend, &bytes), "ncclCommMemStats", self());
+  nccl_call(nccl_, wait_out(nccl_.comm_suspend(stay.handle(), nccl_suspend_memory)), "ncclCommSuspend", self());
+  return bytes;
+}
+
+void nccl_communicator::resume() {
+  if (nccl_.comm_resume == nullptr) return communicator::resume();
+  where()->api().enter_thread(where()->id());
+  const visit stay{*this};
+  nccl_call(nccl_, wait_out(nccl_.comm_resume(stay.handle())), "ncclCommResume", self());
+}
+
+nccl_barrier_memory::nccl_barrier_memory(const std::shared_ptr<device>& where)
+  : side_{where}, word_{memory_pool::create(where)->allocate(sizeof(std::int32_t))} {
+  side_.ref().fill(word_.data(), 0, word_.size_bytes());
+  side_.ref().synchronize();
+}
+
+nccl_barrier_memory::~nccl_barrier_memory() {
+  return_or_report("the word of NCCL barriers", [this] { word_.note_use(side_); });
+}
+
+void nccl_barrier_memory::outlast(const event& last_use) {
+  const std::lock_guard lock{guard_};
+  side_.ref().wait(last_use);
+}
+
+std::shared_ptr<nccl_barrier_memory> nccl_barrier_memories::of(const std::shared_ptr<device>& where) {
+  const std::lock_guard lock{guard_};
+  auto& one = all_[where];
+  if (one == nullptr) one = std::make_shared<nccl_barrier_memory>(where);
+  return one;
+}
+
+nccl_barrier_word::~nccl_barrier_word() {
+  return_or_report("an NCCL barrier's event", [this] { memory_->outlast(last_use_); });
 }
 
 } // namespace troupe

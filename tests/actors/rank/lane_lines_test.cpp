@@ -1,5 +1,5 @@
 // A lane's line is found by any thread, and is one.
-#include <troupe/actors/rank/lane_lines.hpp>
+#include <troupe/actors/rank/collective_state.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

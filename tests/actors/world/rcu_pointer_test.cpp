@@ -1,5 +1,5 @@
 // What readers see of a value that others replace, and who is known.
-#include <troupe/actors/rank/known_clients.hpp>
+#include <troupe/actors/rank/collective_actor.hpp>
 #include <troupe/actors/world/rcu_pointer.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,6 +1,6 @@
 /// Lines out of pieces.
 
-#include <troupe/runtime/launch/line_splitter.hpp>
+#include <troupe/runtime/launch/kept_process.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

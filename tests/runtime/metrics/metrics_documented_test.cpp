@@ -1,6 +1,6 @@
 /// What is written of metrics, compared with what is shown.
 
-#include <troupe/runtime/metrics/metric_family.hpp>
+#include <troupe/runtime/metrics/metric_families.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include <troupe/actors/world/rcu_reader.hpp>
+#include <troupe/actors/world/rcu_pointer.hpp>
 
 #include <array>
 #include <tuple>
