@@ -1,4 +1,4 @@
-/// `troupe certs`: a CA of one's own, certificates for controller and hosts, and a join token.
+/// `troupe certs`: makes a private CA, certificates for controller and hosts, and a join token.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -26,12 +26,13 @@ int make(const certificate_order& order) {
 void add_certs(CLI::App& program, action& chosen) {
   auto order = std::make_shared<certificate_order>();
   CLI::App* command =
-      program.add_subcommand("certs", "make a test CA, certificates of it and a join token for control sockets");
-  command->add_option("--out", order->folder, "the folder to put them into; nothing there is overwritten")->required();
+      program.add_subcommand("certs", "make a test CA, certificates signed by it and a join token for control sockets");
+  command->add_option("--out", order->folder, "folder to put them into; existing files are not overwritten")
+      ->required();
   command
-      ->add_option("--hosts", order->hosts, "names and IP addresses that the certificates name, beside this machine's")
+      ->add_option("--hosts", order->hosts, "host names and IP addresses in the certificates, besides this machine's")
       ->delimiter(',');
-  command->add_option("--days", order->days, "how long they are valid")
+  command->add_option("--days", order->days, "days for which they are valid")
       ->capture_default_str()
       ->check(CLI::Range(1, 3'650));
   command->callback([order, &chosen] { chosen = [order] { return make(*order); }; });

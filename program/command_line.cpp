@@ -19,7 +19,7 @@ namespace troupe::program {
 
 namespace {
 
-/// The subcommand that was named last: what it does not know is looked for among its own.
+/// Returns the subcommand that was named last. Suggestions for unknown words come from its options and subcommands.
 const CLI::App& innermost(const CLI::App& program) {
   const CLI::App* at = &program;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -45,7 +45,7 @@ std::vector<std::string> options_of(const CLI::App& command) {
 void add_commands(CLI::App& program, action& chosen, std::vector<std::string> launched) {
   program.set_version_flag("--version", "troupe " TROUPE_VERSION, "print the version and end");
   program.require_subcommand(1);
-  std::string others = "Programs of their own:\n";
+  std::string others = "Separate programs:\n";
   for (const tool& one : tools) {
     const std::string name = "  " + std::string{one.name};
     others += name + std::string(name.size() < 30 ? 30 - name.size() : 1, ' ') + std::string{one.what} + "\n";
@@ -86,7 +86,7 @@ void start_tool(const CLI::App& program, int argc, char** argv) {
     path = find_tool(name);
   } catch (const exception&) {
     if (is_known) throw;
-    return; // a mistyped subcommand, which the parser refuses
+    return; // A mistyped subcommand, which the parser will refuse.
   }
   std::vector<char*> words{path.data()};
   words.insert(words.end(), argv + 2, argv + argc);
@@ -103,7 +103,7 @@ int run_tool(std::string_view name, void (*add)(CLI::App&, action&), int argc, c
     program.require_subcommand(1);
     action chosen;
     add(program, chosen);
-    // A tool starts itself again as `troupe` would be called: with its name first.
+    // A tool starts itself again with the words of a `troupe` command line, whose first one is its name.
     std::string subcommand{name};
     std::vector<char*> words{argv, argv + argc};
     if (argc < 2 || (argv[1] != name && std::string_view{argv[1]} != "--version"))
@@ -127,7 +127,7 @@ int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv
 }
 
 void end_with_message() noexcept {
-  constexpr int internal_failure = 70; // EX_SOFTWARE: an exception that nothing caught, most likely of a thread
+  constexpr int internal_failure = 70; // EX_SOFTWARE: an uncaught exception, most likely of a thread
   print_failure(stderr, std::current_exception());
   std::_Exit(internal_failure);
 }
@@ -152,19 +152,20 @@ std::string suggestions(const CLI::App& program) {
 void print_failure(std::FILE* to, const std::exception_ptr& failure) noexcept {
   try {
     if (failure) std::rethrow_exception(failure);
-    std::fputs("troupe: it ended without an exception: this is a bug of troupe\n", to);
+    std::fputs("troupe: terminated without an exception: this is a bug in troupe\n", to);
   } catch (const std::bad_alloc&) {
-    std::fputs("troupe: out of memory: raise the limit (ulimit -v, a cgroup's memory.max), or ask for less\n", to);
+    std::fputs("troupe: out of memory: raise the limit (ulimit -v, a cgroup's memory.max), or request less\n", to);
   } catch (const std::system_error& problem) {
-    std::fprintf(to, "troupe: %s%s\n", problem.what(),
-                 problem.code().value() == EAGAIN
-                     ? ": a thread could not be made; raise the limits (ulimit -u, ulimit -v, a cgroup's pids.max), or "
-                       "ask for fewer ranks"
-                     : "");
+    std::fprintf(
+        to, "troupe: %s%s\n", problem.what(),
+        problem.code().value() == EAGAIN
+            ? ": a thread could not be created; raise the limits (ulimit -u, ulimit -v, a cgroup's pids.max), or "
+              "use fewer ranks"
+            : "");
   } catch (const std::exception& problem) {
     std::fprintf(to, "troupe: %s\n", problem.what());
   } catch (...) {
-    std::fputs("troupe: an exception of no known type\n", to);
+    std::fputs("troupe: an exception of unknown type\n", to);
   }
 }
 

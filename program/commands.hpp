@@ -1,4 +1,4 @@
-/// The subcommands of the program `troupe`. Each registers its options and what to run when it is chosen.
+/// The subcommands of the program `troupe`. Each function registers the options of one subcommand and what it runs.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ class App;
 
 namespace troupe::program {
 
-/// Set by the chosen subcommand; returns the exit status.
+/// The function of the chosen subcommand; returns the exit status.
 using action = std::function<int()>;
 
 void add_demo(CLI::App& program, action& chosen);
@@ -20,7 +20,7 @@ void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_certs(CLI::App& program, action& chosen);
 void add_conform(CLI::App& program, action& chosen);
-/// `troupe launch`, and the agent that it starts on other hosts. \p launched is what followed its "--".
+/// Adds `troupe launch`, and the agent that it starts on other hosts. \p launched are the words after its "--".
 void add_launch(CLI::App& program, action& chosen, std::vector<std::string> launched);
 void add_controller(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);

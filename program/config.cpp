@@ -1,4 +1,4 @@
-/// `troupe config`: the settings that a runtime would be made with here, and where each came from.
+/// `troupe config`: the settings with which a runtime would be made here, and the origin of each.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/runtime_options.hpp>
@@ -46,7 +46,7 @@ void add_config(CLI::App& program, action& chosen) {
   auto options = std::make_shared<config_options>();
   CLI::App* command = program.add_subcommand("config", "print the settings in effect and where each came from");
   options->runtime.add_to(*command);
-  command->add_flag("--json", options->as_json, "as a settings file that can be read back");
+  command->add_flag("--json", options->as_json, "print them as a settings file that can be read back");
   command->callback(
       [options, &chosen] { chosen = [options] { return run(options->runtime.gathered(), options->as_json); }; });
 }

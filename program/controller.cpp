@@ -1,4 +1,4 @@
-/// `troupe controller`: the controller of a world whose processes somebody else starts.
+/// `troupe controller`: the controller of a world whose processes are started by another program.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -47,7 +47,7 @@ int run_controller(const controller_command& command) {
   options.terms.token = find_control_seat(process_variables()).token;
   if (options.terms.token.empty())
     throw exception{errc::invalid_argument,
-                    "TROUPE_JOIN_TOKEN is not set: give the controller and all its processes the same secret there"};
+                    "TROUPE_JOIN_TOKEN is not set: set it to the same secret for the controller and all its processes"};
   options.terms.policy = parse_loss_policy(command.policy);
   options.terms.gather = parse_duration(command.gather);
   options.terms.suspicion = parse_duration(command.suspicion);
@@ -59,7 +59,8 @@ int run_controller(const controller_command& command) {
                                              .key_file = folder / "controller.key"};
   }
   controller control{std::move(options)};
-  // Not before: while it starts, a signal ends it by default; as does a second one while the world stops.
+  // Installed only now: during the start a signal ends the process by default, as a second one does while the world
+  // stops.
   struct sigaction once {};
   once.sa_handler = take_signal;
   once.sa_flags = SA_RESETHAND | SA_RESTART;
@@ -78,30 +79,33 @@ int run_controller(const controller_command& command) {
 
 void add_controller(CLI::App& program, action& chosen) {
   auto options = std::make_shared<controller_command>();
-  CLI::App* command = program.add_subcommand("controller", "control a world whose processes somebody else starts");
+  CLI::App* command =
+      program.add_subcommand("controller", "control a world whose processes are started by another program");
   command->footer("TROUPE_JOIN_TOKEN is the secret of the world. Prints TROUPE_CONTROL for its processes.");
-  command->add_option("-n,--processes", options->terms.world_size, "of the world")
+  command->add_option("-n,--processes", options->terms.world_size, "number of processes of the world")
       ->required()
       ->check(CLI::Range(1, 4'096));
-  command->add_option("--bind", options->bind, "the address by which processes reach it")->capture_default_str();
+  command->add_option("--bind", options->bind, "address at which processes reach the controller")
+      ->capture_default_str();
   command->add_option("--port", options->port, "its port (default: any)")->check(CLI::Range(0, 65'535));
   command->add_option("--certs", options->certificates,
-                      "the folder that troupe certs has made; needed beyond loopback");
+                      "the folder that troupe certs has made; required beyond loopback");
   command->add_option("--policy", options->policy, "when a process is lost: fail, respawn or shrink")
       ->capture_default_str();
-  command->add_option("--smallest", options->terms.smallest, "the fewest ranks that the world shrinks to")
+  command->add_option("--smallest", options->terms.smallest, "smallest number of ranks to which the world shrinks")
       ->capture_default_str()
       ->check(CLI::Range(1, 4'096));
-  command->add_option("--rebuilds", options->terms.rebuilds, "within ten minutes")
+  command->add_option("--rebuilds", options->terms.rebuilds, "rebuilds allowed within ten minutes")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
-  command->add_option("--gather", options->gather, "until all processes have joined")
+  command->add_option("--gather", options->gather, "time limit until all processes have joined")
       ->capture_default_str()
       ->check(time_in("1ms", "525600min"));
-  command->add_option("--suspicion", options->suspicion, "of silence")
+  command->add_option("--suspicion", options->suspicion, "silence after which a process counts as lost")
       ->capture_default_str()
       ->check(time_in("10ms", "60min"));
-  command->add_option("--log", options->log, "trace, debug, info, warn, error or off")->capture_default_str();
+  command->add_option("--log", options->log, "log level: trace, debug, info, warn, error or off")
+      ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });
 }
 

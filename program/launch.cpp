@@ -1,4 +1,4 @@
-/// `troupe launch`: starts the processes of a job, watches them, and starts again those that die.
+/// `troupe launch`: starts the processes of a job, watches them, and restarts those that die.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -29,7 +29,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr int program_missing = 127; ///< Exit status, as shells have it.
+constexpr int program_missing = 127; ///< Exit status, as in shells.
 
 struct launch_options {
   std::optional<std::size_t> processes;
@@ -78,7 +78,7 @@ int launch_job(const launch_options& options, launch::launch_plan plan) {
   if (plan.elsewhere)
     job_terms.shell =
         launch::parse_remote_shell(options.shell, options.agent.empty() ? launch::own_program() : options.agent);
-  // Ignored, it would take from us how our processes ended.
+  // If SIGCHLD were ignored, the exit statuses of the processes would be lost.
   std::signal(SIGCHLD, SIG_DFL);
   launch::controlled_terms all{.control = {}, .respawns = terms, .job = std::move(job_terms)};
   if (!options.certificates.empty()) {
@@ -113,7 +113,7 @@ int run(const launch_options& options) {
 
 void add_launch_agent(CLI::App& program, action& chosen) {
   CLI::App* command = program.add_subcommand("launch-agent", "what troupe launch starts on other hosts");
-  command->group(""); // Not for people.
+  command->group(""); // Hidden from the help text.
   command->callback([&chosen] {
     chosen = [] {
       std::signal(SIGCHLD, SIG_DFL);
@@ -127,18 +127,17 @@ void add_launch_agent(CLI::App& program, action& chosen) {
 void add_launch(CLI::App& program, action& chosen, std::vector<std::string> launched) {
   auto options = std::make_shared<launch_options>();
   options->command = std::move(launched);
-  CLI::App* command = program.add_subcommand("launch", "start the processes of a job, and watch over them");
-  command->footer(
-      "After --: the program to start, with its arguments, as in troupe launch -n 4 -- ./train --steps 100");
+  CLI::App* command = program.add_subcommand("launch", "start the processes of a job, and restart those that die");
+  command->footer("After --: the program to start, with its arguments, e.g. troupe launch -n 4 -- ./train --steps 100");
   command->add_option("-n,--processes", options->processes, "how many processes (default: as many as the hosts take)")
       ->type_name("N")
       ->check(CLI::Range(1, 4'096));
-  command->add_option("--spares", options->spares, "processes that stand by to replace others (default 0)")
+  command->add_option("--spares", options->spares, "spare processes that replace lost ones (default 0)")
       ->type_name("N")
       ->check(CLI::Range(0, 4'096));
   auto* const hosts = command->add_option("--hosts", options->hosts, "where to start them, e.g. a:4,b:4 (default here)")
                           ->type_name("HOST[:COUNT],...");
-  command->add_option("--hosts-file", options->hosts_file, "the same from a file, a host in each line")
+  command->add_option("--hosts-file", options->hosts_file, "a file with the hosts, one per line")
       ->type_name("PATH")
       ->excludes(hosts);
   command->add_option("--rsh", options->shell, "the command that runs a command on a host")
@@ -146,10 +145,10 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->capture_default_str();
   command->add_option("--agent", options->agent, "the program troupe on the other hosts (default: this one's path)")
       ->type_name("PATH");
-  command->add_option("--export", options->exported, "variables for the other hosts besides TROUPE_* and NCCL_*")
+  command->add_option("--export", options->exported, "variables to pass to the other hosts besides TROUPE_* and NCCL_*")
       ->type_name("NAME,...")
       ->delimiter(',');
-  command->add_option("--bind", options->bind, "the address by which processes reach the controller")
+  command->add_option("--bind", options->bind, "address at which processes reach the controller")
       ->type_name("ADDRESS")
       ->capture_default_str();
   command->add_option("--port", options->port, "its port (default: any)")
@@ -159,15 +158,17 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->type_name("PORT")
       ->check(CLI::Range(0, 65'535));
   command->add_flag("--respawn,!--no-respawn", options->respawn,
-                    "start a process that dies again (default), or end the job");
-  command->add_option("--respawns", options->respawns, "how often, for each process, within the window")
+                    "restart a process that dies (default), or end the job");
+  command->add_option("--respawns", options->respawns, "restarts allowed for each process within --respawn-window")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  command->add_option("--respawn-window", options->respawn_window, "the window")
+  command->add_option("--respawn-window", options->respawn_window, "the time window of --respawns")
       ->check(time_in("1ms", "525600min"))
       ->capture_default_str();
-  command->add_option("--grace", options->grace, "from the signal that asks processes to finish to the one that kills")
+  command
+      ->add_option("--grace", options->grace,
+                   "time from the signal that asks processes to finish to the signal that kills them")
       ->check(time_in("0s", "1440min"))
       ->capture_default_str();
   command
@@ -177,19 +178,20 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->add_option("--policy", options->policy, "when a world's process is lost: fail, respawn or shrink")
       ->type_name("POLICY")
       ->capture_default_str();
-  command->add_option("--smallest", options->smallest, "the fewest ranks that a world shrinks to")
+  command->add_option("--smallest", options->smallest, "smallest number of ranks to which a world shrinks")
       ->type_name("N")
       ->check(CLI::Range(1, 4'096))
       ->capture_default_str();
   command
-      ->add_option("--gather", options->gather, "until all processes of a world have joined, at first and after a loss")
+      ->add_option("--gather", options->gather,
+                   "time limit until all processes of a world have joined, at the start and after a loss")
       ->check(time_in("1ms", "525600min"))
       ->capture_default_str();
-  command->add_option("--suspicion", options->suspicion, "of silence, after which a process counts as lost")
+  command->add_option("--suspicion", options->suspicion, "silence after which a process counts as lost")
       ->check(time_in("10ms", "60min"))
       ->capture_default_str();
   command->add_flag("--prefix,!--no-prefix", options->prefixed,
-                    "begin lines with the process's name (default), or not");
+                    "put the process's name before each line of output (default), or not");
   command->callback([options, &chosen] {
     if (options->command.empty()) throw CLI::RequiredError{"-- PROGRAM [ARGUMENTS...]"};
     chosen = [options] { return run(*options); };

@@ -11,8 +11,8 @@
 
 namespace {
 
-/// Where the "--" of `troupe launch` stands; \p argc where there is none. What follows is another program's command
-/// line, and CLI11 would take some of its words apart ("[1,2]").
+/// Returns the index of the "--" of `troupe launch`, or \p argc if there is none. The words after it are the command
+/// line of another program; CLI11 would split some of them ("[1,2]").
 int end_of_own(int argc, char** argv) {
   if (argc < 2 || std::string_view{argv[1]} != "launch") return argc;
   return static_cast<int>(std::find(argv, argv + argc, std::string_view{"--"}) - argv);

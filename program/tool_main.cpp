@@ -1,4 +1,4 @@
-/// The program `troupe-NAME`, for each NAME that TROUPE_TOOL stands for in a build.
+/// The program `troupe-NAME`. The build defines TROUPE_TOOL as each NAME.
 
 #include <troupe/program/command_line.hpp>
 

@@ -2,7 +2,8 @@
 
 #include <malloc.h>
 
-// Of the sanitizers' runtime: a sanitized program's allocations do not pass through the heap that mallinfo2 knows.
+// A function of the sanitizers' runtime. Allocations of a sanitized program do not go through the heap that mallinfo2
+// reports.
 extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace troupe::program {

@@ -4,8 +4,9 @@
 
 namespace troupe::program {
 
-/// Bytes that this process's heap has handed out and not taken back: what a leak makes grow, and unlike resident memory
-/// neither what an allocator keeps for later nor what an address sanitizer holds back.
+/// Returns the bytes that this process's heap has handed out and that were not freed. A leak makes this number grow.
+/// Unlike resident memory, it counts neither the memory that the allocator keeps for reuse nor the quarantine of an
+/// address sanitizer.
 std::size_t allocated_bytes();
 
 } // namespace troupe::program

@@ -1,4 +1,4 @@
-/// The floor that completion strategies are measured against: a bare word of pinned memory, written in the stream.
+/// The floor that completion strategies are compared with: a plain word of pinned memory that the stream itself writes.
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>
@@ -9,7 +9,8 @@
 
 namespace troupe::program {
 
-/// No slot, no generation, no stream beside: what the hardware gives. It holds up what follows it in the stream.
+/// Uses no slot, no generation count and no second stream, so it shows what the hardware gives. The write delays the
+/// operations that follow it in the stream.
 class bare_word_source final : public completion_source {
 public:
   explicit bare_word_source(const std::shared_ptr<device>& where)
@@ -22,7 +23,7 @@ public:
     device& where = stream.where();
     where.api().write_word(where.id(), stream.native(), word_, static_cast<std::uint32_t>(sequence));
   }
-  /// Fewer than 2³¹ operations may ever be armed.
+  /// At most 2³¹ − 1 operations may be armed in all.
   [[nodiscard]] bool reached(std::uint64_t sequence) override {
     return std::atomic_ref{*word_}.load(std::memory_order_acquire) >= sequence;
   }

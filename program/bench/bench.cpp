@@ -8,7 +8,8 @@
 namespace troupe::program {
 
 void add_bench(CLI::App& program, action& chosen) {
-  CLI::App* bench = program.add_subcommand("bench", "measure, in nccl-tests' terms")->require_subcommand(1);
+  CLI::App* bench =
+      program.add_subcommand("bench", "measure performance, in the terms of nccl-tests")->require_subcommand(1);
   add_collective_benches(*bench, chosen);
   add_completion_bench(*bench, chosen);
   add_registered_bench(*bench, chosen);

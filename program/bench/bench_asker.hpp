@@ -1,5 +1,5 @@
-/// Who asks in a benchmark: actors by messages, or plain threads through the facade; the world, or each rank by a
-/// client of its own.
+/// Ways to send requests in a benchmark: from actors by messages or from plain threads through the facade, and to the
+/// world or, with one client per rank, to each rank.
 #pragma once
 
 #include <troupe/program/bench/bench_client.hpp>
@@ -15,16 +15,16 @@
 
 namespace troupe::program {
 
-/// What one series of requests took.
+/// The times of one series of requests.
 struct series {
   nanoseconds all{0};              ///< From the first request to the last reply seen.
-  std::vector<nanoseconds> each{}; ///< From each request to its reply, as its asker saw it.
-  /// Where each rank is asked by itself: for one operation after the other, or, with several in flight of a thread, for
-  /// so many together, from the first rank's asking to the last rank's reply.
+  std::vector<nanoseconds> each{}; ///< From each request to its reply, as the client saw it.
+  /// Filled where each rank has a client of its own: from the first rank's request to the last rank's reply. Each entry
+  /// is for one operation; where a thread keeps several in flight, for one batch of them.
   std::vector<nanoseconds> spans{};
 };
 
-/// Asks one world the same thing again and again.
+/// Sends the same request to one world repeatedly.
 class asker {
 public:
   asker() = default;
@@ -33,18 +33,18 @@ public:
   virtual ~asker() = default;
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Asks \p total times, \p depth requests in flight. Throws the first error.
+  /// Sends \p total requests with up to \p depth in flight. Throws the first error.
   [[nodiscard]] virtual series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) = 0;
 };
 
-/// Spins for its replies: a parked thread would be measured instead.
+/// Spins while it waits for replies. A parked thread would add its wake-up time to the figures.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
 [[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where);
 
-/// An actor for each rank, in the lane \p in of its own: each asks again as soon as it is answered, so that the ranks
-/// keep step by their operations alone.
+/// Runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as the last one is answered,
+/// so only the operations themselves keep the ranks in step.
 [[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in);
-/// A spinning thread for each rank, all released by one atomic for each operation.
+/// Runs one spinning thread per rank. One atomic releases all of them for each operation.
 [[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 
 } // namespace troupe::program

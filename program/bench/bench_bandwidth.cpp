@@ -14,7 +14,7 @@ constexpr std::size_t index_of(bool in_place) noexcept {
   return in_place ? 1 : 0;
 }
 
-/// Microseconds for each operation, by block.
+/// Microseconds per operation, by block.
 struct placement_times {
   std::vector<double> ours;
   std::vector<double> theirs;
@@ -23,11 +23,12 @@ struct placement_times {
 
 struct bandwidth {
   double microseconds = 0;
-  double algorithm = 0; ///< GB/s, with GB = 1e9 bytes as nccl-tests has it.
+  double algorithm = 0; ///< In GB/s, where GB = 1e9 bytes as in nccl-tests.
   double bus = 0;
 };
 
-/// The CPU writes and reads every rank's buffers through pinned memory: guessed as sixty operations for each.
+/// Estimates the work of a check, in which the CPU writes and reads every rank's buffers through pinned memory: sixty
+/// operations per rank.
 double check_work(std::size_t size_bytes, int ranks) noexcept {
   return operation_work(size_bytes) * 60 * ranks;
 }
@@ -84,7 +85,8 @@ private:
     return plan_.what->reduces ? std::string{to_string(op)} : "none";
   }
 
-  /// False, with a line that says why, when the world cannot do it with \p type and \p op.
+  /// Returns false, and prints a line with the reason, if the world does not support the operation with \p type and \p
+  /// op.
   [[nodiscard]] bool supported(std::size_t size_bytes, dtype type, reduction op) {
     try {
       measure(size_bytes, type, op);
@@ -104,19 +106,20 @@ private:
     std::array<std::vector<operation>, most_placements> parts;
     const std::size_t width = troupe::size_bytes(type);
     const bench_shape shape = plan_.what->shape(size_bytes / width, ranks_, width);
-    if (shape.count == 0) return; // not an element for each rank
+    if (shape.count == 0) return; // The size is less than one element per rank.
     for (const bool in_place : placements_) {
       cases[index_of(in_place)] = {
           .what = plan_.what, .shape = shape, .type = type, .op = op, .root = plan_.root, .in_place = in_place};
       parts[index_of(in_place)] = memory_.parts(cases[index_of(in_place)]);
-      static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups, plan_.warmups)); // validated before raw is
+      static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups,
+                                 plan_.warmups)); // Validates the request before raw runs it.
       if (raw_ != nullptr) static_cast<void>(raw_->run(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
     }
     const std::size_t bytes = shape.size(width);
     std::array<placement_times, most_placements> times;
     for (std::size_t block = 0; block < plan_.blocks; ++block) {
       progress_.show(position_ + ", block " + std::to_string(block + 1) + "/" + std::to_string(plan_.blocks));
-      // Who goes first alternates, and which placement does, so that a drift favours nobody.
+      // Both the order of the contenders and that of the placements alternate, so that drift favours none of them.
       const bool turned = block / 2 % 2 != 0;
       for (std::size_t i = 0; i < placements_.size(); ++i) {
         const bool in_place = placements_[turned ? placements_.size() - 1 - i : i];

@@ -22,7 +22,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// One client's part of a run, given to it and taken back when its round's `missing` has been counted down.
+/// One client's part of a run. The client uses it until it has counted down its round's `missing`.
 struct client_order {
   std::shared_ptr<const client_work> work;
   std::vector<request_times> times;
@@ -33,7 +33,7 @@ struct client_order {
 
 struct begin_round {
   std::shared_ptr<void> what; ///< A client_round.
-  std::size_t member = 0;     ///< Whom this is for.
+  std::size_t member = 0;     ///< The client that this message is for.
 };
 struct end_client {};
 
@@ -43,11 +43,11 @@ namespace {
 
 struct client_round {
   std::vector<client_handle> members;
-  std::vector<client_order> orders; ///< Of each member.
+  std::vector<client_order> orders; ///< By client.
   epoch meant_for;
   std::size_t total = 0;
   std::size_t depth = 0;
-  std::atomic<std::size_t> missing; ///< Members that are at work.
+  std::atomic<std::size_t> missing; ///< Clients that still work.
 };
 
 class bench_client final : public client_handle::base {
@@ -72,10 +72,11 @@ public:
     };
   }
 
-  void on_exit() override { round_.reset(); } // memory goes before the runtime does
+  void on_exit() override { round_.reset(); } // Releases memory before the runtime is destroyed.
 
 private:
-  /// Each wakes two others: one thread that woke them all would be slower than what is measured.
+  /// Forwards the message to two other clients. If one thread woke all of them, waking would take longer than the
+  /// measured work.
   void pass_on(const begin_round& begin) {
     const auto& members = static_cast<const client_round*>(begin.what.get())->members;
     for (std::size_t next = 2 * begin.member + 1; next <= 2 * begin.member + 2 && next < members.size(); ++next)
@@ -109,7 +110,7 @@ private:
     std::forward<Response>(reply).then([this, slot, since](const completion& end) { replied(slot, since, end.times); },
                                        [this, slot, since](const caf::error& failure) {
                                          if (!order_->failure) order_->failure = from_caf(failure);
-                                         total_ = asked_; // no more of this
+                                         total_ = asked_; // Send no more requests of this run.
                                          replied(slot, since, {});
                                        });
   }
@@ -120,15 +121,16 @@ private:
     if (order_->work->slots.size() >= round_->depth) free_.push_back(slot);
     if (asked_ < total_) ask_next();
     if (in_flight_ > 0) return;
-    order_->work = nullptr; // memory goes before its owner does
+    order_->work = nullptr; // Releases memory before its owner is destroyed.
     const auto over = std::exchange(round_, nullptr);
     if (over->missing.fetch_sub(1, std::memory_order_acq_rel) == 1) over->missing.notify_all();
   }
 
   world world_;
   std::shared_ptr<client_round> round_;
-  client_order* order_ = nullptr; ///< In the round.
-  std::vector<std::size_t> free_; ///< Slots; where there are too few, they are shared and this stays empty.
+  client_order* order_ = nullptr; ///< Points into the round.
+  std::vector<std::size_t>
+      free_; ///< Free slots. Empty if there are fewer slots than requests in flight; the slots are then shared.
   std::size_t total_ = 0;
   std::size_t asked_ = 0;
   std::size_t in_flight_ = 0;
@@ -158,9 +160,9 @@ client_crew::~client_crew() = default;
 std::vector<std::vector<request_times>> client_crew::run(const std::vector<std::shared_ptr<const client_work>>& work,
                                                          std::size_t total, std::size_t depth) {
   if (work.size() != members_.size() || total == 0 || depth == 0)
-    throw exception{errc::internal, "a crew of " + std::to_string(members_.size()) + " was given work for " +
-                                        std::to_string(work.size()) + ", " + std::to_string(total) + " times, " +
-                                        std::to_string(depth) + " in flight"};
+    throw exception{errc::internal, "a group of " + std::to_string(members_.size()) +
+                                        " client actors was given work for " + std::to_string(work.size()) + ", " +
+                                        std::to_string(total) + " times, " + std::to_string(depth) + " in flight"};
   const auto round = std::make_shared<client_round>();
   round->meant_for = world_.epoch();
   round->total = total;

@@ -1,4 +1,4 @@
-/// Client actors: each asks the world, or one rank of it, again and again with some requests in flight.
+/// Client actors that send requests to a world, or to one of its ranks, repeatedly and with several in flight.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -13,26 +13,27 @@
 
 namespace troupe::program {
 
-/// What one client asks for.
+/// The requests of one client.
 struct client_work {
-  /// Asked of the world: slots[i] is all ranks' parts. Asked of a rank: slots[i] is the one operation.
+  /// For requests to the world, slots[i] has all ranks' parts. For requests to a rank, slots[i] has one operation.
   std::vector<std::vector<operation>> slots;
   std::optional<rank> whom{};
-  /// Of a rank's requests, which take them in turn; empty: the lane without a name.
+  /// Lanes that requests to a rank use in turn. If it is empty, the unnamed lane is used.
   std::vector<lane> lanes{};
 };
 
-/// When one request was sent, and when its sender saw the reply.
+/// The times when one request was sent and when its client saw the reply.
 struct request_times {
   time_point asked;
   time_point replied;
-  troupe::times between{}; ///< Of the reply, where there was one.
+  troupe::times between{}; ///< Taken from the reply, if there was one.
 };
 
-/// Before the runtime whose system is passed to a crew, once in a process.
+/// Registers the message types of the client actors. Call it once per process, before the runtime is made whose actor
+/// system is passed to a client_crew.
 void register_client_messages();
 
-/// Some client actors that work at the same time. Lifetime: ends before its runtime.
+/// Several client actors that work at the same time. Lifetime: destroyed before its runtime.
 class client_crew {
 public:
   client_crew(caf::actor_system& system, const world& where, std::size_t size);
@@ -40,9 +41,10 @@ public:
   client_crew& operator=(const client_crew&) = delete;
   ~client_crew();
 
-  /// Client i asks for work[i] \p total times, \p depth requests in flight at most. A slot is used by one request at a
-  /// time where there are as many as \p depth. Returns when all are answered: result[i] are client i's, in the order of
-  /// their replies. The calling thread parks meanwhile. Throws the first error of each client, the first one's first.
+  /// Client i sends the requests of work[i] \p total times, with at most \p depth in flight. Where there are at least
+  /// \p depth slots, no slot is used by two requests at the same time. Returns when all requests are answered:
+  /// result[i] has client i's times, in the order of its replies. The calling thread is parked meanwhile. Each client
+  /// reports its first error; throws that of the first client that failed.
   [[nodiscard]] std::vector<std::vector<request_times>> run(const std::vector<std::shared_ptr<const client_work>>& work,
                                                             std::size_t total, std::size_t depth);
 
@@ -52,7 +54,7 @@ private:
   std::vector<std::unique_ptr<member>> members_;
 };
 
-/// From the first asking to the last reply of all.
+/// Returns the time from the first request to the last reply, over all clients.
 [[nodiscard]] nanoseconds span_of(const std::vector<std::vector<request_times>>& times);
 
 } // namespace troupe::program

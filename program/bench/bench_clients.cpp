@@ -1,5 +1,5 @@
-/// `troupe bench clients`: many clients, each with requests of its own in flight: how long a burst of one request each
-/// takes, how many requests a second get through, and what that costs in CPU time; fused and not, beside raw.
+/// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
+/// request per client, the requests per second, and the CPU time of both, with and without fusion, beside raw.
 
 #include <troupe/program/bench/bench_client.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -26,18 +26,18 @@
 
 namespace troupe::program {
 
-/// Of one way to do something, over several blocks.
+/// The CPU time of one kind of client, over several blocks.
 class cpu_figures {
 public:
   void add_block(const thread_times& before, const thread_times& after, std::size_t requests);
 
-  /// Cores that \p group kept busy: CPU seconds for each second, median of blocks.
+  /// Returns how many cores \p group kept busy: CPU seconds per second, median over blocks.
   [[nodiscard]] double cores(thread_group group) const;
-  /// Of all threads.
+  /// Returns how many cores all threads kept busy.
   [[nodiscard]] double cores() const { return median(all_cores_); }
-  /// CPU time of all threads for each request, in microseconds.
+  /// Returns the CPU time of all threads per request, in microseconds.
   [[nodiscard]] double us_each() const { return median(us_each_); }
-  /// cores and us_per_request, of all and by group.
+  /// Returns cores and us_per_request, in total and by group.
   [[nodiscard]] json report() const;
 
 private:
@@ -76,29 +76,30 @@ json cpu_figures::report() const {
 
 struct client_scene_plan {
   std::size_t clients = 1;
-  std::size_t lanes = 0; ///< Of each client, which then has an actor at every rank; 0: clients ask the world.
+  std::size_t lanes = 0; ///< Per client, which then has an actor at every rank. 0: clients send requests to the world.
   std::size_t in_flight = 1;
-  std::size_t size_bytes = 8; ///< Of each operation.
+  std::size_t size_bytes = 8; ///< Per operation.
 };
 
-/// Lifetime: ends before \p rig's runtime.
+/// Lifetime: destroyed before \p rig's runtime.
 class client_scene {
 public:
   client_scene(bench_rig& rig, const client_scene_plan& plan);
   client_scene(const client_scene&) = delete;
   client_scene& operator=(const client_scene&) = delete;
 
-  /// Every client asks \p each times, \p depth requests in flight.
+  /// Every client sends \p each requests, with up to \p depth in flight.
   [[nodiscard]] std::vector<std::vector<request_times>> ask(std::size_t each, std::size_t depth) {
     return crew_.run(work_, each, depth);
   }
-  /// As many operations as there are clients, by raw's threads: in one group, or by one launch each.
+  /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
+  /// with one launch each. In microseconds.
   [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
 
 private:
   std::vector<rank> ranks_;
   std::vector<std::vector<operation>> raw_;              ///< By rank.
-  std::vector<std::vector<const operation*>> addresses_; ///< Of the same.
+  std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
   client_crew crew_;
 };
@@ -109,7 +110,7 @@ client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
   std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
-    // Buffers that share an allocation share a count of holders, which clients would fight for.
+    // Buffers of one allocation share a reference count, for which the clients would contend.
     const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
     auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
     firsts.push_back(sums.front());
@@ -140,7 +141,7 @@ double client_scene::raw_us(raw_ranks& raw, bool together) const {
   }));
 }
 
-/// When the last request of a burst was at each of its stations, in microseconds after the first one was asked.
+/// The times when the last request of a burst passed each stage, in microseconds after the first request was sent.
 struct burst_stations {
   std::vector<double> asked{}, queued{}, launched{}, done{};
 
@@ -175,14 +176,14 @@ struct clients_options {
   bool without_raw = false;
 };
 
-/// What was measured with one mode of fusion.
+/// The measurements with one mode of fusion.
 struct mode_figures {
   fusion mode{};
-  block_figures burst{}; ///< From the first ask to the last reply, in microseconds.
+  block_figures burst{}; ///< From the first request to the last reply, in microseconds.
   burst_stations stations{};
   block_figures group{};       ///< Raw, in one group.
   block_figures launches{};    ///< Raw, one launch each.
-  std::vector<double> rates{}; ///< Operations a second, by block.
+  std::vector<double> rates{}; ///< Operations per second, by block.
   std::vector<double> group_rates{};
   std::vector<double> launch_rates{};
   latency_figures replies{};
@@ -200,7 +201,7 @@ public:
       each_{std::max<std::size_t>(1, options.requests / options.clients)},
       settings_{options.common.runtime.settings()} {
     for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
-    // All of them may wait for their peers at once.
+    // All requests of a block may wait for their peers at the same time.
     settings_.sequencing.lead =
         std::max(settings_.sequencing.lead, options.clients * std::max<std::size_t>(options.in_flight, 1));
   }
@@ -209,7 +210,7 @@ public:
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
     for (std::size_t block = 0; block < options_.common.blocks; ++block)
       for (std::size_t i = 0; i < modes_.size(); ++i) {
-        mode_figures& now = modes_[(i + block) % modes_.size()]; // who is first rotates
+        mode_figures& now = modes_[(i + block) % modes_.size()]; // The first mode rotates.
         progress.show("clients, fusion " + std::string{to_string(now.mode)} + ", block " + std::to_string(block + 1) +
                       "/" + std::to_string(options_.common.blocks));
         measure(now, document.text_output(), progress);
@@ -401,25 +402,26 @@ void add_clients_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<clients_options>();
   CLI::App* command = bench.add_subcommand("clients", "many clients at once: a burst, their rate, and its CPU time");
   options->common.add_to(*command, "bursts in a block", 100'000);
-  command->add_option("--clients", options->clients, "client actors; with --lanes, at each rank")
+  command->add_option("--clients", options->clients, "number of client actors; with --lanes, at each rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 10'000));
-  command->add_option("--lanes", options->lanes, "of each client, which then asks ranks; 0: clients ask the world")
+  command
+      ->add_option("--lanes", options->lanes, "lanes of each client, which then asks ranks; 0: clients ask the world")
       ->capture_default_str()
       ->check(CLI::Range(0, 64));
-  command->add_option("--inflight", options->in_flight, "requests of each client at once, but in a burst")
+  command->add_option("--inflight", options->in_flight, "requests in flight of each client, except in a burst")
       ->capture_default_str()
       ->check(CLI::Range(1, 4'096));
-  command->add_option("--requests", options->requests, "operations in a block, of all clients together")
+  command->add_option("--requests", options->requests, "operations in a block, over all clients")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000'000));
-  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 4K")
+  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 4K")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--fusions", options->fusions, "modes that are compared: off, plans, free")
+  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
       ->capture_default_str()
       ->delimiter(',');
-  command->add_flag("--no-raw", options->without_raw, "leave raw out, whose threads spin");
+  command->add_flag("--no-raw", options->without_raw, "do not measure raw, whose threads spin");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -1,5 +1,5 @@
-/// `troupe bench all_reduce` and its like: nccl-tests' options and table, troupe beside raw in the same run, and the
-/// time that asking through actors adds to a small operation.
+/// `troupe bench all_reduce` and the other collectives: the options and the table of nccl-tests, with troupe beside raw
+/// in the same run, and the time that requests through actors add to a small operation.
 
 #include <troupe/program/bench/bench_asker.hpp>
 #include <troupe/program/bench/bench_bandwidth.hpp>
@@ -32,15 +32,15 @@
 namespace troupe::program {
 
 struct strategies_plan {
-  std::size_t size_bytes = 8; ///< For people: the operations are given as parts.
+  std::size_t size_bytes = 8; ///< For the printed text only; the operations are passed as parts.
   std::size_t iterations = 500;
   std::size_t blocks = 5;
 
-  /// In the unit of operation_work().
+  /// Returns the work in the unit of operation_work().
   [[nodiscard]] double expected_work(bool with_raw) const;
 };
 
-/// Forms a world for each strategy over the ranks that \p parts are for. \p raw may be null.
+/// Forms a world for each strategy over the ranks of \p parts. \p raw may be null.
 [[nodiscard]] json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts,
                                       raw_ranks* raw, std::FILE* table, progress_line& progress);
 
@@ -74,7 +74,7 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
     add(make_actor_asker(rt.system(), worlds.back()));
     add(make_thread_asker(worlds.back()));
   }
-  for (std::size_t block = 0; block < plan.blocks + 1; ++block) { // the first is a warm-up
+  for (std::size_t block = 0; block < plan.blocks + 1; ++block) { // The first block is a warm-up.
     progress.show("request to reply, block " + std::to_string(block) + "/" + std::to_string(plan.blocks));
     std::optional<double> raw_p50;
     if (raw != nullptr) {
@@ -123,7 +123,7 @@ struct collective_options {
   int root = 0;
 };
 
-/// The values called \p names; "all" stands for all of \p known.
+/// Parses \p names with \p parse. "all" stands for all values of \p known.
 template <class Value, std::size_t Count>
 std::vector<Value> parse_all(const std::vector<std::string>& names, const Value (&known)[Count],
                              Value (*parse)(std::string_view)) {
@@ -139,7 +139,8 @@ std::vector<Value> parse_all(const std::vector<std::string>& names, const Value 
 bandwidth_plan plan_of(const bench_operation& what, const collective_options& options) {
   const std::size_t step = options.step.empty() ? 0 : parse_byte_size(options.step);
   if (!options.step.empty() && step == 0)
-    throw exception{errc::invalid_argument, "a step of " + options.step + " bytes does not go on: give a larger one"};
+    throw exception{errc::invalid_argument,
+                    "a step of " + options.step + " bytes does not increase the size: give a larger one"};
   return {.what = &what,
           .sizes = sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end),
                                  {.factor = options.factor, .bytes = step}),
@@ -177,7 +178,7 @@ json options_report(const bandwidth_plan& plan, const collective_options& option
           {"raw", options.raw}};
 }
 
-/// The least that \p plan's operation can be asked for with something for each rank, from 8 bytes on.
+/// Returns the smallest case of \p plan's operation, from 8 bytes on, in which every rank has data.
 bench_case smallest_case(const bandwidth_plan& plan, int ranks) {
   const dtype type = plan.types.front();
   const std::size_t width = size_bytes(type);
@@ -246,18 +247,19 @@ void add_options(CLI::App& command, collective_options& options) {
       ->capture_default_str()
       ->check(size_in("8"));
   command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str()->check(size_in("8"));
-  auto* const factor = command.add_option("-f,--stepfactor", options.factor, "from one size to the next");
+  auto* const factor = command.add_option("-f,--stepfactor", options.factor, "factor from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
-  command.add_option("-i,--stepbytes", options.step, "a fixed step instead, e.g. 1M")
+  command.add_option("-i,--stepbytes", options.step, "fixed step in place of the factor, e.g. 1M")
       ->excludes(factor)
       ->check(size_in("1"));
   command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
-  command.add_option("-c,--check", options.checks, "operations whose results are checked, for each row; 0 is none")
+  command.add_option("-c,--check", options.checks, "operations per row whose results are checked; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
-  command.add_option("-z,--blocking", options.blocking, "1: each operation is answered before the next is asked")
+  command
+      .add_option("-z,--blocking", options.blocking, "1: wait for the reply of each operation before the next request")
       ->capture_default_str()
       ->check(CLI::Range(0, 1));
   command.add_option("-u,--unalign", options.unaligned, "elements by which all buffers are shifted")
@@ -273,19 +275,19 @@ void add_options(CLI::App& command, collective_options& options) {
       ->check(CLI::Range(1, 1'000'000));
   command
       .add_option("-d,--datatype", options.types,
-                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, several with commas, or all")
+                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, comma-separated, or all")
       ->capture_default_str()
       ->delimiter(',');
   command
-      .add_option("-o,--op", options.ops,
-                  "sum, prod, min, max, avg, pre_mul_sum, several with commas, or all; of no effect where nothing is "
-                  "reduced")
+      .add_option(
+          "-o,--op", options.ops,
+          "sum, prod, min, max, avg, pre_mul_sum, comma-separated, or all; ignored by operations that do not reduce")
       ->capture_default_str()
       ->delimiter(',');
-  command.add_option("-r,--root", options.root, "of operations that have one")
+  command.add_option("-r,--root", options.root, "root of operations that have one")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
-  command.add_flag("--raw", options.raw, "put raw collectives beside troupe's, interleaved");
+  command.add_flag("--raw", options.raw, "also measure raw collectives, interleaved with troupe's");
 }
 
 } // namespace
@@ -297,7 +299,7 @@ void add_collective_benches(CLI::App& bench, action& chosen) {
     add_options(*command, *options);
     if (what.moves_data) options->common.add_plot_to(*command);
     command->callback([&what, options, &chosen] {
-      options->raw |= !options->common.plot_path.empty(); // a drawing has both
+      options->raw |= !options->common.plot_path.empty(); // A plot shows both.
       chosen = [&what, options] { return run(what, *options); };
     });
   }

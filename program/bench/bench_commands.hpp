@@ -1,11 +1,11 @@
-/// The subcommands of `troupe bench`. Like those of the program, each registers its options and what to run.
+/// The subcommands of `troupe bench`. Each function registers the options of one subcommand and what it runs.
 #pragma once
 
 #include <troupe/program/commands.hpp>
 
 namespace troupe::program {
 
-/// One for each of bench_operations().
+/// Adds one subcommand for each of bench_operations().
 void add_collective_benches(CLI::App& bench, action& chosen);
 void add_completion_bench(CLI::App& bench, action& chosen);
 void add_registered_bench(CLI::App& bench, action& chosen);

@@ -1,4 +1,4 @@
-/// `troupe bench completion`: the completion strategies beside each other and beside a bare word.
+/// `troupe bench completion`: compares the completion strategies with each other and with a plain word in memory.
 
 #include <troupe/program/bench/bare_word_source.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -36,7 +36,7 @@ struct completion_options {
   std::string json_path;
 };
 
-/// A quantity of a strategy: how its column is called, and how it is measured.
+/// A quantity of a strategy: the title of its column, and its measurement.
 struct quantity {
   const char* key;
   const char* title;
@@ -59,7 +59,7 @@ struct contender {
   std::string name;
   std::unique_ptr<completion_probe> probe;
   std::array<block_figures, quantity_count> figures{};
-  block_figures unarmed{}; ///< An operation among many.
+  block_figures unarmed{}; ///< One of many operations.
   block_figures armed{};
   std::vector<double> added{}; ///< armed − unarmed, by block, of the medians.
 };
@@ -79,7 +79,7 @@ std::vector<contender> make_contenders(const std::shared_ptr<device>& where, con
 }
 
 void measure(contender& one, const completion_options& how, std::size_t what, std::size_t block) {
-  const bool keep = block > 0; // the first is a warm-up
+  const bool keep = block > 0; // The first block is a warm-up.
   if (what < quantity_count) {
     const auto samples = quantities[what].measure(*one.probe, how);
     if (keep) one.figures[what].add_block(samples);
@@ -101,7 +101,7 @@ void measure_all(std::vector<contender>& all, const completion_options& how) {
   for (std::size_t block = 0; block < how.blocks + 1; ++block)
     for (std::size_t what = 0; what <= quantity_count; ++what)
       for (std::size_t i = 0; i < all.size(); ++i) {
-        // Who is first rotates, so that a drift within the block favours nobody.
+        // The first contender rotates, so that drift within a block favours none.
         contender& one = all[(i + block) % all.size()];
         progress.show("completion by " + one.name + ", block " + std::to_string(block) + "/" +
                       std::to_string(how.blocks));
@@ -110,7 +110,7 @@ void measure_all(std::vector<contender>& all, const completion_options& how) {
       }
 }
 
-/// Of the same block's medians.
+/// Returns ratios of the medians of the same blocks.
 std::vector<double> of_bare(const contender& one, const contender& bare, std::size_t what) {
   return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
 }
@@ -194,29 +194,31 @@ int run(const completion_options& options) {
 
 void add_completion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<completion_options>();
-  CLI::App* command = bench.add_subcommand("completion", "what the completion strategies cost, without collectives");
+  CLI::App* command = bench.add_subcommand("completion", "cost of the completion strategies, without collectives");
   command->add_option("--backend", options->backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
-  command->add_option("--device", options->device, "which device")->capture_default_str()->check(CLI::Range(0, 1'023));
-  command->add_option("--strategies", options->strategies, "flag, event, host_fn, several with commas")
+  command->add_option("--device", options->device, "index of the device")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'023));
+  command->add_option("--strategies", options->strategies, "flag, event, host_fn, comma-separated")
       ->capture_default_str()
       ->delimiter(',');
-  command->add_option("--blocks", options->blocks, "blocks whose median is reported")
+  command->add_option("--blocks", options->blocks, "number of blocks; medians over blocks are reported")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
   command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
-  command->add_option("--depth", options->depth, "operations in flight where there are many")
+  command->add_option("--depth", options->depth, "operations in flight in the figures of many operations")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{2}, completion_probe::largest_depth));
-  command->add_option("--looks", options->looks, "looks whose mean is one sample")
+  command->add_option("--looks", options->looks, "checks (looks) whose mean is one sample")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
   command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")
       ->capture_default_str()
       ->check(size_in("1"));
   command->add_option("-J,--output_file,--json", options->json_path,
-                      "write all figures to this file; - is standard output, and the table goes to standard error");
+                      "write all figures to this file; with -, to standard output, and the table to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -1,5 +1,5 @@
-/// `troupe bench corun`: how much a matrix product on every GPU is slowed down by all_reduces beside it, raw's and
-/// troupe's at one pace.
+/// `troupe bench corun`: how much all_reduces at a fixed rate slow down a matrix product on every GPU, for those of raw
+/// and those of troupe.
 
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
@@ -42,11 +42,11 @@ public:
 
   /// Enqueues one product. Threads: one at a time.
   virtual void enqueue() = 0;
-  /// Waits for all that have been enqueued.
+  /// Waits until all enqueued products have finished.
   virtual void finish() = 0;
 };
 
-/// Whose products there are.
+/// The library that computes the products.
 class product_library {
 public:
   product_library() = default;
@@ -55,24 +55,26 @@ public:
   virtual ~product_library() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Of matrices of \p side × \p side bf16 in \p memory, which has product_bytes(). Called by the thread that uses it.
+  /// Makes a product of \p side × \p side matrices of bf16 in \p memory, which holds product_bytes(). Must be called by
+  /// the thread that uses it.
   [[nodiscard]] virtual std::unique_ptr<matrix_product> make(const std::shared_ptr<device>& where, const buffer& memory,
                                                              int side) = 0;
 };
 
-/// Of two factors and their product.
+/// Returns the bytes of two factors and their product.
 [[nodiscard]] constexpr std::size_t product_bytes(int side) noexcept {
   return std::size_t{3} * 2 * static_cast<std::size_t>(side) * static_cast<std::size_t>(side);
 }
 
-/// cuBLAS, opened at run time: \p path, or where it is empty libcublas.so.13 or .12 as the linker finds them. On the
-/// mock, fills of memory stand in for products. Errors: missing, with what was tried and the remedy.
+/// Opens cuBLAS at run time: \p path or, if it is empty, libcublas.so.13 or .12 as the dynamic linker finds them. On
+/// the mock, fills of memory stand in for products. Errors: missing, whose text names what was tried and the remedy.
 [[nodiscard]] std::unique_ptr<product_library> open_product_library(driver& api, const std::string& path);
 
 namespace {
 
-/// The part of cuBLAS's C interface that is used, with the types of cublas_api.h: a handle is a pointer, and statuses,
-/// operations, data types, compute types and algorithms are ints. CUDA's own header is device/cuda's to name.
+/// The functions of cuBLAS's C interface that are used, with the types of cublas_api.h: a handle is a pointer;
+/// statuses, operations, data types, compute types and algorithms are ints. Only device/cuda includes CUDA's own
+/// headers.
 struct cublas_functions {
   int (*create)(void** handle) = nullptr;
   int (*destroy)(void* handle) = nullptr;
@@ -141,8 +143,8 @@ public:
     }
     if (library == nullptr)
       throw exception{errc::missing, "cuBLAS is not available (" + tried +
-                                         "): install the CUDA Toolkit's, or name a libcublas.so with --cublas or its "
-                                         "folder in LD_LIBRARY_PATH"};
+                                         "): install the one of the CUDA Toolkit, or name a libcublas.so with --cublas "
+                                         "or its folder in LD_LIBRARY_PATH"};
     find(library, functions_.create, "cublasCreate_v2");
     find(library, functions_.destroy, "cublasDestroy_v2");
     find(library, functions_.set_stream, "cublasSetStream_v2");
@@ -168,10 +170,10 @@ private:
   cublas_functions functions_;
 };
 
-/// The mock has no products: a fill of the memory is work in a stream, too.
+/// The mock cannot multiply matrices. A fill of the memory is work in a stream as well.
 class mock_products final : public product_library {
 public:
-  [[nodiscard]] std::string name() const override { return "fills of memory in their place (the mock has none)"; }
+  [[nodiscard]] std::string name() const override { return "fills of memory in place of products (the mock has none)"; }
   [[nodiscard]] std::unique_ptr<matrix_product> make(const std::shared_ptr<device>& where, const buffer& memory,
                                                      int) override {
     return std::make_unique<filling>(where, memory);
@@ -209,10 +211,10 @@ struct corun_options {
   std::string cublas;
 };
 
-/// What runs beside the products.
+/// The collectives that run beside the products.
 constexpr std::array beside{"nothing", "raw", "troupe"};
 
-/// A thread for each device that runs products back to back when it is released.
+/// One thread per device that runs products back to back when it is released.
 class product_crew {
 public:
   product_crew(product_library& library, const world& where, int side) {
@@ -234,8 +236,8 @@ public:
   product_crew& operator=(const product_crew&) = delete;
   ~product_crew() { stop(); }
 
-  /// Every device runs \p count products while \p meanwhile is called again and again. Returns the mean over devices of
-  /// one product's time, in microseconds. Throws the first error.
+  /// Runs \p count products on every device and calls \p meanwhile repeatedly until they are finished. Returns the time
+  /// of one product in microseconds, averaged over the devices. Throws the first error.
   [[nodiscard]] double run(std::size_t count, const std::function<void()>& meanwhile) {
     count_ = count;
     release();
@@ -294,7 +296,7 @@ private:
       ++seen;
       if (count_ == 0) return;
       guarded([&] {
-        if (!work) return; // its failure has been told
+        if (!work) return; // The failure has been reported.
         const std::size_t count = count_;
         const time_point began = steady::now();
         for (std::size_t i = 0; i < count; ++i) work->enqueue();
@@ -310,7 +312,7 @@ private:
   std::vector<std::unique_ptr<member>> members_;
 };
 
-/// Calls something at a steady pace, later only where it has not ended in time.
+/// Calls a function at fixed intervals. A call starts later only if the one before has not ended in time.
 class paced {
 public:
   explicit paced(double interval_us)
@@ -352,11 +354,11 @@ public:
     std::FILE* const out = document.text_output();
     begin(out);
     progress_line progress{stderr, static_cast<double>(options_.common.blocks + 1)};
-    for (std::size_t block = 0; block < options_.common.blocks + 1; ++block) { // the first is a warm-up
+    for (std::size_t block = 0; block < options_.common.blocks + 1; ++block) { // The first block is a warm-up.
       progress.show("products beside collectives, block " + std::to_string(block) + "/" +
                     std::to_string(options_.common.blocks));
       for (std::size_t i = 0; i < beside.size(); ++i) {
-        const std::size_t what = (i + block) % beside.size(); // who is first rotates
+        const std::size_t what = (i + block) % beside.size(); // The first one rotates.
         paced pace{options_.interval_us};
         const double us = measure(what, pace);
         if (block == 0) continue;
@@ -400,7 +402,7 @@ private:
     return us;
   }
 
-  /// By how many per cent a product takes longer than in the same block beside something else.
+  /// Returns by how many per cent a product takes longer than beside \p other in the same block.
   [[nodiscard]] std::vector<double> percent_over(std::size_t what, std::size_t other) const {
     auto ratios = paired_ratios(product_us_[what], product_us_[other]);
     for (double& one : ratios) one = 100 * (one - 1);
@@ -451,18 +453,20 @@ int run(const corun_options& options) {
 
 void add_corun_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<corun_options>();
-  CLI::App* command = bench.add_subcommand("corun", "a matrix product beside all_reduces, raw's and troupe's");
+  CLI::App* command =
+      bench.add_subcommand("corun", "slow-down of a matrix product by all_reduces of raw and of troupe");
   options->common.add_to(*command, "products of each device in a block", 100'000);
-  command->add_option("-b,--bytes", options->bytes, "of an all_reduce, e.g. 1M")
+  command->add_option("-b,--bytes", options->bytes, "bytes of an all_reduce, e.g. 1M")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--interval-us", options->interval_us, "from one all_reduce to the next, in microseconds")
+  command->add_option("--interval-us", options->interval_us, "interval between all_reduces, in microseconds")
       ->capture_default_str()
       ->check(real_in(1, 1e6));
   command->add_option("--side", options->side, "rows and columns of the matrices")
       ->capture_default_str()
       ->check(CLI::Range(16, 32'768));
-  command->add_option("--cublas", options->cublas, "the cuBLAS library (default: the one that the linker finds)")
+  command
+      ->add_option("--cublas", options->cublas, "the cuBLAS library (default: the one that the dynamic linker finds)")
       ->type_name("PATH");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

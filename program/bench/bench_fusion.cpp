@@ -1,5 +1,5 @@
-/// `troupe bench fusion`: several all_reduces launched one by one, beside one launch of all: where the second stops
-/// paying is what the limits of fusion are set by.
+/// `troupe bench fusion`: several all_reduces launched one at a time, compared with one launch of all. The size from
+/// which one launch no longer pays determines the limits of fusion.
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -33,18 +33,18 @@
 
 namespace troupe::program {
 
-/// Pipelines of their own, with launchers, a poller and communicators, over the same GPUs as \p where. Not to be used
-/// while troupe's are busy.
+/// Separate pipelines, with their own launchers, poller and communicators, over the same GPUs as \p where. They must
+/// not be used while those of troupe are busy.
 class bench_pipelines {
 public:
-  /// \p wait: of launchers and poller.
+  /// \p wait applies to the launchers and the poller.
   bench_pipelines(runtime& rt, const world& where, wait_profile wait);
   bench_pipelines(const bench_pipelines&) = delete;
   bench_pipelines& operator=(const bench_pipelines&) = delete;
   ~bench_pipelines();
 
-  /// Gives every rank its operations, one by one or as one launch, and spins until all are answered. \p parts[r] are
-  /// rank r's. Returns the time from the first to the last. Throws the first error.
+  /// Submits \p parts[r] to rank r, as one launch if \p together, otherwise one operation at a time, and spins until
+  /// all are answered. Returns the time from the first submission to the last reply. Throws the first error.
   [[nodiscard]] nanoseconds ask(const std::vector<std::vector<operation>>& parts, bool together);
 
 private:
@@ -60,7 +60,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// Counts the answers of one round.
+/// Counts the replies of one round.
 struct tally {
   std::atomic<std::size_t> missing{0};
   std::mutex guard;
@@ -106,7 +106,7 @@ bench_pipelines::bench_pipelines(runtime& rt, const world& where, wait_profile w
 bench_pipelines::~bench_pipelines() {
   try {
     on_all([](rank_pipeline& one) { one.failed() ? one.abort() : one.close(); });
-  } catch (const exception&) { // has been told by ask()
+  } catch (const exception&) { // ask() has reported it.
   }
   ranks_.clear();
   launchers_.clear();
@@ -167,7 +167,7 @@ struct fusion_options {
   std::size_t factor = 4;
 };
 
-/// What is measured, in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
+/// The contenders in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
 struct fusion_contender {
   const char* asker;
   const char* way;
@@ -179,7 +179,7 @@ constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate",
                                                              {"pipelines", "separate", false, true},
                                                              {"pipelines", "together", true, true}}};
 
-/// \p count all_reduces of one size on every rank, each in place in memory of its own.
+/// \p count all_reduces of one size on every rank, each in place and in its own memory.
 class fusion_trial {
 public:
   fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes) : count_{count}, bytes_{bytes} {
@@ -197,7 +197,7 @@ public:
     }
   }
 
-  /// Of one after the other in memory.
+  /// Returns the distance between consecutive operations in memory.
   [[nodiscard]] static std::size_t stride(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
   [[nodiscard]] double measure(const fusion_contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
@@ -208,7 +208,7 @@ public:
     }));
   }
 
-  /// Together over separate of the same blocks: less than 1 where fusing pays.
+  /// Returns together over separate, of the same blocks. A ratio below 1 means that fusing pays.
   [[nodiscard]] std::vector<double> ratios(std::size_t together) const {
     return paired_ratios(figures[together].p50, figures[together - 1].p50);
   }
@@ -225,11 +225,11 @@ private:
 };
 
 void measure_all(fusion_trial& trial, const fusion_options& options, raw_ranks& raw, bench_pipelines& pipelines) {
-  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // The first block is a warm-up.
     std::array<std::vector<double>, fusion_contenders.size()> samples;
     for (std::size_t i = 0; i < options.common.iterations; ++i)
       for (std::size_t k = 0; k < fusion_contenders.size(); ++k) {
-        // Who is first rotates, so that a drift within the block favours nobody.
+        // The first contender rotates, so that drift within a block favours none.
         const std::size_t what = (k + i + block) % fusion_contenders.size();
         samples[what].push_back(trial.measure(fusion_contenders[what], raw, pipelines));
       }
@@ -280,7 +280,7 @@ int run(const fusion_options& options) {
   for (const rank self : where.local_ranks())
     memory.push_back(where.allocate(self, most * fusion_trial::stride(sizes.back())));
   raw_ranks raw{rt, where};
-  // Raw threads, launchers and the poller spin side by side, and the asker with them.
+  // The raw threads, the launchers, the poller and the client thread all spin at the same time.
   const chosen_wait wait =
       choose_wait(settings.profile, 2 * where.local_ranks().size() + 2, std::thread::hardware_concurrency());
   bench_pipelines pipelines{rt, where, wait.wait};
@@ -325,10 +325,10 @@ int run(const fusion_options& options) {
 
 void add_fusion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<fusion_options>();
-  CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, beside one launch of all");
+  CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, compared with a single launch");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   options->common.add_plot_to(*command);
-  command->add_option("--counts", options->counts, "how many at once, several with commas")
+  command->add_option("--counts", options->counts, "numbers of all_reduces, comma-separated")
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(1, 1'000));
@@ -338,7 +338,7 @@ void add_fusion_bench(CLI::App& bench, action& chosen) {
   command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")
       ->capture_default_str()
       ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
+  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -1,5 +1,5 @@
-/// `troupe bench host`: an all_reduce of host memory beside the two things that it is made of, which it should hide
-/// behind each other: the copies, and the collective.
+/// `troupe bench host`: an all_reduce of host memory beside its two parts, the copies and the collective, which it
+/// should overlap.
 
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/buffer.hpp>
@@ -37,7 +37,7 @@
 
 namespace troupe::program {
 
-/// One rank's memory; all four of one size.
+/// The memory of one rank. All four buffers have the same size.
 struct floor_memory {
   std::shared_ptr<device> where;
   buffer host_send;
@@ -46,13 +46,13 @@ struct floor_memory {
   buffer device_recv;
 };
 
-/// Pinned memory is copied by one enqueuing thread; pageable memory, which CUDA copies while the caller waits, by a
-/// thread for each rank and direction.
+/// Copies of pinned memory are enqueued by one thread. Pageable memory, for which CUDA's copy call blocks, is copied by
+/// one thread per rank and direction.
 class host_copies_floor {
 public:
   explicit host_copies_floor(std::vector<floor_memory> ranks);
 
-  /// From the first call to the last copy done.
+  /// Returns the time from the first call until the last copy has finished.
   [[nodiscard]] nanoseconds run();
 
 private:
@@ -68,7 +68,7 @@ private:
   [[nodiscard]] nanoseconds run_threaded();
 
   std::vector<floor_memory> ranks_;
-  std::vector<lane> lanes_; ///< Two for each rank.
+  std::vector<lane> lanes_; ///< Two per rank.
   bool pageable_;
 };
 
@@ -139,7 +139,7 @@ namespace {
 struct host_options {
   bench_options common{5, 5};
   std::string bytes = "256M";
-  std::string end{}; ///< Empty: one size alone.
+  std::string end{}; ///< Empty: a single size.
   std::size_t factor = 4;
   std::vector<std::string> kinds{"pinned", "pageable"};
   std::string type = "f32";
@@ -147,23 +147,25 @@ struct host_options {
   std::size_t checks = 1;
 };
 
-/// What is measured, in the order of the columns.
+/// The contenders in the order of the columns.
 constexpr std::array staging_ways{"copies", "collective", "staged"};
 constexpr std::size_t staged = 2;
 
 memory_kind parse_kind(const std::string& name) {
   if (name == "pinned") return memory_kind::pinned;
   if (name == "pageable") return memory_kind::pageable;
-  throw exception{errc::invalid_argument, "'" + name + "' is no kind of host memory: choose one of pinned, pageable"};
+  throw exception{errc::invalid_argument,
+                  "'" + name + "' is not a kind of host memory: choose one of pinned, pageable"};
 }
 
 buffer host_memory(const world& where, memory_kind kind, std::size_t size_bytes) {
   if (kind == memory_kind::pinned) return where.allocate_pinned(size_bytes);
-  const auto bytes = std::make_shared<std::vector<std::byte>>(size_bytes); // touched: a page that is none costs a fault
+  const auto bytes =
+      std::make_shared<std::vector<std::byte>>(size_bytes); // Written, so that no page fault occurs later.
   return where.adopt_host(bytes->data(), size_bytes, bytes);
 }
 
-/// One kind of memory: its buffers, and the figures.
+/// The buffers of one kind of memory, and its figures.
 class host_trial {
 public:
   host_trial(const world& where, memory_kind kind, std::size_t size_bytes, dtype type)
@@ -189,7 +191,7 @@ public:
     return in_microseconds(who.ask(what == staged ? on_host_ : on_device_, 1, 1).all);
   }
 
-  /// Elements of all ranks that are not what they must be.
+  /// Returns how many elements of all ranks are wrong.
   [[nodiscard]] std::size_t count_wrong(asker& who, std::uint64_t seed) {
     const reference_values values{type_, reduction::sum, world_.size(), seed};
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -206,7 +208,7 @@ public:
   std::array<block_figures, staging_ways.size()> figures{};
   std::size_t wrong = 0;
 
-  /// Of the same block's medians.
+  /// Returns ratios of the medians of the same blocks.
   [[nodiscard]] std::vector<double> of_floor() const {
     std::vector<double> floor;
     for (std::size_t i = 0; i < figures[0].p50.size(); ++i)
@@ -237,7 +239,7 @@ void measure_all(host_trial& trial, const host_options& options, asker& who, pro
     const std::size_t count = block == 0 ? options.warmups : options.common.iterations;
     for (std::size_t i = 0; i < count; ++i)
       for (std::size_t k = 0; k < staging_ways.size(); ++k) {
-        // Who is first rotates, so that a drift within the block favours nobody.
+        // The first contender rotates, so that drift within a block favours none.
         const std::size_t what = (k + i + block) % staging_ways.size();
         samples[what].push_back(trial.measure(what, who));
       }
@@ -291,7 +293,8 @@ int run(const host_options& options) {
       options.end.empty() ? std::vector{size}
                           : sizes_between(size, parse_byte_size(options.end), {.factor = options.factor});
   if (size == 0)
-    throw exception{errc::invalid_argument, "--bytes " + options.bytes + " holds no " + options.type + ": give more"};
+    throw exception{errc::invalid_argument,
+                    "--bytes " + options.bytes + " is less than one " + options.type + ": give more"};
   std::vector<memory_kind> kinds;
   for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
   const json_file document{options.common.json_path};
@@ -350,25 +353,26 @@ int run(const host_options& options) {
 
 void add_host_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<host_options>();
-  CLI::App* command = bench.add_subcommand("host", "all_reduce of host memory, beside its copies and its collective");
+  CLI::App* command =
+      bench.add_subcommand("host", "all_reduce of host memory, compared with its copies and its collective");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "of each rank, e.g. 256M; the smallest size with -e")
+  command->add_option("-b,--bytes", options->bytes, "bytes of each rank, e.g. 256M; the smallest size with -e")
       ->capture_default_str()
       ->check(size_in("1"));
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: that of -b alone)")
+  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: only the size of -b)")
       ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "from one size to the next")
+  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
-  command->add_option("--memory", options->kinds, "pinned, pageable, both with a comma")
+  command->add_option("--memory", options->kinds, "pinned, pageable or both, comma-separated")
       ->capture_default_str()
       ->delimiter(',');
   command->add_option("-d,--datatype", options->type, "one of the dtypes")->capture_default_str();
-  command->add_option("-w,--warmup_iters", options->warmups, "samples of each before the blocks")
+  command->add_option("-w,--warmup_iters", options->warmups, "warm-up samples of each before the blocks")
       ->capture_default_str()
       ->check(CLI::Range(0, 100'000));
-  command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0 is none")
+  command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -1,4 +1,4 @@
-/// `troupe bench idle`: what a world costs that does nothing, and one whose operation stays on the devices.
+/// `troupe bench idle`: the CPU time of a world that is idle, and of one with an operation in flight.
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/event.hpp>
@@ -30,7 +30,7 @@ namespace troupe::program {
 
 class held_event {
 public:
-  /// Errors: unsupported where streams of \p where cannot wait for words.
+  /// Errors: unsupported where the streams of \p where cannot wait for words.
   explicit held_event(const std::shared_ptr<device>& where)
     : stream_{where}, memory_{allocate_pinned(where, sizeof(std::uint32_t))} {
     word().store(0, std::memory_order_relaxed);
@@ -44,7 +44,7 @@ public:
     try {
       stream_.ref().synchronize();
     } catch (...) {
-      static_cast<void>(new buffer{memory_}); // a device that failed may look at it still: left behind on purpose
+      static_cast<void>(new buffer{memory_}); // Leaked on purpose: a failed device may still read it.
     }
   }
 
@@ -74,7 +74,8 @@ std::chrono::nanoseconds span_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
-/// Every rank's part waits for work that a bench holds; answered when it lets go.
+/// An all_reduce whose operands wait, at every rank, for client work that the bench holds back. It completes after
+/// let_go().
 class held_operation {
 public:
   explicit held_operation(world& where) {
@@ -88,7 +89,7 @@ public:
     reply_ = where.ask(std::move(parts));
   }
 
-  /// Throws what the request has failed with.
+  /// Releases the work. Throws the error with which the request failed.
   void let_go() {
     for (const auto& one : holds_) one->release();
     static_cast<void>(reply_.get());
@@ -108,8 +109,7 @@ public:
     if (held >= std::min(settings_.limits.hang, settings_.deadlines.operation))
       throw exception{errc::invalid_argument,
                       "an operation held for " + fixed(options.seconds + options.settle_seconds) +
-                          " s would end as hung: give fewer --seconds, or more to --limits-hang and "
-                          "--deadlines-operation"};
+                          " s would end as hung: lower --seconds, or raise --limits-hang and --deadlines-operation"};
   }
 
   void run(const json_file& document) {
@@ -131,12 +131,12 @@ public:
         progress.clear();
         note(out, {std::string{to_string(profile)}, used, state}, before, after);
       };
-      for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // what spins after work has had some
+      for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // Threads that spin after work have had some.
       observe("idle");
       held_operation held{rig.where};
       observe("in flight");
       if (!held.in_flight())
-        throw exception{errc::internal, "an operation behind held work was answered before that was let go"};
+        throw exception{errc::internal, "an operation was answered before the work that it waits for was released"};
       held.let_go();
     }
     document.write(report_);
@@ -149,7 +149,8 @@ private:
     std::string state;
   };
 
-  /// As the runtime falls back: its spinners are a launcher for each rank, the poller and the workers.
+  /// Returns the profile in effect. The runtime falls back if its spinning threads (a launcher per rank, the poller and
+  /// the workers) do not fit.
   [[nodiscard]] static latency_profile used_profile(bench_rig& rig, latency_profile wanted) {
     return rig.rt.describe().find("profile " + std::string{to_string(wanted)}) != std::string::npos
                ? wanted
@@ -221,16 +222,19 @@ int run(const idle_options& options) {
 
 void add_idle_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<idle_options>();
-  CLI::App* command = bench.add_subcommand("idle", "CPU time of a world that does nothing, and of one that waits");
+  CLI::App* command =
+      bench.add_subcommand("idle", "CPU time of a world that is idle, and of one with an operation in flight");
   options->common.runtime.add_to(*command);
   options->common.add_report_to(*command);
-  command->add_option("--profiles", options->profiles, "latency, balanced, frugal; several with commas")
+  command->add_option("--profiles", options->profiles, "latency, balanced, frugal; comma-separated")
       ->capture_default_str()
       ->delimiter(',');
-  command->add_option("--seconds", options->seconds, "how long each is observed")
+  command->add_option("--seconds", options->seconds, "seconds of observation of each")
       ->capture_default_str()
       ->check(real_in(0.01, 3'600));
-  command->add_option("--settle", options->settle_seconds, "seconds before: longer than threads spin after work")
+  command
+      ->add_option("--settle", options->settle_seconds,
+                   "seconds before each observation; longer than threads spin after work")
       ->capture_default_str()
       ->check(real_in(0, 3'600));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -1,4 +1,4 @@
-/// `troupe bench latency`: one small operation at a time, by every way in which a client may ask for it, beside raw.
+/// `troupe bench latency`: one small operation at a time, through every kind of client, beside raw.
 
 #include <troupe/program/bench/bench_asker.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -25,7 +25,7 @@ namespace troupe::program {
 
 namespace {
 
-/// A way to ask, and the setting that its world needs.
+/// A way to send requests, and the setting that its world needs.
 struct way {
   const char* name;
   ordering order;
@@ -63,7 +63,7 @@ struct latency_options {
                                   "rank-facade", "caller-actor", "caller-facade"};
 };
 
-/// What is measured, by its number in the table.
+/// A measured way, with its number in the table.
 struct chosen_way {
   const way* how;
   std::size_t number;
@@ -82,7 +82,8 @@ public:
       if (name == "raw")
         with_raw_ = true;
       else if (found == ways.end())
-        throw exception{errc::invalid_argument, "'" + name + "' is no way to ask: choose some of raw" + names()};
+        throw exception{errc::invalid_argument,
+                        "'" + name + "' is not a known way to ask: choose some of raw" + names()};
       else if (std::ranges::none_of(chosen_, [&](const chosen_way& one) { return one.how == &*found; }))
         chosen_.push_back({&*found, table_.add_way(name, {{"way", name}, {"what", found->what}})});
     }
@@ -92,7 +93,7 @@ public:
     progress_line progress{stderr, static_cast<double>(blocks_ * orders.size())};
     for (std::size_t block = 0; block < blocks_; ++block)
       for (std::size_t i = 0; i < orders.size(); ++i) {
-        const ordering order = orders[(i + block) % orders.size()]; // who is first alternates
+        const ordering order = orders[(i + block) % orders.size()]; // The first order alternates.
         progress.show(at_block(order, block));
         measure(order, block, document.text_output(), progress);
         progress.done(1);
@@ -119,7 +120,7 @@ private:
            std::to_string(blocks_);
   }
 
-  /// One block of what needs \p order, in a runtime of its own.
+  /// Runs one block of the ways that need \p order, in a runtime of its own.
   void measure(ordering order, std::size_t block, std::FILE* out, progress_line& progress) {
     std::vector<chosen_way> here;
     for (const chosen_way& one : chosen_)
@@ -130,7 +131,7 @@ private:
     bench_rig rig{settings, with_raw_};
     if (report_.is_null()) begin(rig, out, progress);
     const auto parts = make_sums(allocate_operands(rig.where, memory_, sums_bytes(bytes_, 1)), bytes_, 1).front();
-    // Raw's communicators know of no registered memory: theirs is the pools', as in `bench registered`.
+    // Raw's communicators do not use registered memory, so raw gets pool memory as in `bench registered`.
     const auto raw_memory = memory_ == operand_memory::registered ? operand_memory::pool : memory_;
     const auto raw_parts =
         make_sums(allocate_operands(rig.where, raw_memory, sums_bytes(bytes_, 1)), bytes_, 1).front();
@@ -201,16 +202,16 @@ int run(const latency_options& options) {
 
 void add_latency_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<latency_options>();
-  CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, by every way to ask for it");
+  CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, through every kind of client");
   options->common.add_to(*command, "requests of each way in a block", 1'000'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "of the operation, e.g. 8 or 4K")
+  command->add_option("-b,--bytes", options->bytes, "bytes of the operation, e.g. 8 or 4K")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--ways", options->wanted, "what is compared, several with commas")
+  command->add_option("--ways", options->wanted, "ways to compare, comma-separated")
       ->capture_default_str()
       ->delimiter(',');
-  command->add_option("--memory", options->memory, "of the operands: ordinary (cuMemAlloc), pool or registered")
+  command->add_option("--memory", options->memory, "memory of the operands: ordinary (cuMemAlloc), pool or registered")
       ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -8,9 +8,9 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t staging_bytes = std::size_t{8} << 20U; // a multiple of every element
+constexpr std::size_t staging_bytes = std::size_t{8} << 20U; // A multiple of every element size.
 
-/// Calls \p use(offset, bytes) for a range in pieces that fit the staging buffer.
+/// Calls \p use(offset, bytes) for consecutive pieces of a range that fit into the staging buffer.
 template <class Use>
 void for_each_piece(std::size_t size_bytes, Use use) {
   for (std::size_t done = 0; done < size_bytes; done += staging_bytes)
@@ -65,7 +65,7 @@ std::size_t bench_memory::count_wrong(asker& who, const bench_case& one, std::ui
         world_.copy(ranks[i], staging_.slice(0, bytes), to.slice(offset, bytes)).get();
       });
     };
-    // First what no input has: a result that is not written must not be right by accident.
+    // Fill the results with a value that no input has, so that an unwritten result cannot be correct by accident.
     write(memory.recv, [](std::size_t, std::span<std::byte> to) { std::ranges::fill(to, std::byte{0xA5}); });
     write(memory.send, [&](std::size_t first, std::span<std::byte> to) { values.fill(ranks[i].value(), first, to); });
   }

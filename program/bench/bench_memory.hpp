@@ -1,4 +1,4 @@
-/// The buffers that a bench's operations use, and their check against known results.
+/// The buffers of a bench's operations, and the check of their contents against known results.
 #pragma once
 
 #include <troupe/program/bench/bench_asker.hpp>
@@ -11,7 +11,7 @@
 
 namespace troupe::program {
 
-/// One thing to measure: an operation at one size.
+/// One measured case: an operation at one size.
 struct bench_case {
   const bench_operation* what = nullptr;
   bench_shape shape;
@@ -21,16 +21,16 @@ struct bench_case {
   bool in_place = false;
 };
 
-/// A send and a receive buffer for each rank of a world that lives in this process.
+/// A send buffer and a receive buffer for each local rank of a world.
 class bench_memory {
 public:
-  /// \p unaligned shifts all ranges by so many elements.
+  /// \p unaligned shifts the start of all ranges by that many elements.
   bench_memory(world where, std::size_t size_bytes, std::size_t unaligned);
 
   [[nodiscard]] std::vector<operation> parts(const bench_case& one) const;
 
-  /// Asks \p who once with inputs from \p seed and says how many elements of all ranks' results are wrong. Results
-  /// that were never written are.
+  /// Sends one request through \p who with inputs from \p seed. Returns how many elements of all ranks' results are
+  /// wrong; elements that were not written count as wrong.
   [[nodiscard]] std::size_t count_wrong(asker& who, const bench_case& one, std::uint64_t seed);
 
 private:

@@ -12,13 +12,13 @@ namespace troupe::program {
 
 namespace {
 
-/// Apart enough that no two share what a device reads at once.
+/// Operations are so far apart that no two share a memory transaction of the device.
 constexpr std::size_t stride(std::size_t size_bytes) noexcept {
   return (size_bytes + 255) / 256 * 256;
 }
 
-/// CUDA's own allocation, which the driver seam leaves out: troupe itself allocates from pools only (BUF-1). Looked up
-/// at run time, with the types of cuda.h: CUresult is an int, CUdeviceptr a number of 64 bits.
+/// CUDA's own allocation. The driver interface lacks it, because troupe itself allocates from pools only (BUF-1). It is
+/// looked up at run time, with the types of cuda.h: CUresult is an int, CUdeviceptr a 64-bit number.
 struct plain_allocation {
   int (*allocate)(unsigned long long* address, std::size_t size_bytes) = nullptr;
   int (*free)(unsigned long long address) = nullptr;
@@ -36,14 +36,15 @@ struct plain_allocation {
 buffer allocate_plain(const std::shared_ptr<device>& where, std::size_t size_bytes) {
   static const plain_allocation cuda = plain_allocation::find();
   if (where->api().name() != "cuda" || cuda.allocate == nullptr || cuda.free == nullptr)
-    throw exception{errc::unsupported, "ordinary memory is CUDA's, and device " + to_string(where->id()) + " is of " +
-                                           std::string{where->api().name()} + ": measure on pool or registered memory"};
+    throw exception{errc::unsupported, "ordinary memory needs CUDA, but device " + to_string(where->id()) +
+                                           " belongs to driver " + std::string{where->api().name()} +
+                                           ": use pool or registered memory"};
   where->api().enter_thread(where->id());
   unsigned long long address = 0;
   if (const int code = cuda.allocate(&address, size_bytes); code != 0)
     throw exception{error{.code = errc::out_of_memory,
                           .text = std::to_string(size_bytes) + " bytes of ordinary memory of device " +
-                                  to_string(where->id()) + " could not be had: measure smaller operations",
+                                  to_string(where->id()) + " could not be allocated: measure smaller operations",
                           .call = "cuMemAlloc",
                           .native_code = code}};
   const auto give_back = [where](void* given) {
@@ -71,7 +72,7 @@ operand_memory parse_operand_memory(std::string_view name) {
   for (const auto kind : all_operand_memories)
     if (to_string(kind) == name) return kind;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no memory of operands: choose one of ordinary, pool, registered"};
+                  "'" + std::string{name} + "' is not a memory of operands: choose one of ordinary, pool, registered"};
 }
 
 std::vector<buffer> allocate_operands(world& where, operand_memory kind, std::size_t size_bytes) {

@@ -11,7 +11,7 @@ std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-/// Elements of each rank's part: a multiple of 16 bytes.
+/// Returns the elements of each rank's part: a multiple of 16 bytes.
 std::size_t part_of(std::size_t elements, int ranks, std::size_t element_bytes) {
   const std::size_t step = 16 / element_bytes;
   return elements / index(ranks) / step * step;
@@ -21,13 +21,13 @@ bench_shape whole_shape(std::size_t elements, int, std::size_t) {
   return {.count = elements, .send_count = elements, .recv_count = elements};
 }
 
-/// Every rank gives a part, and the result has all.
+/// The shape where every rank sends a part and the result has all parts.
 bench_shape gathering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
   const std::size_t part = part_of(elements, ranks, element_bytes);
   return {.count = part, .send_count = part, .recv_count = part * index(ranks), .send_offset = part};
 }
 
-/// Every rank gets a part of what all ranks, or the root, have.
+/// The shape where every rank receives a part of the data of all ranks, or of the root.
 bench_shape scattering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
   const std::size_t part = part_of(elements, ranks, element_bytes);
   return {.count = part, .send_count = part * index(ranks), .recv_count = part, .recv_offset = part};
@@ -73,7 +73,7 @@ parts part_of_root_s_input(const bench_shape& shape, const bench_seat& seat) {
   return {{.count = shape.count, .from = seat.root, .from_first = index(seat.self) * shape.count}};
 }
 
-/// \p own: each rank's part for this one begins at so many of its elements.
+/// Returns parts from every rank. \p own is the index in each rank's input where the part for this rank begins.
 parts from_each(const bench_shape& shape, const bench_seat& seat, std::size_t own) {
   parts all;
   for (int from = 0; from < seat.ranks; ++from)

@@ -1,4 +1,4 @@
-/// What the bench can measure: one entry for each operation says all that is particular to it.
+/// The operations that the bench can measure. One table entry holds everything that is specific to an operation.
 #pragma once
 
 #include <troupe/program/bench/reference_values.hpp>
@@ -12,25 +12,26 @@
 
 namespace troupe::program {
 
-/// Counts in elements. In place, both ranges lie in one buffer: rank r's begin r times the offset from its front.
+/// Counts and offsets are in elements. In place, both ranges lie in one buffer: those of rank r begin at r times the
+/// offset.
 struct bench_shape {
-  std::size_t count = 0; ///< The operation's own argument; of a v-form, of each part.
+  std::size_t count = 0; ///< The operation's count argument; for a v-form, the count of each part.
   std::size_t send_count = 0;
   std::size_t recv_count = 0;
   std::size_t send_offset = 0;
   std::size_t recv_offset = 0;
 
-  /// nccl-tests' size: of the larger buffer.
+  /// Returns the size as nccl-tests defines it: that of the larger buffer.
   [[nodiscard]] std::size_t size(std::size_t element_bytes) const noexcept;
 };
 
-/// The two ranges of one rank.
+/// The send range and the receive range of one rank.
 struct rank_memory {
   buffer send;
   buffer recv;
 };
 
-/// One rank's part of a request.
+/// The arguments of one rank's part of a request.
 struct bench_arguments {
   rank_memory memory;
   std::size_t count = 0;
@@ -43,7 +44,7 @@ struct bench_arguments {
   [[nodiscard]] factor own_factor() const;
 };
 
-/// Whose result it is that is judged.
+/// The rank whose result is checked.
 struct bench_seat {
   int self = 0;
   int ranks = 1;
@@ -51,17 +52,17 @@ struct bench_seat {
 };
 
 struct bench_operation {
-  std::string_view name; ///< Of the subcommand.
+  std::string_view name; ///< The name of the subcommand.
   bool reduces = false;
   bool has_root = false;
   bool has_in_place = true;
-  bool moves_data = true; ///< Else there is nothing but its latency to measure.
-  /// For \p elements of the larger buffer at most; parts are multiples of 16 bytes, as in nccl-tests.
+  bool moves_data = true; ///< If false, only the latency can be measured.
+  /// Returns a shape whose larger buffer has at most \p elements. Parts are multiples of 16 bytes, as in nccl-tests.
   bench_shape (*shape)(std::size_t elements, int ranks, std::size_t element_bytes);
-  /// Bus bandwidth for each unit of algorithm bandwidth, by nccl-tests' definition.
+  /// Returns the ratio of bus bandwidth to algorithm bandwidth, as nccl-tests defines it.
   double (*bus_factor)(int ranks);
   operation (*make)(const bench_arguments& of);
-  /// What a rank must find in its result.
+  /// Returns the expected contents of a rank's result.
   std::vector<value_part> (*result)(const bench_shape& shape, const bench_seat& seat);
 };
 

@@ -17,23 +17,24 @@ void bench_options::add_to(CLI::App& command, const std::string& counted, std::s
 }
 
 void bench_options::add_blocks_to(CLI::App& command) {
-  command.add_option("--blocks", blocks, "blocks whose median is reported")
+  command.add_option("--blocks", blocks, "number of blocks; medians over blocks are reported")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
 }
 
 void bench_options::add_report_to(CLI::App& command) {
   command.add_option("-J,--output_file,--json", json_path,
-                     "write all figures to this file; - is standard output, and tables go to standard error");
+                     "write all figures to this file; with -, to standard output, and tables to standard error");
 }
 
 void bench_options::add_plot_to(CLI::App& command) {
-  command.add_option("--plot", plot_path, "draw the figures into this SVG file, with gnuplot")->type_name("FILE.svg");
+  command.add_option("--plot", plot_path, "plot the figures into this SVG file with gnuplot")->type_name("FILE.svg");
 }
 
 std::size_t float_bytes(const std::string& option, const std::string& text) {
   const std::size_t bytes = parse_byte_size(text) / sizeof(float) * sizeof(float);
-  if (bytes == 0) throw exception{errc::invalid_argument, option + " " + text + " holds no float: give at least 4"};
+  if (bytes == 0)
+    throw exception{errc::invalid_argument, option + " " + text + " is less than one float: give at least 4"};
   return bytes;
 }
 

@@ -1,4 +1,4 @@
-/// What nearly every bench is told: the runtime's settings, how many blocks, and where its report goes.
+/// The options that nearly every bench has: the runtime's settings, the number of blocks, and the report's path.
 #pragma once
 
 #include <troupe/program/support/runtime_options.hpp>
@@ -23,16 +23,17 @@ struct bench_options {
   bench_options(std::size_t usual_blocks, std::size_t usual_iterations)
     : blocks{usual_blocks}, iterations{usual_iterations} {}
 
-  /// \p counted: what -n counts, e.g. "samples of each figure in a block", \p most_iterations at most.
+  /// \p counted says what -n counts, e.g. "samples of each figure in a block". -n may be at most \p most_iterations.
   void add_to(CLI::App& command, const std::string& counted, std::size_t most_iterations = 1'000'000);
-  /// Those that a bench without iterations has.
+  /// Adds the options of a bench that has no iterations.
   void add_blocks_to(CLI::App& command);
   void add_report_to(CLI::App& command);
-  /// Of those with something to draw (bench_plots.hpp).
+  /// Adds the option of a bench whose report can be plotted (bench_plots.hpp).
   void add_plot_to(CLI::App& command);
 };
 
-/// A size in bytes on the command line, as 8 or 4K. Errors: invalid_argument where it holds no float.
+/// Parses a size in bytes from the command line, e.g. 8 or 4K. Errors: invalid_argument if the size does not hold a
+/// float.
 [[nodiscard]] std::size_t float_bytes(const std::string& option, const std::string& text);
 
 } // namespace troupe::program

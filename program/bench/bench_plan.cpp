@@ -1,5 +1,5 @@
-/// `troupe bench plan`: several small all_reduces as a captured plan, replayed by one message, beside the same graph
-/// captured by hand around NCCL's own calls, and beside the same requests asked for one by one.
+/// `troupe bench plan`: several small all_reduces as a captured plan that one message replays, compared with the same
+/// graph captured by hand around NCCL's own calls, and with the same requests sent one by one.
 
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_options.hpp>
@@ -36,18 +36,18 @@ struct plan_bench_options {
   std::size_t steps = 32;
 };
 
-/// What is measured, in the order of the columns.
+/// The contenders in the order of the columns.
 enum contender : std::size_t { plan, raw, eager, contender_count };
 constexpr std::array<const char*, contender_count> contender_names{"plan", "raw graph", "eager"};
 
-/// Memory of one rank: what each step reads, what it gives, and where the work behind it puts that.
+/// Memory of one rank: the input and the result of each step, and the destination of the copy behind it.
 struct step_memory {
   buffer sent;
   buffer got;
   buffer moved;
 };
 
-/// A number of all_reduces, with or without a device copy behind each, as a client's kernel would be there.
+/// A number of all_reduces. With work between, each is followed by a device copy, which stands for a client's kernel.
 class workload {
 public:
   workload(world where, runtime& rt, const plan_bench_options& options, std::size_t bytes, bool with_work)
@@ -73,7 +73,7 @@ public:
   [[nodiscard]] const char* name() const noexcept { return with_work_ ? "work between" : "requests alone"; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
-  /// In microseconds.
+  /// Returns microseconds.
   [[nodiscard]] double measure(contender what) {
     if (what == raw)
       return in_microseconds(
@@ -91,7 +91,7 @@ public:
     return in_microseconds(ended - began);
   }
 
-  /// Elements that are wrong after it was done once.
+  /// Runs \p what once and returns how many elements are wrong afterwards.
   [[nodiscard]] std::size_t wrong_after(contender what) {
     constexpr float untouched = -1;
     for (const auto which : {&step_memory::got, &step_memory::moved}) set_all(which, [](rank) { return untouched; });
@@ -128,7 +128,7 @@ private:
     }
   }
 
-  /// One group where nothing is between them.
+  /// Without work between them, the all_reduces form one group.
   void capture_by_hand() {
     by_hand_.resize(memory_.size());
     static_cast<void>(raw_.time([this](std::size_t index, communicator& peers, stream_ref stream) {
@@ -161,7 +161,7 @@ private:
     }
   }
 
-  /// Elements of the steps that are not \p value.
+  /// Returns how many elements of the steps differ from \p value.
   [[nodiscard]] std::size_t count_other(buffer step_memory::*which, float value) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
     std::size_t wrong = 0;
@@ -184,17 +184,17 @@ private:
   plan_steps sums_;
   plan_steps moves_;
   raw_ranks raw_;
-  std::vector<std::unique_ptr<graph>> by_hand_; ///< They refer to raw_'s communicators: gone before these.
+  std::vector<std::unique_ptr<graph>> by_hand_; ///< Destroyed before raw_, whose communicators they use.
   std::shared_ptr<captured_plan> plan_;
   std::vector<std::future<completion>> replies_; ///< Kept for its capacity.
 };
 
 void measure_all(workload& what, const plan_bench_options& options) {
-  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // the first is a warm-up
+  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // The first block is a warm-up.
     std::array<std::vector<double>, contender_count> samples;
     for (std::size_t i = 0; i < options.common.iterations; ++i)
       for (std::size_t k = 0; k < contender_count; ++k) {
-        // Who is first rotates, so that a drift within the block favours nobody.
+        // The first contender rotates, so that drift within a block favours none.
         const auto who = static_cast<contender>((k + i + block) % contender_count);
         samples[who].push_back(what.measure(who));
       }
@@ -286,7 +286,8 @@ int run(const plan_bench_options& options) {
 
 void add_plan_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<plan_bench_options>();
-  CLI::App* command = bench.add_subcommand("plan", "a captured plan, beside the same graph by hand and eager requests");
+  CLI::App* command =
+      bench.add_subcommand("plan", "a captured plan, compared with a graph captured by hand and eager requests");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")
       ->capture_default_str()

@@ -10,7 +10,8 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t most_combinations = 4; ///< Of dtype and reduction in one drawing: more cannot be told apart.
+constexpr std::size_t most_combinations =
+    4; ///< Combinations of dtype and reduction in one plot; more are hard to tell apart.
 
 plot_axis size_axis() {
   return {.label = "size", .values = plot_values::bytes};
@@ -27,20 +28,20 @@ double number_at(const json& row, const char* pointer) {
   return row.contains(at) && row.at(at).is_number() ? row.at(at).get<double>() : 0;
 }
 
-/// A series of \p rows: their numbers at \p x and \p y, JSON pointers.
+/// Makes a series of \p rows. \p x and \p y are JSON pointers to its numbers.
 plot_series series_of(std::string name, const json& rows, const char* x, const char* y, bool reference = false) {
   plot_series one{.name = std::move(name), .reference = reference};
   for (const json& row : rows) one.points.emplace_back(number_at(row, x), number_at(row, y));
   return one;
 }
 
-/// Bytes in microseconds as GB/s.
+/// Converts bytes and microseconds to GB/s.
 plot_series as_bandwidth(plot_series times) {
   for (auto& [bytes, value] : times.points) value = value > 0 ? bytes / value / 1e3 : 0;
   return times;
 }
 
-/// \p rows by the text of their member \p key, in the order in which each came first.
+/// Groups \p rows by the text of their member \p key, in order of first occurrence.
 std::vector<std::pair<std::string, json>> grouped(const json& rows, const char* key) {
   std::vector<std::pair<std::string, json>> groups;
   for (const json& row : rows) {
@@ -71,7 +72,7 @@ plot collective_plot(const json& report) {
                                std::to_string(groups.size()) + " combinations of dtype and reduction.");
     groups.resize(most_combinations);
   }
-  // One rank's links carry nothing, and its bus bandwidth is 0.
+  // A single rank sends nothing over links, so its bus bandwidth is 0.
   const bool has_bus = std::ranges::any_of(
       rows, [](const json& row) { return number_at(row, "/out_of_place/troupe/busbw_gb_per_s") > 0; });
   const std::string kind = has_bus ? "busbw_gb_per_s" : "algbw_gb_per_s";
@@ -159,7 +160,7 @@ plot rate_plot(const json& report) {
   return made;
 }
 
-/// How many of the requests had been answered after a time.
+/// Returns the share of the requests that were answered by each time.
 plot_series share_of(std::string name, const json& histogram, bool reference) {
   plot_series one{.name = std::move(name), .reference = reference};
   double all = 0, sum = 0;
@@ -198,7 +199,7 @@ std::optional<plot> bare_plot(const json& report) {
   return std::nullopt;
 }
 
-/// "4 x NVLink x18, 2 x PIX" of the texts of \p key in \p list.
+/// Returns e.g. "4 × NVLink x18, 2 × PIX": counts of the texts of \p key in \p list.
 std::string counted(const json& list, const char* key) {
   std::map<std::string, std::size_t> kinds;
   for (const json& one : list) ++kinds[one.at(key).get<std::string>()];
@@ -238,7 +239,7 @@ std::vector<std::string> circumstances(const json& report) {
     devices += "; links: " + counted(report.at("links"), "link");
   if (report.contains("settings")) devices += ". Settings: " + changed_settings(report);
   all.push_back(devices);
-  const json& heading = report.at("heading"); // what is measured follows what it is measured on
+  const json& heading = report.at("heading"); // The heading lists the world and its devices first, then the method.
   std::size_t first = 0;
   for (std::size_t i = 0; i < heading.size(); ++i) {
     const auto line = heading[i].get<std::string>();

@@ -1,5 +1,5 @@
-/// What the reports of the benches look like as drawings. They are drawn from the report alone, so that one that was
-/// written elsewhere can be drawn, too.
+/// Turns bench reports into plots. A plot is made from the report alone, so a report from another machine can be
+/// plotted too.
 #pragma once
 
 #include <troupe/program/bench/bench_report.hpp>
@@ -11,16 +11,17 @@
 
 namespace troupe::program {
 
-/// The drawing of \p report: bandwidth and time by size, ours beside raw, for the collectives; for host and registered
-/// memory and for fusion by size, too; rates by how many are in flight; latencies as shares of requests. None for a
-/// report that has no such axis. Errors: nlohmann's, for what is no bench's report.
+/// Returns the plot of \p report. For collectives it has bandwidth and time by size, with troupe beside raw; host
+/// memory, registered memory and fusion are plotted by size too, rates by requests in flight, and latencies by share of
+/// requests. Returns nothing for a report that has no axis to plot. Errors: nlohmann's, for a document that is not a
+/// bench report.
 [[nodiscard]] std::optional<plot> plot_of(const json& report);
 
-/// What \p report was measured on and with, for people: versions, devices and links, settings that differ from the
-/// defaults, method; the machine and the date. A paragraph each.
+/// Describes how \p report was measured, for people, in one paragraph each: versions, devices and links, settings that
+/// differ from the defaults, method, machine and date.
 [[nodiscard]] std::vector<std::string> circumstances(const json& report);
 
-/// Whether \p report's devices are only pretended.
+/// Returns whether \p report was measured on the mock's devices.
 [[nodiscard]] bool is_of_mock(const json& report);
 
 } // namespace troupe::program

@@ -1,6 +1,6 @@
-/// `troupe bench process-rates`: what one small operation takes, and how many a second go through, in a world of
-/// processes; each of which runs this, as in `troupe launch -n 4 -- troupe bench process-rates`. Raw in the same
-/// processes beside it.
+/// `troupe bench process-rates`: the latency of one small operation and the operations per second in a world of
+/// processes, beside raw in the same processes. Each process runs this command, as in
+/// `troupe launch -n 4 -- troupe bench process-rates`.
 
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_operands.hpp>
@@ -31,7 +31,7 @@ struct rates_options {
   std::size_t in_flight = 192;
 };
 
-/// Requests of one size by one way, in the blocks of one process.
+/// Requests of one size by one kind of client, in the blocks of one process.
 class rates_bench {
 public:
   explicit rates_bench(const rates_options& options)
@@ -136,15 +136,15 @@ private:
 
 void add_process_rates_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<rates_options>();
-  CLI::App* command = bench.add_subcommand("process-rates", "a process's part in measuring a world of processes");
+  CLI::App* command = bench.add_subcommand("process-rates", "measure a world of processes; run it in each process");
   options->common.add_to(*command, "requests in a block", 1'000'000);
-  command->add_option("-b,--bytes", options->bytes, "of what is asked one at a time")
+  command->add_option("-b,--bytes", options->bytes, "bytes of each request that is sent alone")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--rate-bytes", options->rate_bytes, "of what is asked in a row")
+  command->add_option("--rate-bytes", options->rate_bytes, "bytes of each request that is sent with others in flight")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--in-flight", options->in_flight, "of those")
+  command->add_option("--in-flight", options->in_flight, "number of these requests in flight")
       ->capture_default_str()
       ->check(CLI::Range(1, 4'096));
   command->callback([options, &chosen] {

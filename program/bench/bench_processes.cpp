@@ -1,5 +1,5 @@
-/// `troupe bench processes`: a world of processes under steady traffic, of which one after the other is killed,
-/// stopped or poisoned: what is answered, how long it takes, what is wrong.
+/// `troupe bench processes`: a world of processes under steady traffic. Its processes are killed, stopped or poisoned
+/// one after another. Measures which requests are answered, how long recovery takes, and how many results are wrong.
 
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_report.hpp>
@@ -45,9 +45,9 @@ struct loss_kind {
 };
 constexpr std::array losses{
     loss_kind{"kill", SIGKILL, "the process dies at once"},
-    loss_kind{"stop", SIGSTOP, "it is silent"},
-    loss_kind{"illegal-address", SIGUSR1, "a kernel of its client's writes where nothing is mapped"},
-    loss_kind{"assertion", SIGUSR2, "a kernel of its client's fails an assertion"},
+    loss_kind{"stop", SIGSTOP, "the process is silent"},
+    loss_kind{"illegal-address", SIGUSR1, "a kernel of its client writes to an unmapped address"},
+    loss_kind{"assertion", SIGUSR2, "a kernel of its client fails an assertion"},
 };
 
 struct processes_options {
@@ -60,22 +60,22 @@ struct processes_options {
   std::string patience = "60s";
   std::optional<std::uint64_t> seed;
   std::string json_path;
-  std::vector<std::string> settings; ///< Passed on.
+  std::vector<std::string> settings; ///< Passed on to the processes.
 };
 
 const loss_kind& find_loss(const std::string& name) {
   for (const loss_kind& one : losses)
     if (one.name == name) return one;
   throw exception{errc::invalid_argument,
-                  "'" + name + "' is no fault of a process: choose of kill, stop, illegal-address, assertion"};
+                  "'" + name + "' is not a fault of a process: choose one of kill, stop, illegal-address, assertion"};
 }
 
-/// What processes report, as it is written.
+/// Reads the reports of the processes while they are written.
 class traffic_reports {
 public:
   traffic_reports() {
     const int made = ::mkstemp(path_.data());
-    if (made < 0) throw exception{errc::missing, "no temporary file can be made: see TMPDIR"};
+    if (made < 0) throw exception{errc::missing, "a temporary file cannot be created: set TMPDIR to a writable folder"};
     ::close(made);
     ::setenv(traffic_report_variable, path_.c_str(), 1);
     from_.open(path_);
@@ -84,12 +84,12 @@ public:
   traffic_reports& operator=(const traffic_reports&) = delete;
   ~traffic_reports() { ::unlink(path_.c_str()); }
 
-  /// Adds what has come since.
+  /// Adds the lines that were written since the last call.
   void read() {
     std::string text;
     for (;;) {
       const auto at = from_.tellg();
-      if (!std::getline(from_, text) || from_.eof()) { // not all of it is there yet
+      if (!std::getline(from_, text) || from_.eof()) { // The line is not complete yet.
         from_.clear();
         from_.seekg(at);
         return;
@@ -107,16 +107,16 @@ private:
 
 struct loss_record {
   std::string kind;
-  std::string phase; ///< In which it was made.
+  std::string phase; ///< The phase in which the fault was raised.
   bool recovered = false;
   double detection_ms = 0;
   std::optional<double> smaller_ms{}; ///< From detection to the first good reply of a smaller world's last rank.
-  double formed_ms = 0;               ///< From detection until the full world's ranks had met.
-  double full_ms = 0;                 ///< From detection to that of the full world's last rank.
+  double formed_ms = 0;               ///< From detection until all ranks of the full world had met.
+  double full_ms = 0;                 ///< From detection to the first good reply of the full world's last rank.
   bool right_rank = true;
 };
 
-/// What the controller has said, with the time.
+/// The controller's events with their times.
 class event_log {
 public:
   struct entry {
@@ -150,7 +150,7 @@ public:
   losses_play(const processes_options& options, std::uint64_t seed)
     : options_{options}, document_{options.json_path}, draw_{seed}, job_{make_job()} {}
 
-  /// Plays all; returns whether all went as it should.
+  /// Plays all faults. Returns whether all of them ended as expected.
   bool run() {
     std::thread playing{[this] { play_all(); }};
     const int status = job_->run();
@@ -170,8 +170,8 @@ public:
     const auto misjudged = static_cast<std::size_t>(
         std::ranges::count_if(records_, [](const loss_record& one) { return !one.right_rank; }));
     std::printf(
-        "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to what was "
-        "pending %.1f ms; %zu all_reduces verified by those who lived to say so; exit status %d\n",
+        "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to a pending "
+        "request %.1f ms; %zu all_reduces verified by processes that lived to report them; exit status %d\n",
         records_.size(), recovered, wrong, hung, misjudged, slowest, verified, status);
     write_json(wrong, hung, slowest);
     return recovered == records_.size() && records_.size() == planned() && wrong + hung + misjudged == 0;
@@ -189,7 +189,7 @@ private:
     launch::controlled_terms terms;
     terms.control.terms.policy = parse_loss_policy(options_.policy);
     terms.control.terms.rebuilds = 100'000;
-    terms.control.terms.suspicion = 1s; // what is measured is what follows it
+    terms.control.terms.suspicion = 1s; // Suspicion is not measured, only what follows it.
     terms.respawns.count = 100'000;
     terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
     terms.job.grace = 20s;
@@ -208,7 +208,7 @@ private:
     const std::size_t all = planned();
     for (std::size_t i = 0; i < all && !over_; ++i) {
       const loss_kind& kind = find_loss(options_.faults[i % options_.faults.size()]);
-      // Every fifth comes while the world still forms after the last.
+      // Every fifth fault is raised while the world still forms after the last one.
       const bool early = i % 5 == 4;
       if (!early && !await(all_there)) break;
       const auto between = parse_duration(options_.between);
@@ -262,7 +262,7 @@ private:
     return record.recovered;
   }
 
-  /// When the last of \p size ranks had verified its first all_reduce of \p which.
+  /// Returns when the last of \p size ranks had verified its first all_reduce of epoch \p which.
   [[nodiscard]] std::optional<std::int64_t> good_in(epoch which, std::size_t size) {
     reports_.read();
     std::map<int, std::int64_t> first;
@@ -272,7 +272,7 @@ private:
     return std::ranges::max_element(first, {}, [](const auto& one) { return one.second; })->second;
   }
 
-  /// Who has each rank of the latest epoch that has served: the process's name.
+  /// Returns the process name of each rank in the latest epoch that has served.
   [[nodiscard]] std::map<int, std::string> ranks_now() {
     reports_.read();
     std::map<int, std::string> found;
@@ -352,7 +352,7 @@ private:
   json_file document_;
   std::mt19937_64 draw_;
   event_log events_;
-  traffic_reports reports_; ///< Before the job: its processes inherit where to write.
+  traffic_reports reports_; ///< Declared before the job, whose processes inherit the path of the report file.
   std::unique_ptr<launch::controlled_job> job_;
   std::vector<loss_record> records_;
   std::atomic<bool> over_{false};
@@ -372,25 +372,28 @@ int run(const processes_options& options) {
 
 void add_processes_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<processes_options>();
-  CLI::App* command = bench.add_subcommand("processes", "lose processes of a world under traffic, and time its return");
-  command->add_option("-n,--processes", options->processes, "how many")
+  CLI::App* command =
+      bench.add_subcommand("processes", "lose processes of a world under traffic, and measure its recovery");
+  command->add_option("-n,--processes", options->processes, "number of processes")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'024));
-  command->add_option("--spares", options->spares, "that stand by")->capture_default_str()->check(CLI::Range(0, 1'024));
+  command->add_option("--spares", options->spares, "number of spare processes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'024));
   command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
-  command->add_option("--cycles", options->cycles, "of each fault")
+  command->add_option("--cycles", options->cycles, "number of faults of each kind")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
   command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
-  command->add_option("--between", options->between, "faults, at most; drawn for each")
+  command->add_option("--between", options->between, "longest pause between two faults; each is drawn at random")
       ->capture_default_str()
       ->check(time_in("1ms", "60min"));
-  command->add_option("--patience", options->patience, "for each recovery")
+  command->add_option("--patience", options->patience, "time limit of each recovery")
       ->capture_default_str()
       ->check(time_in("1ms", "60min"));
-  command->add_option("--seed", options->seed, "of what is drawn")->check(any_seed());
-  command->add_option("--json", options->json_path, "the report's file")->type_name("PATH");
-  command->add_option("--member", options->settings, "options of the processes, as --member=--backend=nccl")
+  command->add_option("--seed", options->seed, "seed of what is drawn at random")->check(any_seed());
+  command->add_option("--json", options->json_path, "write the report to this file")->type_name("PATH");
+  command->add_option("--member", options->settings, "an option for the processes, e.g. --member=--backend=nccl")
       ->allow_extra_args(false);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

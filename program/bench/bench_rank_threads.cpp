@@ -18,23 +18,23 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// What releases the threads and brings them together again.
+/// Releases the threads and waits until all have finished.
 struct pace {
-  std::atomic<std::uint64_t> turn{0}; ///< Publishes what follows.
+  std::atomic<std::uint64_t> turn{0}; ///< Publishes the members below.
   std::atomic<std::size_t> finished{0};
   bool ending = false;
   const std::vector<operation>* parts = nullptr;
   std::size_t count = 0;
 };
 
-/// Asks one rank.
+/// A thread that sends the requests of one rank.
 class rank_thread {
 public:
   rank_thread(pace& all, world where, rank whom, std::size_t index, lane in)
     : pace_{all}, index_{index}, lane_{std::move(where), whom, in}, thread_{[this] { run(); }} {}
   rank_thread(const rank_thread&) = delete;
   rank_thread& operator=(const rank_thread&) = delete;
-  /// After `ending` was released.
+  /// Must be called after `ending` was released.
   ~rank_thread() { thread_.join(); }
 
   [[nodiscard]] const std::vector<request_times>& times() const noexcept { return times_; }
@@ -75,7 +75,7 @@ private:
   std::vector<request_times> times_;
   std::vector<std::future<completion>> replies_;
   std::exception_ptr failure_;
-  std::thread thread_; // last: it uses the others
+  std::thread thread_; // Last, because it uses the other members.
 };
 
 class rank_thread_asker final : public asker {
@@ -85,7 +85,7 @@ public:
   [[nodiscard]] std::string_view name() const noexcept override { return "rank threads"; }
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    // The threads live as long as the series: between series they would take a core each from others.
+    // The threads live only during a series. Otherwise each would take a core from other measurements.
     pace all;
     std::vector<std::unique_ptr<rank_thread>> threads;
     for (const rank whom : world_.local_ranks())

@@ -1,4 +1,4 @@
-/// `troupe bench rate`: how many small operations a second, by how many are in flight; fused and not, beside raw.
+/// `troupe bench rate`: small operations per second by the number in flight, with and without fusion, beside raw.
 
 #include <troupe/program/bench/bench_client.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -32,7 +32,7 @@ struct rate_options {
   std::vector<std::string> recordings{"on"};
 };
 
-/// What a runtime is made with.
+/// The settings of one runtime.
 struct rate_mode {
   fusion fused{};
   bool is_recorded = true;
@@ -44,12 +44,12 @@ std::string_view recording_of(rate_mode mode) {
   return mode.is_recorded ? "on" : "off";
 }
 
-/// In a drawing.
+/// Returns the name in a plot.
 std::string to_string(rate_mode mode) {
   return "fusion " + std::string{to_string(mode.fused)} + (mode.is_recorded ? "" : ", unrecorded");
 }
 
-/// One depth in one mode: operations a second by block.
+/// One depth in one mode: operations per second by block.
 struct rate_row {
   rate_mode mode{};
   std::size_t depth = 1;
@@ -79,7 +79,7 @@ public:
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
     for (std::size_t block = 0; block < options_.common.blocks; ++block)
       for (std::size_t i = 0; i < modes_.size(); ++i) {
-        const rate_mode mode = modes_[(i + block) % modes_.size()]; // who is first rotates
+        const rate_mode mode = modes_[(i + block) % modes_.size()]; // The first mode rotates.
         progress.show("rate, " + to_string(mode) + ", block " + std::to_string(block + 1) + "/" +
                       std::to_string(options_.common.blocks));
         measure(mode, block, out, progress);
@@ -120,7 +120,7 @@ public:
   }
 
 private:
-  /// By block, of the same without recorder and metrics; none where that is not measured.
+  /// Returns, by block, the ratio to the same mode without recorder and metrics; empty if that is not measured.
   [[nodiscard]] std::vector<double> unrecorded_share(const rate_row& of) const {
     const auto other = std::ranges::find_if(rows_, [&](const rate_row& one) {
       return one.depth == of.depth && one.mode == rate_mode{.fused = of.mode.fused, .is_recorded = false};
@@ -157,7 +157,7 @@ private:
     }
   }
 
-  /// A multiple of the depth.
+  /// Returns a multiple of the depth.
   [[nodiscard]] std::size_t total_of(const rate_row& row) const noexcept {
     return (options_.common.iterations + row.depth - 1) / row.depth * row.depth;
   }
@@ -202,22 +202,22 @@ int run(const rate_options& options) {
 
 void add_rate_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<rate_options>();
-  CLI::App* command = bench.add_subcommand("rate", "small operations a second, by how many are in flight");
+  CLI::App* command = bench.add_subcommand("rate", "small operations per second, by the number in flight");
   options->common.add_to(*command, "operations in a block, at least one batch", 10'000'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "of one operation, e.g. 8")
+  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 8")
       ->capture_default_str()
       ->check(size_in("4"));
-  command->add_option("--depths", options->depths, "operations in flight, several with commas")
+  command->add_option("--depths", options->depths, "operations in flight, comma-separated")
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(1, 4'096));
-  command->add_option("--fusions", options->fusions, "modes that are compared: off, plans, free")
+  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
       ->capture_default_str()
       ->delimiter(',');
   command
       ->add_option("--recordings", options->recordings,
-                   "with the flight recorder and what metrics are read from (on), without (off), or both")
+                   "with the flight recorder and the metrics (on), without them (off), or both")
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::IsMember({"on", "off"}));

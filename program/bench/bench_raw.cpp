@@ -21,7 +21,7 @@ using steady = std::chrono::steady_clock;
 
 } // namespace
 
-/// What releases the threads and brings them together again.
+/// Releases the threads and waits until all have finished.
 class raw_ranks::pacing {
 public:
   std::atomic<std::uint64_t> turn{0};
@@ -33,10 +33,10 @@ public:
 
 class raw_ranks::worker {
 public:
-  /// What one thread saw of its operations.
+  /// The times of one thread's operations.
   struct times {
-    std::vector<time_point> called{}, done{}; ///< By operation, where each was awaited.
-    time_point first{}, last{};               ///< The first call, and the last operation seen done.
+    std::vector<time_point> called{}, done{}; ///< By operation, for operations that were awaited one by one.
+    time_point first{}, last{};               ///< The first call, and the last completion seen.
   };
 
   worker(pacing& pace, std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index,
@@ -49,7 +49,7 @@ public:
       near_{std::move(near)},
       thread_{[this] { run(); }} {}
 
-  /// What the others do not wait for: this thread's part of raw_ranks::time().
+  /// Runs this thread's part of raw_ranks::time(). Other threads do not wait for it.
   void once(const raw_ranks::round& work) {
     work(index_, *peers_, stream_);
     flag_.arm(stream_, ++sequence_);
@@ -57,7 +57,7 @@ public:
     seen_.last = steady::now();
   }
 
-  /// This thread's part of raw_ranks::run().
+  /// Runs this thread's part of raw_ranks::run().
   void repeat(const operation& what, std::size_t total, std::size_t depth) {
     seen_.called.clear();
     seen_.done.clear();
@@ -83,7 +83,7 @@ public:
   [[nodiscard]] const times& seen() const noexcept { return seen_; }
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
 
-  /// After `ending` was released.
+  /// Must be called after `ending` was released.
   void join() { thread_.join(); }
   [[nodiscard]] const std::exception_ptr& failure() const noexcept { return failure_; }
 
@@ -117,10 +117,12 @@ private:
     peers_->destroy();
   }
 
-  /// A quarter of the window has one mark, and is refilled at once: a mark for each operation would hold up the stream.
+  /// Keeps the window full. It is marked and refilled by quarters, because a mark for each operation would delay the
+  /// stream.
   void keep_full(const operation& what, std::size_t total, std::size_t depth) {
     const std::size_t quarter = std::max<std::size_t>(1, depth / 4);
-    std::deque<std::pair<std::size_t, std::uint64_t>> marked; // operations launched until then, and the mark
+    // The number of operations launched until each mark, and the mark.
+    std::deque<std::pair<std::size_t, std::uint64_t>> marked;
     std::size_t done = 0;
     for (std::size_t launched = 0; launched < total;) {
       const std::size_t next = std::min(launched + quarter, total);
@@ -130,7 +132,7 @@ private:
         marked.pop_front();
       }
       for (; launched < next; ++launched) peers_->launch(what, stream_);
-      if (launched + depth >= total + quarter && launched < total) continue; // nothing waits for it but the end
+      if (launched + depth >= total + quarter && launched < total) continue; // Only the end waits for this quarter.
       flag_.arm(stream_, ++sequence_);
       marked.emplace_back(launched, sequence_);
     }
@@ -155,7 +157,7 @@ private:
 
 namespace {
 
-/// As launchers that spin: raw gets what troupe has.
+/// Places the threads as spinning launchers are placed, so that raw has the same CPUs as troupe.
 thread_plan plan_raw_threads(runtime& rt, const world& where) {
   if (rt.settings().placement == thread_placement::anywhere) return {};
   std::vector<device_id> in_use;
@@ -164,7 +166,7 @@ thread_plan plan_raw_threads(runtime& rt, const world& where) {
   return plan_threads(rt.api(), in_use, spinning);
 }
 
-/// One name for communicators of all processes of \p where: rank 0's.
+/// Returns one id for the communicators of all processes of \p where, made by rank 0.
 unique_id shared_id(runtime& rt, world where) {
   const rank self = where.local_ranks().front();
   unique_id id;
@@ -215,7 +217,7 @@ series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, st
   const task repeat = [&](worker& by) { by.repeat(parts[by.index()], total, depth); };
   release(repeat);
   for (std::size_t seen = 0; seen < workers_.size(); seen = pacing_->finished.load(std::memory_order_acquire))
-    pacing_->finished.wait(seen, std::memory_order_acquire); // parked: no thread spins beside theirs
+    pacing_->finished.wait(seen, std::memory_order_acquire); // Parked, so that no other thread spins meanwhile.
   rethrow_failure();
   const auto first_of = [&](auto member) {
     return member(*std::ranges::min_element(workers_, {}, [&](const auto& one) { return member(one); }));

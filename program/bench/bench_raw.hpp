@@ -1,5 +1,5 @@
-/// The yardstick: the same collective without actors, launchers or poller. One spinning thread per GPU, on the CPUs
-/// that its launcher has, calls NCCL and looks at the same flag in pinned memory as troupe does.
+/// The reference for benches: the same collective without actors, launchers or poller. One spinning thread per GPU, on
+/// the CPUs of that GPU's launcher, calls NCCL and polls the same kind of flag in pinned memory as troupe.
 #pragma once
 
 #include <troupe/program/bench/bench_asker.hpp>
@@ -13,7 +13,7 @@
 
 namespace troupe::program {
 
-/// Communicators of its own over the same GPUs as \p where. Not to be used while troupe's are busy.
+/// Separate communicators over the same GPUs as \p where. They must not be used while those of troupe are busy.
 class raw_ranks {
 public:
   raw_ranks(runtime& rt, const world& where);
@@ -21,20 +21,21 @@ public:
   raw_ranks& operator=(const raw_ranks&) = delete;
   ~raw_ranks();
 
-  /// Runs \p total operations with up to \p depth in flight: each thread launches the next ones as soon as it has seen
-  /// the oldest done, and waits for no other thread. One at a time (depth 1), `each` is from the first rank's call to
-  /// the last rank's completion seen; with more it is empty. `all` is from the first call of any rank to the last seen
-  /// done.
+  /// Runs \p total operations with up to \p depth in flight. Each thread launches its next operations as soon as it has
+  /// seen the oldest one finish, and does not wait for other threads. With depth 1, `each` is the time from the first
+  /// rank's call to the completion seen by the last rank; with a larger depth it is empty. `all` is the time from the
+  /// first call of any rank to the last completion seen.
   [[nodiscard]] series run(const std::vector<operation>& parts, std::size_t total, std::size_t depth);
 
-  /// What the thread of local rank \p index enqueues when it is released.
+  /// The work that the thread of local rank \p index enqueues when it is released.
   using round = std::function<void(std::size_t index, communicator& peers, stream_ref stream)>;
-  /// Releases all threads once: the time from the release to the last rank that has seen its work done.
+  /// Releases all threads once. Returns the time from the release until the last rank has seen its work finished.
   [[nodiscard]] nanoseconds time(const round& work);
-  /// Whether it is of GPUs. Ratios to the mock's raw are not printed: they say nothing about NCCL.
+  /// Returns whether the ranks run on GPUs. Ratios to raw on the mock are not printed, because they say nothing about
+  /// NCCL.
   [[nodiscard]] bool is_yardstick() const noexcept { return is_yardstick_; }
-  /// Lets the threads park until the next run() or time(), which wakes them before it begins: while something else is
-  /// measured they take no core.
+  /// Lets the threads park until the next run() or time(), which wakes them before it starts the measurement. Parked
+  /// threads use no core while something else is measured.
   void rest() noexcept;
 
 private:

@@ -1,4 +1,5 @@
-/// `troupe bench recovery`: faults in a world under steady traffic; what is answered, how long it takes, what is left.
+/// `troupe bench recovery`: raises faults in a world under steady traffic. Measures the answers, the recovery times and
+/// the resources that are left behind.
 
 #include <troupe/program/bench/allocated_bytes.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -35,7 +36,7 @@
 
 namespace troupe::program {
 
-/// The times of one kind of fault under one rung, in milliseconds.
+/// The times of one kind of fault on one rung of the recovery ladder, in milliseconds.
 class recovery_figures {
 public:
   recovery_figures(std::string fault, std::string rung) : fault_{std::move(fault)}, rung_{std::move(rung)} {}
@@ -43,7 +44,7 @@ public:
   void add(const played_fault& one);
   [[nodiscard]] std::string name() const { return fault_ + ", " + rung_; }
   [[nodiscard]] std::size_t not_restored() const noexcept { return not_restored_; }
-  /// A row for each of its measures, without those that it does not have.
+  /// Prints a row for each measure that has values.
   void print(const text_table& table) const;
   [[nodiscard]] json report() const;
 
@@ -60,7 +61,7 @@ private:
   std::string fault_;
   std::string rung_;
   std::vector<double> detected_, ready_, good_, serving_, aborted_, registered_, captured_, slowest_, typical_;
-  std::size_t not_restored_ = 0; ///< Registrations and plans.
+  std::size_t not_restored_ = 0; ///< Registrations and plans that were not restored.
 };
 
 namespace {
@@ -138,12 +139,12 @@ json recovery_figures::report() const {
 }
 
 struct process_footprint {
-  std::size_t device_bytes = 0; ///< In use on the devices of a world's local ranks, by whomever.
+  std::size_t device_bytes = 0; ///< In use, by any process, on the devices of a world's local ranks.
   std::size_t file_descriptors = 0;
   std::size_t threads = 0;
-  std::size_t shared_memory = 0;  ///< Entries of /dev/shm, whoever's.
-  std::size_t heap_bytes = 0;     ///< Handed out and not taken back.
-  std::size_t resident_bytes = 0; ///< With what allocators keep for later.
+  std::size_t shared_memory = 0;  ///< Entries of /dev/shm, of any process.
+  std::size_t heap_bytes = 0;     ///< Handed out and not freed.
+  std::size_t resident_bytes = 0; ///< Includes what allocators keep for reuse.
 };
 
 [[nodiscard]] process_footprint measure_footprint(const world& where);
@@ -151,7 +152,7 @@ struct process_footprint {
 namespace {
 
 std::size_t entries_of(const char* folder) {
-  std::error_code failed; // a folder that is not there has no entries
+  std::error_code failed; // A missing folder counts as empty.
   std::filesystem::directory_iterator all{folder, failed};
   return failed ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
@@ -186,9 +187,9 @@ struct rung_choice {
   const char* name;
   recovery_rung rung;
   recovery_policy policy = recovery_policy::keep_size;
-  std::optional<feature> needs{}; ///< Of the backend.
+  std::optional<feature> needs{}; ///< A feature of the backend.
 
-  /// Each fault may cost the world a rank: it is formed anew before the next.
+  /// Returns whether a fault may cost the world a rank. The world is then formed anew before the next fault.
   [[nodiscard]] bool shrinks() const noexcept { return policy == recovery_policy::shrink; }
 };
 constexpr std::array rungs{
@@ -196,7 +197,7 @@ constexpr std::array rungs{
     rung_choice{"abort-first", recovery_rung::abort_first},
     rung_choice{"revoke", recovery_rung::revoke, recovery_policy::keep_size, feature::revoke},
     rung_choice{"shrink", recovery_rung::shrink, recovery_policy::shrink, feature::shrink},
-    rung_choice{"fewer", recovery_rung::form_beside, recovery_policy::shrink}, // beside, by the survivors
+    rung_choice{"fewer", recovery_rung::form_beside, recovery_policy::shrink}, // form_beside, with the survivors only
 };
 
 std::string rung_names() {
@@ -220,7 +221,7 @@ struct recovery_options {
   std::string patience = "30s";
 };
 
-/// What the last line says.
+/// The figures of the last line.
 struct recovery_totals {
   std::size_t faults = 0, recovered = 0, hung = 0;
   traffic_counts traffic;
@@ -257,19 +258,17 @@ public:
     for (const std::string& name : options.faults) {
       kinds_.push_back(&find_fault_kind(name));
       if (kinds_.back()->leads_to() == aftermath::world_ends)
-        throw exception{errc::invalid_argument, "after " + name +
-                                                    " no world of this process comes back: see it by "
-                                                    "troupe demo --fault " +
-                                                    name};
+        throw exception{errc::invalid_argument,
+                        "the fault " + name + " ends every world of this process: use troupe demo --fault " + name};
     }
     for (const rung_choice& one : rungs)
       if (options.rung == "all" || options.rung == one.name) rungs_.push_back(one);
     if (rungs_.empty())
       throw exception{errc::invalid_argument,
-                      "--rung " + options.rung + " is none of " + rung_names() + ": choose one of them"};
+                      "--rung " + options.rung + " is not one of " + rung_names() + ": choose one of these"};
     if (asked_.origin(find_setting("recovery.policy")).source == setting_source::standard) return;
     const recovery_policy policy = asked_.settings().recovery.policy;
-    if (policy != recovery_policy::fail_fast) // which is refused
+    if (policy != recovery_policy::fail_fast) // fault_settings() refuses fail_fast
       std::erase_if(rungs_, [&](const rung_choice& one) { return one.policy != policy; });
   }
 
@@ -287,7 +286,7 @@ public:
       report_["rows"].push_back(one.report());
       if (one.not_restored() > 0)
         notes_.push_back(one.name() + ": " + std::to_string(one.not_restored()) +
-                         " registrations or plans did not come back");
+                         " registrations or plans were not restored");
     }
     print_drift(out);
     for (const std::string& one : notes_) std::fprintf(out, "# %s\n", one.c_str());
@@ -297,7 +296,7 @@ public:
   }
 
 private:
-  /// Ends what may hang, whatever else happens.
+  /// Releases hanging calls, also if an exception is thrown.
   struct releaser {
     armed_faults& faults;
     explicit releaser(armed_faults& what) : faults{what} {}
@@ -306,14 +305,14 @@ private:
     ~releaser() { faults.release(); }
   };
 
-  /// What comes back with each epoch, beside the ranks.
+  /// Registrations and plans, which every epoch restores.
   struct belongings {
     belongings(world& where, const recovery_options& wanted) {
       constexpr std::size_t count = 256;
       for (std::size_t i = 0; i < wanted.registrations; ++i) where.register_memory(std::size_t{1} << 20U);
       for (std::size_t i = 0; i < wanted.plans; ++i)
         plans.push_back(where.capture([all = where.allocate_all(count * sizeof(float))](rank_capture& one) {
-          // Ranks are numbered anew where some leave: a buffer is its device's.
+          // Ranks are renumbered if some leave, so the buffer is found by its device.
           for (const buffer& mine : all)
             if (mine.where()->id() == one.where()->id()) one.launch(all_reduce{mine, mine, count});
         }));
@@ -398,7 +397,7 @@ private:
     end(now);
   }
 
-  /// Why this rung cannot be measured here; empty where it can.
+  /// Returns why this rung cannot be measured here, or an empty string.
   [[nodiscard]] std::string why_not(const rung_choice& rung) const {
     if (!rung.needs) return {};
     configuration settings = asked_.settings();
@@ -407,7 +406,7 @@ private:
     world any = rt.form_world();
     const feature_finding found = any.capabilities().find(*rung.needs);
     any.stop();
-    return found.available == availability::no ? std::string{rung.name} + " cannot be had here: " + found.why : "";
+    return found.available == availability::no ? std::string{rung.name} + " is not available here: " + found.why : "";
   }
 
   void enter(const played_fault& seen, const fault_kind& kind, const rung_choice& rung) {
@@ -419,7 +418,8 @@ private:
     if (!seen.recovered)
       notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
                        (seen.reason ? "; " + to_string(seen.reason) : ""));
-    if (seen.unkept > 0) notes_.push_back(at + std::to_string(seen.unkept) + " replies were too many to be looked at");
+    if (seen.unkept > 0)
+      notes_.push_back(at + std::to_string(seen.unkept) + " replies were not kept because there were too many");
   }
 
   void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
@@ -520,43 +520,45 @@ int run(const recovery_options& options) {
 
 void add_recovery_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<recovery_options>();
-  CLI::App* command = bench.add_subcommand("recovery", "faults in a world under traffic, and how it comes back");
+  CLI::App* command =
+      bench.add_subcommand("recovery", "raise faults in a world under traffic, and measure its recovery");
   options->common.runtime.add_to(*command);
   options->common.add_report_to(*command);
-  command->add_option("--faults", options->faults, "several with commas, of " + fault_kind_names())
+  command->add_option("--faults", options->faults, "kinds of faults, comma-separated, of " + fault_kind_names())
       ->capture_default_str()
       ->delimiter(',');
   command
       ->add_option("--rung", options->rung,
-                   "what a recovery begins with, of " + rung_names() + "; shrink and fewer go on without a rank")
+                   "first rung of a recovery, of " + rung_names() + "; shrink and fewer continue without a rank")
       ->capture_default_str();
-  command->add_option("--cycles", options->cycles, "faults of each kind that are timed")
+  command->add_option("--cycles", options->cycles, "measured faults of each kind")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
-  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before these")
+  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before the measured ones")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
-  command->add_option("--clients", options->clients, "threads that ask the world")
+  command->add_option("--clients", options->clients, "client threads that ask the world")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
   command
-      ->add_option("--registrations", options->registrations,
-                   "times that the world registers memory, 1 MiB each: every epoch does so again")
+      ->add_option("--registrations", options->registrations, "registrations of 1 MiB each, which every epoch restores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
-  command->add_option("--plans", options->plans, "plans that it captures, which every epoch does again")
+  command->add_option("--plans", options->plans, "captured plans, which every epoch restores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
-  command->add_option("--watch", options->watch, "how long requests are looked at after a recovery")
+  command->add_option("--watch", options->watch, "how long requests are observed after a recovery")
       ->capture_default_str()
       ->check(time_in("0s", "60min"));
-  command->add_option("--slow-abort", options->slow_abort, "what a slow abort takes longer")
+  command->add_option("--slow-abort", options->slow_abort, "delay of a slow abort")
       ->capture_default_str()
       ->check(time_in("0s", "60min"));
   command->add_option("--spin", options->spin, "how long a kernel spins")
       ->capture_default_str()
       ->check(time_in("0s", "60min"));
-  command->add_option("--patience", options->patience, "for each step of a recovery; one that takes longer hangs")
+  command
+      ->add_option("--patience", options->patience,
+                   "time limit of each step of a recovery; a longer one counts as hung")
       ->capture_default_str()
       ->check(time_in("1ms", "60min"));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -1,4 +1,4 @@
-/// `troupe bench registered`: what requests gain on registered memory, over ordinary memory, at small sizes.
+/// `troupe bench registered`: compares small requests on registered memory with those on ordinary memory.
 
 #include <troupe/program/bench/bench_asker.hpp>
 #include <troupe/program/bench/bench_commands.hpp>
@@ -37,7 +37,7 @@ struct memory_contender {
 constexpr std::array<std::size_t, 10> sizes_bytes{8,          64,          1U << 10U,   4U << 10U,   16U << 10U,
                                                   64U << 10U, 128U << 10U, 256U << 10U, 512U << 10U, 1U << 20U};
 
-/// \p bytes of f32 in the operation's larger buffer on each rank, not in place.
+/// Makes the out-of-place f32 operation of each rank, with \p bytes in its larger buffer.
 std::vector<operation> make_parts(const std::string& name, const std::vector<buffer>& send,
                                   const std::vector<buffer>& recv, std::size_t bytes) {
   std::vector<operation> parts;
@@ -121,7 +121,7 @@ int run(const registered_options& options) {
       progress.show("registered, " + std::to_string(bytes) + " bytes, block " + std::to_string(block) + "/" +
                     std::to_string(options.common.blocks));
       if (block == 1)
-        for (memory_contender& one : all) one.alone = one.rate = {}; // what warmed up is not counted
+        for (memory_contender& one : all) one.alone = one.rate = {}; // The warm-up is not counted.
       measure_raw(raw, all[0], options);
       measure(*client, all[1], options);
       measure(*client, all[2], options);
@@ -149,13 +149,14 @@ int run(const registered_options& options) {
 
 void add_registered_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<registered_options>();
-  CLI::App* command = bench.add_subcommand("registered", "small requests on registered memory against ordinary memory");
+  CLI::App* command =
+      bench.add_subcommand("registered", "small requests on registered memory, compared with ordinary memory");
   options->common.add_to(*command, "requests in a block", 100'000);
   options->common.add_plot_to(*command);
   command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
       ->capture_default_str()
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
-  command->add_option("--depth", options->depth, "requests in flight where there are many")
+  command->add_option("--depth", options->depth, "requests in flight for the rates")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -14,7 +14,7 @@ namespace troupe::program {
 
 namespace {
 
-/// As it was typed, as far as the system remembers.
+/// Returns the command line of this process, as far as the system provides it.
 json command_line() {
   std::ifstream file{"/proc/self/cmdline", std::ios::binary};
   json words = json::array();

@@ -1,4 +1,4 @@
-/// The parts that all benches' JSON documents share. docs/benchmarks.md shows them by example.
+/// The parts that the JSON documents of all benches share. docs/benchmarks.md shows them by example.
 #pragma once
 
 #include <troupe/program/support/statistics.hpp>
@@ -17,23 +17,23 @@ namespace troupe::program {
 
 using json = nlohmann::ordered_json;
 
-/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+/// The schema version. It is raised when a field changes its meaning or is removed; new fields do not raise it.
 inline constexpr int bench_schema = 1;
 
-/// What was measured, with what, where and when: schema, bench, troupe, caf, command, date, machine, heading.
+/// Begins a report with the circumstances: schema, bench, troupe, caf, command, date, machine, heading.
 [[nodiscard]] json begin_report(std::string_view bench, const std::vector<std::string>& heading);
 
-/// "NVIDIA H200 0000:00:06.0" and the like, for headings.
+/// Returns a line about the device for headings, e.g. "NVIDIA H200 0000:00:06.0".
 [[nodiscard]] std::string device_line(const device& which);
 [[nodiscard]] json device_report(const device& which);
 
-/// Medians of blocks, and the blocks.
+/// Returns the medians over blocks, and the figures of the blocks.
 [[nodiscard]] json figures_report(const block_figures& figures);
 
-/// Each line behind "# ".
+/// Prints each line after "# ".
 void print_heading(std::FILE* to, const std::vector<std::string>& lines);
 
-/// The present date and time as strftime() writes it.
+/// Returns the present local date and time, formatted as by strftime().
 [[nodiscard]] std::string local_time(const char* format);
 
 [[nodiscard]] inline double in_microseconds(std::chrono::nanoseconds span) noexcept {

@@ -10,7 +10,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Between two different devices of \p where. None where there is only one, or it cannot be told.
+/// Returns the links between different devices of \p where. Empty if there is only one device or no link is known.
 std::vector<device_pair> links_of(runtime& rt, const world& where) {
   std::vector<device_id> devices;
   for (const rank self : where.local_ranks()) devices.push_back(where.device_of(self)->id());
@@ -19,7 +19,7 @@ std::vector<device_pair> links_of(runtime& rt, const world& where) {
     const auto found = topology::examine(rt.api(), devices);
     std::ranges::copy_if(found.pairs(), std::back_inserter(links),
                          [](const device_pair& one) { return one.from != one.to; });
-  } catch (const exception&) { // what is measured needs it not
+  } catch (const exception&) { // The measurement does not need it.
   }
   return links;
 }

@@ -1,5 +1,6 @@
-/// What a bench measures in: a runtime, one world and, beside it, raw ranks. Benches that compare settings of the
-/// runtime make one rig after the other in every block, so that only one runtime's threads are there at a time.
+/// The environment of a measurement: a runtime, one world and, optionally, raw ranks. A bench that compares settings of
+/// the runtime makes these objects one after another in every block, so that the threads of only one runtime exist at a
+/// time.
 #pragma once
 
 #include <troupe/program/bench/bench_raw.hpp>
@@ -16,7 +17,7 @@ namespace troupe::program {
 
 class bench_rig {
 public:
-  /// The raw ranks rest (raw_ranks::rest()).
+  /// The raw ranks are parked at first (raw_ranks::rest()).
   bench_rig(const configuration& settings, bool with_raw, const world_options& options = {});
 
   runtime rt;
@@ -24,10 +25,10 @@ public:
   std::optional<raw_ranks> raw;
 };
 
-/// Versions and profile, the world, each rank's device, and what lies between the devices.
+/// Returns the lines of a heading: versions and profile, the world, each rank's device, and the links between devices.
 [[nodiscard]] std::vector<std::string> world_heading(runtime& rt, const world& where);
 
-/// begin_report() with versions, devices, links between them, and every setting.
+/// Calls begin_report() and adds versions, devices, the links between them, and every setting.
 [[nodiscard]] json begin_world_report(std::string_view bench, const std::vector<std::string>& heading, runtime& rt,
                                       const world& where);
 

@@ -1,4 +1,4 @@
-/// Which sizes a bench goes through.
+/// The sizes that a bench measures.
 #pragma once
 
 #include <cstddef>
@@ -6,14 +6,14 @@
 
 namespace troupe::program {
 
-/// From one size to the next: by a factor, or by a fixed step where there is one.
+/// The step between two sizes: a factor or, if `bytes` is not 0, a fixed number of bytes.
 struct size_step {
   std::size_t factor = 4;
   std::size_t bytes = 0;
 };
 
-/// From \p begin to \p end, both in bytes and included where the steps meet them.
-/// Errors: invalid_argument (begin below 8 or above end, a step that does not go on, more than 4,096 sizes).
+/// Returns the sizes from \p begin to \p end in bytes. \p begin is included; \p end is, if a step meets it.
+/// Errors: invalid_argument (begin below 8 or above end, a step that does not increase, more than 4,096 sizes).
 [[nodiscard]] std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_step step);
 
 } // namespace troupe::program

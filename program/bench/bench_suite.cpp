@@ -1,4 +1,4 @@
-/// `troupe bench suite`: the benches one after the other, each in a process of its own, and a page of what came out.
+/// `troupe bench suite`: runs several benches one after another, each in its own process, and writes a report page.
 
 #include <troupe/program/bench/bench_commands.hpp>
 #include <troupe/program/bench/bench_plots.hpp>
@@ -41,9 +41,9 @@ void make_folder(const fs::path& folder) {
   std::error_code problem;
   fs::create_directories(folder, problem);
   if (problem || !fs::is_directory(folder, problem))
-    throw exception{errc::invalid_argument, "cannot make the folder " + folder.string() +
-                                                (problem ? ": " + problem.message() : ": a file is there") +
-                                                ": name one with --out that you may write to"};
+    throw exception{errc::invalid_argument, "cannot create the folder " + folder.string() +
+                                                (problem ? ": " + problem.message() : ": a file has this name") +
+                                                ": name a writable folder with --out"};
 }
 
 class suite {
@@ -53,14 +53,14 @@ public:
       folder_{options.folder},
       backend_{to_string(options.runtime.settings().backend)},
       settings_{options.runtime.arguments({})} {
-    static_cast<void>(wanted(suite_benches(suite_scale::quick))); // a name that is none is told before all
+    static_cast<void>(wanted(suite_benches(suite_scale::quick))); // Reports an unknown name before anything is run.
     make_folder(folder_);
-    static_cast<void>(whole_file{(folder_ / "report.html").string()}); // what cannot be written is told beforehand
+    static_cast<void>(whole_file{(folder_ / "report.html").string()}); // Reports an unwritable file beforehand.
     try {
       static_cast<void>(find_gnuplot());
       draws_ = true;
     } catch (const exception& failure) {
-      note_ = std::string{"Without pictures: "} + failure.what();
+      note_ = std::string{"Without plots: "} + failure.what();
       std::fprintf(stderr, "troupe: %s\n", note_.c_str());
     }
   }
@@ -75,7 +75,7 @@ public:
     for (std::size_t i = 0; i < benches.size(); ++i) {
       progress.show(std::to_string(i + 1) + "/" + std::to_string(benches.size()) + " " + benches[i].name);
       results_.push_back(measure(benches[i]));
-      // Where the devices were chosen by troupe, the first report says whether they are the mock's.
+      // If troupe selected the backend, the first report says whether it is the mock.
       if (i == 0 && !is_mock && results_.front().report && is_of_mock(*results_.front().report))
         benches = wanted(suite_benches(smaller(scale)));
       progress.done(1);
@@ -123,7 +123,7 @@ private:
   [[nodiscard]] suite_result measure(const suite_bench& one) const {
     const fs::path report = folder_ / (one.name + ".json");
     std::error_code ignored;
-    fs::remove(report, ignored); // that of an earlier run is not to be taken for this one's
+    fs::remove(report, ignored); // Otherwise the report of an earlier run could be taken for this one's.
     std::vector<std::string> words = arguments_of(one);
     words.insert(words.end(), {"--json", report.string()});
     std::vector<std::string> shown = words;
@@ -139,7 +139,7 @@ private:
       result.failure =
           result.report && result.report->value("wrong", 0) != 0 ? "results were wrong" : done.last_words();
     else if (!result.report)
-      result.failure = "it left no report";
+      result.failure = "it wrote no report";
     if (draws_ && result.report) draw(result);
     return result;
   }
@@ -165,7 +165,7 @@ private:
   const suite_options& options_;
   fs::path folder_;
   std::string backend_;
-  std::vector<std::string> settings_; ///< The options given, for the benches.
+  std::vector<std::string> settings_; ///< The given options, for the benches.
   bool draws_ = false;
   std::string note_;
   std::vector<suite_result> results_;
@@ -175,12 +175,14 @@ private:
 
 void add_suite_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<suite_options>();
-  CLI::App* command = bench.add_subcommand("suite", "a set of benches, and a page of what came out");
+  CLI::App* command = bench.add_subcommand("suite", "run a set of benches, and write a page with their results");
   options->runtime.add_to(*command);
-  command->add_option("--out", options->folder, "for report.html and each bench's JSON report; made if it is not there")
+  command
+      ->add_option("--out", options->folder,
+                   "folder for report.html and each bench's JSON report; created if it is missing")
       ->required()
       ->type_name("FOLDER");
-  command->add_option("--only", options->only, "these benches alone, several with commas")->delimiter(',');
+  command->add_option("--only", options->only, "run only these benches, comma-separated")->delimiter(',');
   command->add_flag("--quick", options->quick, "fewer sizes and blocks");
   command->callback([options, &chosen] { chosen = [options] { return suite{*options}.run(); }; });
 }

@@ -88,7 +88,7 @@ std::vector<double> completion_probe::look(std::size_t count, std::size_t looks)
   open_gate();
   await_seen();
   if (seen > 0)
-    throw exception{errc::internal, "an operation behind a closed gate was seen done " + std::to_string(seen) +
+    throw exception{errc::internal, "an operation behind a closed gate was seen finished " + std::to_string(seen) +
                                         " times: the driver's wait_word() did not hold its stream"};
   return samples;
 }
@@ -160,7 +160,7 @@ void completion_probe::close_gate() {
 }
 
 void completion_probe::await_gate() {
-  // The device takes new work by itself, a microsecond or two after the call; nothing tells when it has.
+  // The device fetches new work on its own, a microsecond or two after the call. No interface reports when it has.
   constexpr std::chrono::microseconds taking{20};
   await_word(word::entered, gates_);
   const time_point until = steady::now() + taking;
@@ -187,11 +187,11 @@ void completion_probe::spin_until(Done done) const {
   for (std::uint64_t looks = 1; !done(); ++looks) {
     spin_pause();
     if (looks % looks_between != 0) continue;
-    static_cast<void>(work_.ref().idle()); // a failed device is told here: its marks would never come
+    static_cast<void>(work_.ref().idle()); // Throws if the device has failed: its marks would never come.
     const time_point now = steady::now();
     if (now - began.value_or(now) > limit)
       throw exception{errc::deadline_exceeded,
-                      "the device has not finished for 30 seconds: see whether something else keeps it busy"};
+                      "the device has not finished for 30 seconds: check whether other work keeps it busy"};
     if (!began) began = now;
   }
 }

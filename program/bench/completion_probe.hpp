@@ -1,5 +1,5 @@
-/// What one completion strategy costs and how soon it is seen, on one stream of one device, without communicators,
-/// actors or poller.
+/// Measures what one completion strategy costs and how soon a completion is seen, on one stream of one device, without
+/// communicators, actors or poller.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
@@ -13,16 +13,16 @@
 
 namespace troupe::program {
 
-/// Every function takes \p count samples and returns them in microseconds; the stream is empty before and after.
-/// The operation is a fill of device memory. A gate is a word of pinned memory that the stream waits for, so what is
-/// behind it is certainly not done until the CPU writes it.
+/// Every function takes \p count samples and returns them in microseconds. The stream is empty before and after it.
+/// The measured operation is a fill of device memory. A gate is a word of pinned memory that the stream waits for:
+/// work behind a gate is certainly not finished until the CPU writes that word.
 ///
-/// Errors: the device's; deadline_exceeded when nothing has moved for 30 seconds.
+/// Errors: the device's; deadline_exceeded when there was no progress for 30 seconds.
 /// Threads: one, which spins.
 class completion_probe {
 public:
-  /// Behind a closed gate CUDA takes 48 host functions, and holds the caller of the 64th: the CPU would wait for
-  /// itself.
+  /// The largest number of operations behind a closed gate. CUDA accepts 48 host functions there, and blocks the caller
+  /// of the 64th: the CPU would then wait for itself.
   static constexpr std::size_t largest_depth = 48;
 
   completion_probe(std::shared_ptr<device> where, std::unique_ptr<completion_source> source,
@@ -31,18 +31,19 @@ public:
   completion_probe& operator=(const completion_probe&) = delete;
   ~completion_probe();
 
-  /// The call of arm() behind one operation, everything earlier seen.
+  /// Measures the call of arm() behind one operation, when everything earlier has been seen.
   [[nodiscard]] std::vector<double> arm_alone(std::size_t count);
-  /// The call of arm() behind an operation, with 1 to \p depth − 1 armed operations not done in front of it.
+  /// Measures the call of arm() behind an operation, with 1 to \p depth − 1 armed, unfinished operations before it.
   [[nodiscard]] std::vector<double> arm_behind(std::size_t count, std::size_t depth);
-  /// One look at an operation that is not done: the mean of \p looks in a row.
+  /// Measures one check of an unfinished operation: each sample is the mean of \p looks checks in a row.
   [[nodiscard]] std::vector<double> look(std::size_t count, std::size_t looks);
-  /// From the CPU's write that opens the gate, with the mark next in the stream, to reached() being true.
+  /// Measures the time from the CPU's write that opens the gate, with the completion mark next in the stream, until
+  /// reached() returns true.
   [[nodiscard]] std::vector<double> release_to_seen(std::size_t count);
-  /// From before an operation is enqueued and armed to reached() being true.
+  /// Measures the time from before an operation is enqueued and armed until reached() returns true.
   [[nodiscard]] std::vector<double> enqueue_to_seen(std::size_t count);
-  /// Time for each of \p depth operations enqueued behind a gate, from its opening to a word that the stream writes
-  /// behind the last; with each operation armed, or none.
+  /// Measures the time per operation for \p depth operations behind a gate, from the opening of the gate to a word that
+  /// the stream writes behind the last one. If \p armed, each operation is armed; otherwise none is.
   [[nodiscard]] std::vector<double> each_of_many(std::size_t count, std::size_t depth, bool armed);
 
 private:
@@ -52,12 +53,12 @@ private:
   [[nodiscard]] std::uint32_t value(word which) const noexcept;
   void operate() const;
   void arm() { source_->arm(work_, ++sequence_); }
-  /// Holds the stream until open_gate(), and marks when it has come there.
+  /// Makes the stream wait until open_gate(), and write a mark when it reaches that point.
   void close_gate();
-  /// Returns when the device waits at the gate and has had time to take what was enqueued behind it.
+  /// Returns when the device waits at the gate and has had time to fetch the work that was enqueued behind it.
   void await_gate();
   void open_gate() noexcept;
-  /// Until the last armed operation is seen.
+  /// Waits until the last armed operation is seen.
   void await_seen();
   void await_word(word which, std::uint32_t expected);
   template <class Done>

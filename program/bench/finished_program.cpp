@@ -19,10 +19,10 @@ namespace {
 using launch::file_descriptor;
 using launch::throw_system_error;
 
-/// A file in memory without a name. Unlike a pipe it takes any amount while nobody reads, so that one thread suffices.
+/// Makes an unnamed file in memory. Unlike a pipe it accepts any amount without a reader, so that one thread suffices.
 file_descriptor memory_file(const char* name) {
   file_descriptor made{::memfd_create(name, MFD_CLOEXEC)};
-  if (!made) throw_system_error("memfd_create", "no file in memory could be had");
+  if (!made) throw_system_error("memfd_create", "a file in memory could not be created");
   return made;
 }
 

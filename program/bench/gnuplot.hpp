@@ -1,5 +1,4 @@
-/// Drawings made by gnuplot, a program of the distribution's (package gnuplot-nox) that is looked for when it is
-/// needed.
+/// Makes plots with gnuplot, an external program (package gnuplot-nox) that is searched for when it is needed.
 #pragma once
 
 #include <troupe/program/bench/plot.hpp>
@@ -8,16 +7,17 @@
 
 namespace troupe::program {
 
-/// A whole script, data included, that writes \p what as SVG to standard output. Whatever is in names and titles is
-/// shown as it is: nothing is a command or markup to gnuplot. \p terminal is another of gnuplot's than svg, with its
-/// options, to look at the same drawing elsewhere.
-/// Errors: invalid_argument, when there is nothing to draw.
+/// Returns a complete gnuplot script, data included, that writes \p what as SVG to standard output. Names and titles
+/// are shown literally: gnuplot interprets nothing in them as a command or markup. \p terminal names another gnuplot
+/// terminal than svg, with its options, to view the same plot elsewhere.
+/// Errors: invalid_argument when there is nothing to draw.
 [[nodiscard]] std::string gnuplot_script(const plot& what, const std::string& terminal = {});
 
-/// The path of gnuplot. Errors: missing, naming the package.
+/// Returns the path of gnuplot. Errors: missing, whose text names the package.
 [[nodiscard]] std::string find_gnuplot();
 
-/// \p script's drawing. Errors: missing, naming the package; unsupported, with what gnuplot said.
+/// Returns the plot that gnuplot makes of \p script. Errors: missing, whose text names the package; unsupported, with
+/// gnuplot's message.
 [[nodiscard]] std::string drawn_by_gnuplot(const std::string& script);
 
 } // namespace troupe::program

@@ -12,16 +12,16 @@ namespace troupe::program {
 
 namespace {
 
-// In pixels; what is above and below the panels.
+// In pixels. The rooms are the space around the panels.
 constexpr double panel_width = 640, panel_height = 400, left_room = 105, right_room = 25, head_room = 90,
                  tick_room = 95, key_line = 20, small_print_line = 15, print_margin = 20;
-constexpr std::size_t print_letters_each_panel = 110; ///< Of the small print in a panel's width.
+constexpr std::size_t print_letters_each_panel = 110; ///< Characters of the small print in a panel's width.
 
-/// To be told apart by people who see colours differently, too (Okabe and Ito).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito).
 constexpr std::array colours{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8B5E3C"};
 constexpr std::array greys{"#444444", "#888888", "#AAAAAA"};
 
-/// In single quotes gnuplot takes everything as it is, but for the quote itself and ends of lines.
+/// Quotes \p text. In single quotes gnuplot takes every character literally, except the quote and ends of lines.
 std::string gnuplot_text(const std::string& text) {
   std::string all = "'";
   for (const char one : text) {
@@ -87,7 +87,7 @@ public:
   }
 
 private:
-  /// Names of series side by side, in as many lines as they need.
+  /// Returns the number of columns of the legend, whose names are arranged side by side in as many lines as needed.
   [[nodiscard]] static std::size_t columns_of_key(const plot_panel& panel) {
     std::size_t longest = 1;
     for (const plot_series& one : panel.series) longest = std::max(longest, one.name.size());
@@ -100,7 +100,7 @@ private:
   }
 
   void say(const std::string& line) { text_ += line + "\n"; }
-  /// Pixels from the lower left corner, as the share of the picture that gnuplot asks for.
+  /// Converts pixels from the lower left corner to the fraction of the picture that gnuplot expects.
   [[nodiscard]] std::string across(double pixels) const { return number(pixels / width_); }
   [[nodiscard]] std::string up(double pixels) const { return number(pixels / height_); }
 

@@ -72,7 +72,7 @@ std::string summary_html(const std::vector<suite_result>& results) {
   return text + "</tbody></table></section>\n";
 }
 
-/// Of the first report that says most: one of a world, else of a device.
+/// Returns the first report with the most information: one of a world, otherwise one of a device.
 const json* telling(const std::vector<suite_result>& results) {
   const json* found = nullptr;
   for (const suite_result& one : results) {
@@ -160,7 +160,7 @@ std::string html_page(const std::vector<suite_result>& results, const std::strin
             html_text(first->at("date").get<std::string>()) + "</p>\n";
   if (first != nullptr && is_of_mock(*first))
     text +=
-        "<p class=\"note\">These figures are of the mock: pretended devices whose work is done by this machine's CPU. "
+        "<p class=\"note\">These figures are of the mock: simulated devices whose work is done by this machine's CPU. "
         "They show that everything works and say nothing about GPUs.</p>\n";
   if (!note.empty()) text += "<p class=\"note\">" + html_text(note) + "</p>\n";
   text += "<pre>" + html_text(command) + "</pre>\n" + summary_html(results);

@@ -1,4 +1,4 @@
-/// The report of `troupe bench suite`: one page that needs nothing else, neither network nor scripts.
+/// The report of `troupe bench suite`: one self-contained page, which needs neither a network nor scripts.
 #pragma once
 
 #include <troupe/program/bench/bench_report.hpp>
@@ -9,25 +9,26 @@
 
 namespace troupe::program {
 
-/// What became of one bench.
+/// The outcome of one bench.
 struct suite_result {
   std::string name;
-  std::string what;    ///< A sentence.
-  std::string command; ///< To repeat it, for a shell.
+  std::string what;    ///< One sentence.
+  std::string command; ///< For a shell, to repeat the bench.
   double seconds = 0;
-  std::string failure{}; ///< Why it did not run or what went wrong; empty when all is well.
-  std::string printed{}; ///< Its tables as it printed them.
+  std::string failure{}; ///< Why it did not run or what failed; empty if it succeeded.
+  std::string printed{}; ///< Its tables as printed.
   std::optional<json> report{};
-  std::string drawing{}; ///< SVG; empty where there is none.
+  std::string drawing{}; ///< SVG; empty if there is none.
 };
 
-/// \p text as it is shown, in elements and attributes.
+/// Returns \p text escaped for elements and attributes.
 [[nodiscard]] std::string html_text(const std::string& text);
 
-/// \p svg to be put into a page with others: without its prologue, its names ending in "-" and \p suffix.
+/// Returns \p svg for a page with other drawings: without its prologue, and with "-" and \p suffix appended to its
+/// names.
 [[nodiscard]] std::string inlined_svg(const std::string& svg, const std::string& suffix);
 
-/// The page. \p command is the suite's own; \p note is said at the top where it is not empty.
+/// Returns the page. \p command is the suite's own command line. \p note is shown at the top unless it is empty.
 [[nodiscard]] std::string html_page(const std::vector<suite_result>& results, const std::string& command,
                                     const std::string& note);
 

@@ -16,7 +16,7 @@ json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
 
 void json_file::write(const nlohmann::ordered_json& document) const {
   if (!wanted()) return;
-  using handler = nlohmann::ordered_json::error_handler_t; // a host may have any bytes for a name
+  using handler = nlohmann::ordered_json::error_handler_t; // A host name may contain any bytes.
   const std::string text = document.dump(2, ' ', false, handler::replace) + "\n";
   if (file_) return file_->write(text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)

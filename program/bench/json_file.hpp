@@ -1,4 +1,4 @@
-/// A JSON document that is there whole or not at all.
+/// A JSON document that is written completely or not at all.
 #pragma once
 
 #include <troupe/program/support/whole_file.hpp>
@@ -11,18 +11,18 @@
 
 namespace troupe::program {
 
-/// Where a bench leaves its figures for machines.
+/// The destination of a bench's JSON report.
 class json_file {
 public:
-  /// \p path may be empty for none, or "-" for standard output. Finds out by trying whether the file can be written.
+  /// \p path is empty for no document, or "-" for standard output. Tries whether the file can be written.
   /// Errors: invalid_argument.
   explicit json_file(const std::string& path);
 
   [[nodiscard]] bool wanted() const noexcept { return standard_output_ || file_.has_value(); }
-  /// Where tables go: standard error when the document takes standard output.
+  /// Returns where tables are printed: standard error when the document goes to standard output.
   [[nodiscard]] std::FILE* text_output() const noexcept { return standard_output_ ? stderr : stdout; }
-  /// Writes beside the file and renames, so that nobody ever reads half of it. Does nothing when none is wanted.
-  /// Errors: invalid_argument.
+  /// Writes a temporary file beside the target and renames it, so that a reader never sees half of it. Does nothing
+  /// without a path. Errors: invalid_argument.
   void write(const nlohmann::ordered_json& document) const;
 
 private:

@@ -1,4 +1,4 @@
-/// What many single times come to: percentiles of each block, and how all of them are spread.
+/// Summaries of many single times: percentiles of each block, and a histogram of all of them.
 #pragma once
 
 #include <troupe/program/bench/bench_report.hpp>
@@ -9,28 +9,28 @@
 
 namespace troupe::program {
 
-/// Counts by ranges that grow by the fourth root of two: four to an octave, so that a tail a hundred times as long as
-/// the median is 27 lines.
+/// A histogram whose ranges grow by the fourth root of two. That makes four ranges per octave, and a tail that is a
+/// hundred times as long as the median fits in 27 lines.
 class log_histogram {
 public:
-  /// \p microseconds may be anything above 0; less counts as a nanosecond.
+  /// \p microseconds may be any value above 0; values below a nanosecond count as a nanosecond.
   void add(double microseconds);
-  /// Where range number \p index begins, and number \p index - 1 ends, in microseconds.
+  /// Returns where range number \p index begins and range number \p index - 1 ends, in microseconds.
   [[nodiscard]] static double begin_of(int index) noexcept;
-  /// How many, by number of range, without empty ranges.
+  /// Returns the count of each range that is not empty, by range number.
   [[nodiscard]] const std::map<int, std::size_t>& counts() const noexcept { return counts_; }
 
 private:
   std::map<int, std::size_t> counts_;
 };
 
-/// One way's times. p50 to p99.9 are medians over blocks of each block's, the largest is of all.
+/// The times of one kind of client. p50 to p99.9 are medians over blocks; the largest value is over all blocks.
 class latency_figures {
 public:
-  /// In microseconds.
+  /// \p times are in microseconds.
   void add_block(const std::vector<double>& times);
 
-  /// By block, in the order of \ref columns.
+  /// The quantiles that blocks() has, in this order.
   static constexpr double columns[] = {0.5, 0.9, 0.99, 0.999};
   static constexpr const char* column_names[] = {"p50", "p90", "p99", "p99_9"};
   [[nodiscard]] const std::vector<double>& blocks(std::size_t column) const { return blocks_.at(column); }
@@ -43,9 +43,9 @@ private:
   log_histogram spread_;
 };
 
-/// p50, p90, p99, p99_9 and max, and all but the last by block.
+/// Returns p50, p90, p99, p99_9 and max; all except max also by block.
 [[nodiscard]] json figures_report(const latency_figures& figures);
-/// Every range that is not empty: from_us, to_us, count.
+/// Returns every range that is not empty, with from_us, to_us and count.
 [[nodiscard]] json spread_report(const log_histogram& spread);
 
 } // namespace troupe::program

@@ -33,7 +33,7 @@ std::string bytes_label(double value) {
   return text;
 }
 
-/// Powers of two, as far from each other as keeps them few.
+/// Returns ticks at powers of two, so far apart that there are few.
 std::vector<plot_tick> binary_ticks(plot_values values, double least, double most) {
   const int first = static_cast<int>(std::ceil(std::log2(least) - 1e-9));
   const int last = static_cast<int>(std::floor(std::log2(most) + 1e-9));
@@ -46,7 +46,7 @@ std::vector<plot_tick> binary_ticks(plot_values values, double least, double mos
   return ticks;
 }
 
-/// Decades, and 2 and 5 times each where there are few.
+/// Returns ticks at decades and, if there are few decades, also at 2 and 5 times each.
 std::vector<plot_tick> decimal_ticks(double least, double most) {
   const int first = static_cast<int>(std::floor(std::log10(least)));
   const int last = static_cast<int>(std::ceil(std::log10(most)));

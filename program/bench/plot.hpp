@@ -1,5 +1,5 @@
-/// A drawing of measured series: panels side by side, each with two axes, a legend below it, and small print below all.
-/// What is drawn is data here; gnuplot_script.hpp says it in gnuplot's words.
+/// A plot of measured series as data: panels side by side, each with two axes, a common legend below, and small print
+/// at the bottom. gnuplot_script() turns it into gnuplot's language.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace troupe::program {
 
 enum class plot_scale : std::uint8_t { linear, logarithmic };
 
-/// How an axis names its values.
+/// The notation of an axis's values.
 enum class plot_values : std::uint8_t {
   numbers, ///< 0.5, 20, 300k.
   counts,  ///< 1, 2, 4, 8: powers of two.
@@ -19,7 +19,7 @@ enum class plot_values : std::uint8_t {
 };
 
 struct plot_axis {
-  std::string label; ///< With the unit, as "time (µs)".
+  std::string label; ///< With the unit, e.g. "time (µs)".
   plot_scale scale = plot_scale::logarithmic;
   plot_values values = plot_values::numbers;
 };
@@ -27,7 +27,7 @@ struct plot_axis {
 struct plot_series {
   std::string name;
   std::vector<std::pair<double, double>> points{}; ///< x and y.
-  bool reference = false;                          ///< What the others are to be compared with: dashed and grey.
+  bool reference = false; ///< The series that the others are compared with; drawn dashed and grey.
 };
 
 struct plot_panel {
@@ -43,20 +43,20 @@ struct plot {
   std::vector<plot_panel> panels{};
 };
 
-/// Where an axis has a mark, and what is written there.
+/// The position of a mark on an axis, and its text.
 struct plot_tick {
   double at;
   std::string label;
 };
 
-/// Of a logarithmic axis from \p least to \p most, both above 0; ten or so at most.
+/// Returns the ticks of a logarithmic axis from \p least to \p most, both above 0. There are about ten at most.
 [[nodiscard]] std::vector<plot_tick> log_ticks(plot_values values, double least, double most);
 
-/// \p what without the points that its axes cannot show (0 and less on a logarithmic one, what is no number), without
-/// series and panels that then have nothing.
+/// Returns \p what without the points that its axes cannot show (NaN, and values up to 0 on a logarithmic axis) and
+/// without series and panels that are then empty.
 [[nodiscard]] plot drawable(plot what);
 
-/// \p text in lines of \p width characters (of UTF-8) at most, divided at blanks; a longer word has a line of its own.
+/// Breaks \p text at blanks into lines of at most \p width characters (of UTF-8). A longer word gets its own line.
 [[nodiscard]] std::vector<std::string> wrapped(const std::string& text, std::size_t width);
 
 } // namespace troupe::program

@@ -14,7 +14,7 @@ plot_file::plot_file(const std::string& path) {
   try {
     static_cast<void>(find_gnuplot());
   } catch (const exception& failure) {
-    std::fprintf(stderr, "troupe: %s; measuring goes on, and the drawing's script will be left beside it\n",
+    std::fprintf(stderr, "troupe: %s; the bench continues, and will leave the plot's script beside the named file\n",
                  failure.what());
   }
 }
@@ -24,7 +24,7 @@ void plot_file::draw(const json& report) const {
   const auto drawing = plot_of(report);
   if (!drawing)
     throw exception{errc::invalid_argument,
-                    "bench " + report.at("bench").get<std::string>() + " has measured nothing that can be drawn"};
+                    "bench " + report.at("bench").get<std::string>() + " has measured nothing that can be plotted"};
   const std::string script = gnuplot_script(*drawing);
   try {
     file_->write(drawn_by_gnuplot(script));

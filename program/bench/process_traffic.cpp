@@ -28,11 +28,11 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t traffic_elements = 1024;
 constexpr auto request_deadline = 30s;
-constexpr auto answer_tolerance = 2s; ///< After its deadline.
+constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
 constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
 constexpr std::array kind_names{"good", "answered", "wrong", "hung", "ended"};
 
-std::atomic<int> harm_wanted{0}; ///< A signal's number.
+std::atomic<int> harm_wanted{0}; ///< The number of the received signal.
 
 void want_harm(int signal) {
   harm_wanted.store(signal);
@@ -42,7 +42,7 @@ std::int64_t now_ns() {
   return steady_now().time_since_epoch().count();
 }
 
-/// Lines of all processes, each whole.
+/// The file to which all processes write whole lines.
 class report_file {
 public:
   report_file() {
@@ -97,7 +97,7 @@ class traffic_member {
 public:
   explicit traffic_member(world where) : world_{std::move(where)}, harm_{world_} {}
 
-  /// Whether the world has ended well.
+  /// Returns whether the world has ended without failure.
   bool run() {
     for (;;) {
       const world_event now = world_.status();
@@ -113,7 +113,7 @@ public:
   }
 
 private:
-  /// Until the epoch is over.
+  /// Sends requests until the epoch is over.
   void serve(const world_event& now) {
     const rank self = now.local_ranks.front();
     traffic_line line{.epoch = now.epoch, .rank = self.value(), .world_size = now.world_size};
@@ -130,7 +130,7 @@ private:
         if (line.what == traffic_line::kind::good) ++verified_;
         if (is_first || line.what == traffic_line::kind::wrong) report_.write(line);
       }
-    } catch (const exception&) { // told by await(), or between two epochs
+    } catch (const exception&) { // A fault, which await() has reported, or a request between two epochs.
     }
   }
 
@@ -154,7 +154,7 @@ private:
     }
   }
 
-  /// In the middle of the traffic, on a stream of its own.
+  /// Enqueues harmful work in the middle of the traffic, on its own stream.
   void do_harm() {
     const int signal = harm_wanted.exchange(0);
     if (signal == 0) return;
@@ -177,7 +177,7 @@ int run_member(const runtime_options& options) {
   try {
     if (!traffic_member{rt.form_world()}.run()) return out_of_its_world;
   } catch (const exception& failure) {
-    if (failure.why().code != errc::stopping) throw; // a spare that nobody needed
+    if (failure.why().code != errc::stopping) throw; // This process was a spare that was not needed.
   }
   return 0;
 }
@@ -207,7 +207,7 @@ std::optional<traffic_line> parse_traffic_line(std::string_view text) {
 void add_process_member(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<runtime_options>();
   CLI::App* command = bench.add_subcommand("process-member", "what troupe bench processes starts");
-  command->group(""); // Not for people.
+  command->group(""); // Hidden from the help text.
   options->add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run_member(*options); }; });
 }

@@ -9,7 +9,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t period = 16'381; // prime
+constexpr std::size_t period = 16'381; // A prime number.
 
 template <class Element>
 constexpr bool is_float = Element::digits > 0;
@@ -30,7 +30,7 @@ Number wrapping_product(Number left, Number right) noexcept {
     return left * right;
 }
 
-/// Over \p ranks: every stride-th rank gives up to ± largest, so that no sum of them exceeds \p exact.
+/// For \p ranks ranks: every stride-th rank gives values up to ± largest, so that no sum of them exceeds \p exact.
 struct whole_range {
   std::int64_t largest = 1;
   std::int64_t stride = 1;
@@ -40,7 +40,7 @@ whole_range range_within(std::int64_t exact, std::int64_t ranks) noexcept {
   return {std::max<std::int64_t>(1, exact / ranks), (ranks + exact - 1) / exact};
 }
 
-/// Up to which whole number, in size, an element and its sums are exact.
+/// Returns the largest absolute whole number up to which an element and its sums are exact.
 template <class Element>
 constexpr std::int64_t exact_up_to() noexcept {
   constexpr int enough = 30;
@@ -60,7 +60,7 @@ typename Element::number factor_of(int self, value_kind kind) noexcept {
   return static_cast<number>(self % 2 == 0 ? largest_factor : 1);
 }
 
-/// Draws one rank's inputs.
+/// Generates one rank's inputs.
 template <class Element>
 class input_maker {
 public:
@@ -85,9 +85,9 @@ public:
   }
 
 private:
-  static constexpr int most_factors = 4; ///< That many ranks give more than a sign to one product.
+  static constexpr int most_factors = 4; ///< The number of ranks that give more than a sign to one product.
 
-  /// Powers of two: no product of few of them needs a second digit.
+  /// Returns powers of two: a product of a few of them needs only one significant digit.
   static number factor(std::uint64_t random, bool gives) noexcept {
     number size{1};
     if (gives && random % 3 == 0) size = number{2};
@@ -104,7 +104,7 @@ private:
   std::int64_t products_;
 };
 
-/// \p seed and \p rank give an unrelated number for each index.
+/// Returns an unrelated number for each index of \p seed and \p rank.
 std::uint64_t draw(std::uint64_t seed, int rank, std::size_t index) noexcept {
   return scramble((scramble(seed) + static_cast<std::uint64_t>(rank)) ^ scramble(index));
 }
@@ -123,7 +123,7 @@ std::vector<std::byte> make_input(std::uint64_t seed, int rank, const input_make
   return values;
 }
 
-/// The right results, and how far others may be off.
+/// Computes the correct results, and the allowed error of others.
 template <class Element>
 class reducer {
 public:
@@ -172,7 +172,7 @@ private:
     else
       return sum / ranks_;
   }
-  /// The bound that the class's comment states, and the roundings of what is below the normal numbers.
+  /// Returns the bound that the comment of reference_values states, plus the rounding of subnormal numbers.
   double allowance(const std::vector<std::vector<std::byte>>& inputs, std::size_t at) const noexcept {
     double sizes = 0;
     for (const auto& one : inputs) sizes += std::fabs(static_cast<double>(load_element<Element>(&one[at])));
@@ -186,13 +186,13 @@ private:
   bool rounds_;
 };
 
-/// Whether \p seen is another value than \p expected, by more than \p slack.
+/// Returns whether \p seen differs from \p expected by more than \p slack.
 template <class Number>
 bool differs(Number seen, Number expected, double slack) noexcept {
   if constexpr (std::is_integral_v<Number>)
     return seen != expected;
   else
-    return !(std::fabs(seen - expected) <= slack); // so asked, a NaN is wrong
+    return !(std::fabs(seen - expected) <= slack); // Written so that a NaN counts as wrong.
 }
 
 template <class Element>
@@ -208,7 +208,7 @@ std::size_t count_different(std::span<const std::byte> seen, const std::byte* ex
   return wrong;
 }
 
-/// Calls \p use(elements into the pattern, bytes into the range, bytes) for each stretch that does not wrap.
+/// Calls \p use(elements into the pattern, bytes into the range, bytes) for each stretch that does not wrap around.
 template <class Use>
 void for_each_stretch(std::size_t first, std::size_t range_bytes, std::size_t element_bytes, Use use) {
   std::size_t at = first % period;
@@ -282,7 +282,7 @@ std::string describe_element(const std::byte* at, dtype type) {
   });
   text += " (0x";
   char digits[3];
-  for (std::size_t i = troupe::size_bytes(type); i-- > 0;) { // the most significant byte first
+  for (std::size_t i = troupe::size_bytes(type); i-- > 0;) { // The most significant byte comes first.
     std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(at[i]));
     text += digits;
   }

@@ -13,7 +13,7 @@ enum class form : std::uint8_t { text, bytes, whole, two, three, percent };
 
 struct report_column {
   const char* title;
-  const char* pointer; ///< JSON pointer in a row.
+  const char* pointer; ///< A JSON pointer in a row.
   form shown = form::two;
 };
 
@@ -111,7 +111,7 @@ const std::map<std::string, report_columns> columns_of_bench{
       {"ratio", "/rate_ratio", form::three}}}};
 
 std::string bytes_text(double value) {
-  const auto ticks = log_ticks(plot_values::bytes, value, value); // where it is a power of two
+  const auto ticks = log_ticks(plot_values::bytes, value, value); // Has a tick only if it is a power of two.
   return ticks.empty() ? fixed(value, 0) + " B" : ticks.front().label;
 }
 

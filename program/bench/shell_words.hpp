@@ -1,4 +1,4 @@
-/// Command lines for people to copy.
+/// Quotes command lines so that people can copy them into a shell.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace troupe::program {
 
-/// \p words as a shell takes them apart again: those that it would change are in single quotes.
+/// Joins \p words so that a shell splits them into the same words: those that it would change are in single quotes.
 [[nodiscard]] std::string shell_words(const std::vector<std::string>& words);
 
 } // namespace troupe::program

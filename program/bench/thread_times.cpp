@@ -22,8 +22,9 @@ std::string first_line_of(const std::filesystem::path& path) {
   return line;
 }
 
-/// The clock of one thread of this process, as the kernel numbers it (clock_getcpuclockid() makes only that of the
-/// whole process from an id): the id's complement, "of a thread" and "time it ran". Negative where there is none.
+/// Returns the CPU clock of one thread of this process, from its kernel id. clock_getcpuclockid() makes only the clock
+/// of a whole process from an id. The clock's number is the id's complement with the flags "of a thread" and "time it
+/// ran". Negative if there is no such clock.
 nanoseconds clock_of(int id) noexcept {
   constexpr unsigned of_a_thread = 4, time_it_ran = 2;
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(id) << 3U) | of_a_thread | time_it_ran);
@@ -32,7 +33,7 @@ nanoseconds clock_of(int id) noexcept {
   return std::chrono::seconds{used.tv_sec} + nanoseconds{used.tv_nsec};
 }
 
-/// From /proc/self/task/ID/stat: the 14th and 15th of its words, where the second is the name in parentheses.
+/// Reads the 14th and 15th word of /proc/self/task/ID/stat. The second word is the name in parentheses.
 nanoseconds ticks_of(const std::string& stat) {
   const auto name_end = stat.rfind(')');
   if (name_end == std::string::npos) return nanoseconds{0};
@@ -71,7 +72,7 @@ thread_group group_of(std::string_view name, bool first) noexcept {
 
 thread_times thread_times::now() {
   thread_times all;
-  std::error_code gone; // a thread may end while it is looked at
+  std::error_code gone; // A thread may end meanwhile.
   for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/task", gone}) {
     const int id = std::stoi(entry.path().filename().string());
     thread_use one{.id = id, .name = first_line_of(entry.path() / "comm")};

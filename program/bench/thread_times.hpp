@@ -1,4 +1,4 @@
-/// The CPU time of every thread of this process, by name: what troupe's threads cost.
+/// The CPU time of every thread of this process, by name. It shows what troupe's threads cost.
 #pragma once
 
 #include <chrono>
@@ -10,23 +10,23 @@
 
 namespace troupe::program {
 
-/// Who a thread works for, as its name tells.
+/// The purpose of a thread, derived from its name.
 enum class thread_group : std::uint8_t {
   launchers, ///< troupe/gpuN
   poller,    ///< troupe/poll
-  workers,   ///< Of the actor system, caf.…: troupe's actors and client actors alike.
-  clients,   ///< The program's first thread, and plain threads that ask (bench/…).
+  workers,   ///< Threads of the actor system (caf.…), which run troupe's actors and client actors.
+  clients,   ///< The program's first thread, and plain client threads (bench/…).
   raw,       ///< bench/rawN
-  others,    ///< Of CUDA and NCCL, the mock's troupe/mock, and helpers.
+  others,    ///< Threads of CUDA and NCCL, the mock's troupe/mock, and helpers.
 };
 inline constexpr thread_group all_thread_groups[] = {thread_group::launchers, thread_group::poller,
                                                      thread_group::workers,   thread_group::clients,
                                                      thread_group::raw,       thread_group::others};
 [[nodiscard]] std::string_view to_string(thread_group group) noexcept;
-/// \p first: whether it is the process' first thread.
+/// \p first says whether it is the first thread of the process.
 [[nodiscard]] thread_group group_of(std::string_view name, bool first) noexcept;
 
-/// One thread's share of a span of time.
+/// The CPU time of one thread within a span of time.
 struct thread_use {
   int id = 0;
   std::string name;
@@ -34,23 +34,23 @@ struct thread_use {
   std::chrono::nanoseconds cpu{0};
 };
 
-/// What the threads had used at one moment. A thread's clock is read where the system allows, to the nanosecond; else
-/// its line in /proc, to the tick (10 ms).
+/// The CPU times of all threads at one moment. Where the system allows it, a thread's clock is read, with a resolution
+/// of a nanosecond; otherwise its line in /proc, with a resolution of a tick (10 ms).
 class thread_times {
 public:
   [[nodiscard]] static thread_times now();
 
-  /// What each thread has used from \p before until this; one that has come meanwhile, all of it; one that has gone,
-  /// nothing.
+  /// Returns the CPU time that each thread used between \p before and this moment. A thread that started meanwhile
+  /// counts in full; a thread that ended is not listed.
   [[nodiscard]] std::vector<thread_use> since(const thread_times& before) const;
   [[nodiscard]] std::chrono::steady_clock::time_point taken_at() const noexcept { return taken_at_; }
 
 private:
-  std::map<int, thread_use> threads_; ///< By id.
+  std::map<int, thread_use> threads_; ///< By thread id.
   std::chrono::steady_clock::time_point taken_at_{};
 };
 
-/// Of all threads of \p group.
+/// Returns the sum over all threads of \p group.
 [[nodiscard]] std::chrono::nanoseconds sum_of(const std::vector<thread_use>& uses, thread_group group) noexcept;
 
 } // namespace troupe::program

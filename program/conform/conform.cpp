@@ -1,4 +1,4 @@
-/// `troupe conform`: every operation in every form against results that are known, on any backend.
+/// `troupe conform`: checks every operation in every form against known results, on any backend.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/conform/conform_suite.hpp>
@@ -25,7 +25,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr int could_not_run = 2; ///< Exit status; 1 says that a case failed.
+constexpr int could_not_run = 2; ///< Exit status. 1 means that a case failed.
 
 struct conform_options {
   runtime_options runtime;
@@ -52,7 +52,7 @@ int run(const conform_options& options) {
   world where = rt.form_world();
   const unsigned long long seed = options.seed ? *options.seed : random_seed();
   std::optional<progress_line> progress;
-  // Both are called by one thread at a time.
+  // Both hooks are called by one thread at a time.
   conform_suite suite{where,
                       seed,
                       options.only,
@@ -83,7 +83,7 @@ int run(const conform_options& options) {
   return sums.failed == 0 ? 0 : 1;
 }
 
-/// A process for each rank, each of which runs the same cases for its own.
+/// Starts a process for each rank. Each process runs the same cases for its own rank.
 int run_processes(const conform_options& options) {
   const configuration settings = options.runtime.settings();
   const std::uint64_t seed = options.seed ? *options.seed : random_seed();
@@ -112,10 +112,10 @@ void add_conform(CLI::App& program, action& chosen) {
   CLI::App* command =
       program.add_subcommand("conform", "test every operation, dtype and reduction against known results");
   options->runtime.add_to(*command);
-  command->add_option("--seed", options->seed, "what random parts are drawn from (default: another each time)")
+  command->add_option("--seed", options->seed, "seed of the random parts (default: a new one each time)")
       ->check(any_seed());
-  command->add_option("--only", options->only, "run the cases whose names contain this, e.g. all_reduce/f32");
-  command->add_flag("--processes", options->processes, "each rank in a process of its own (default 4 ranks)");
+  command->add_option("--only", options->only, "run only the cases whose names contain this, e.g. all_reduce/f32");
+  command->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
   command->callback([options, &chosen] {
     chosen = [options] {
       try {

@@ -1,5 +1,5 @@
-/// A case of the conformance suite as data: what every rank is asked, what its memory holds before, and what it must
-/// hold afterwards. It names no memory yet: ranges become buffers where a case is run.
+/// A case of the conformance suite as data: the request at every rank, the memory's contents before, and the expected
+/// contents afterwards. A case names no memory yet: its ranges become buffers when it is run.
 #pragma once
 
 #include <troupe/program/bench/reference_values.hpp>
@@ -17,7 +17,7 @@
 
 namespace troupe::program {
 
-/// Which reference_values a range's elements come from.
+/// The kind of reference_values that a range's elements come from.
 struct value_source {
   dtype type = dtype::u8;
   reduction op = reduction::sum;
@@ -25,30 +25,32 @@ struct value_source {
   friend auto operator<=>(const value_source&, const value_source&) = default;
 };
 
-/// One range of one rank's memory. Elements that are neither in `before` nor in `after` are poison that must stay, as
-/// are the guard zones around; those in `after` alone begin as poison that no right result is.
+/// One range of one rank's memory. Elements that are neither in `before` nor in `after` are poison that must stay
+/// unchanged, like the guard zones around the range. Elements that are only in `after` begin as poison that differs
+/// from every correct result.
 struct conform_range {
   int owner = 0;
-  std::string_view role; ///< For people: "send".
+  std::string_view role; ///< For people, e.g. "send".
   value_source values;
   std::size_t count = 0; ///< In elements.
-  std::size_t shift = 0; ///< Elements between an address aligned for anything and the range's front.
+  std::size_t shift = 0; ///< Elements between the range's front and the last fully aligned address before it.
   std::vector<value_part> before{};
   std::vector<value_part> after{};
-  std::optional<int> factor_of{}; ///< It is one element, this rank's factor, instead of `before`.
-  bool on_host = false;           ///< In pinned memory, not in the device's.
+  std::optional<int>
+      factor_of{};      ///< If set, the range is one element, the factor of this rank, and `before` is unused.
+  bool on_host = false; ///< In pinned host memory instead of device memory.
 };
 
-/// Makes an operation of buffers, of which buffers[i] is for the i-th range of the piece.
+/// Makes an operation from buffers: buffers[i] is for the i-th range of the piece.
 using conform_maker = std::function<operation(std::span<const buffer> buffers)>;
 
 struct conform_step {
   int rank = 0;
   conform_maker make;
-  bool meets_peer = false; ///< A send or recv.
+  bool meets_peer = false; ///< A send or a recv.
 };
 
-/// One collective or one transfer: all its ranks' ranges and requests.
+/// One collective or one transfer, with the ranges and requests of all its ranks.
 struct conform_piece {
   std::vector<conform_range> ranges{};
   std::vector<conform_step> steps{};
@@ -56,9 +58,10 @@ struct conform_piece {
 
 struct conform_case {
   std::string name{};
-  bool by_rank = false; ///< Asked of each rank; else of the world.
-  bool grouped = false; ///< Each rank's steps are one group; else there is one at most.
-  /// Each rank's group names its sends and receives in an order of its own. None of them may share route and tag.
+  bool by_rank = false; ///< True: each rank is asked. False: the world is asked.
+  bool grouped = false; ///< True: each rank's steps form one group. False: each rank has at most one step.
+  /// If set, each rank's group lists its sends and receives in its own order. No two of them may have the same route
+  /// and tag.
   std::optional<std::uint64_t> shuffled{};
   std::vector<conform_piece> pieces{};
 };

@@ -11,15 +11,15 @@ namespace troupe::program {
 namespace {
 
 constexpr std::size_t guard_bytes = 256;
-constexpr std::size_t alignment = 256; ///< As pools give it.
+constexpr std::size_t alignment = 256; ///< The alignment of pool memory.
 
 std::size_t rounded_up(std::size_t bytes) noexcept {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// Poison that depends on where it is, so that nothing moved from elsewhere goes unnoticed.
+/// Writes poison that depends on the position, so that data moved from elsewhere is detected.
 void write_poison(std::span<std::byte> image, std::size_t begin, std::size_t end) {
-  constexpr std::size_t period = 4'093; // prime
+  constexpr std::size_t period = 4'093; // A prime number.
   static const auto poison = [] {
     std::array<std::byte, period> bytes{};
     for (std::size_t i = 0; i < period; ++i) bytes[i] = static_cast<std::byte>(scramble(i));
@@ -116,7 +116,7 @@ std::string conform_image::find_fault(std::size_t number) {
   const auto differs = [&](std::size_t begin, std::size_t end) {
     return std::memcmp(&seen[begin], &expected_[begin], end - begin) != 0;
   };
-  // Elements first: what was written into a guard zone instead of them explains less.
+  // Elements are checked first: a write to a guard zone instead of an element says less about the cause.
   std::size_t first = behind;
   std::size_t wrong = 0;
   for (std::size_t at = one.front; at < behind; at += width)
@@ -146,7 +146,7 @@ std::string conform_image::describe_fault(const slot& one, std::size_t at, std::
   if (result && std::memcmp(&seen[at], &before[at], width) == 0)
     text += " was not written";
   else if (!result)
-    text += " was written to, and is no result";
+    text += " was written to, but is not part of a result";
   text += ": expected " + describe_element(&expected_[at], type) + ", seen " + describe_element(&seen[at], type);
   if (wrong > 1) text += "; " + std::to_string(wrong) + " elements are wrong";
   return text;

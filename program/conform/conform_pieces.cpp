@@ -84,7 +84,7 @@ conform_piece make_broadcast(const piece_wish& wish) {
   return made.finish();
 }
 
-/// All ranks' inputs of \p n elements, one behind the other.
+/// Returns all ranks' inputs of \p n elements, one behind another.
 argument gathered(const piece_builder& made, std::size_t n) {
   argument all{made.size() * n, {}};
   for (int q = 0; q < made.ranks(); ++q) all.parts.push_back(made.values(q, n, 0, index(q) * n));

@@ -1,4 +1,4 @@
-/// The pieces that cases are made of: each operation with its memory before and after, for any world.
+/// The pieces that cases consist of: each operation with its memory contents before and after, for a world of any size.
 #pragma once
 
 #include <troupe/program/conform/conform_case.hpp>
@@ -10,11 +10,11 @@
 
 namespace troupe::program {
 
-/// Pseudo-random numbers from a seed.
+/// A pseudo-random sequence from a seed.
 class draws {
 public:
   explicit draws(std::uint64_t seed) noexcept : state_{scramble(seed)} {}
-  /// 0 to \p limit − 1.
+  /// Returns a number from 0 to \p limit − 1.
   [[nodiscard]] std::size_t below(std::size_t limit) noexcept {
     state_ = scramble(state_);
     return static_cast<std::size_t>(state_ % limit);
@@ -24,29 +24,29 @@ private:
   std::uint64_t state_;
 };
 
-/// What a collective piece is made for.
+/// The parameters of a collective piece.
 struct piece_wish {
   int ranks = 1;
   value_source values;
-  std::size_t count = 0; ///< The operation's own; of a v-form, that of its longest part.
+  std::size_t count = 0; ///< The operation's count; for a v-form, that of its longest part.
   bool in_place = false;
-  bool unaligned = false; ///< No range begins at a multiple of 16 bytes.
+  bool unaligned = false; ///< If true, no range begins at a multiple of 16 bytes.
   bool factor_on_device = false;
-  std::uint64_t seed = 0; ///< Roots, parts, gaps, and which of the reference values.
+  std::uint64_t seed = 0; ///< Determines roots, parts, gaps, and the position in the reference values.
 };
 
-/// One collective of troupe::operation.
+/// One collective operation.
 struct conform_collective {
   std::string_view name;
   bool reduces = false;
   bool can_be_in_place = true;
-  bool count_is_part = false; ///< The count is of each rank's part, so that buffers hold up to n times as much.
+  bool count_is_part = false; ///< True: the count is that of each rank's part, so buffers hold up to n times as much.
   conform_piece (*make)(const piece_wish& wish);
 };
 
 [[nodiscard]] std::span<const conform_collective> conform_collectives() noexcept;
 
-/// A send and its recv.
+/// The parameters of a send and its recv.
 struct transfer_wish {
   int from = 0;
   int to = 0;
@@ -60,7 +60,7 @@ struct transfer_wish {
 
 [[nodiscard]] conform_piece make_barrier(int ranks);
 
-/// One copy of \p size_bytes on every rank.
+/// The parameters of one copy of \p size_bytes on every rank.
 struct copy_wish {
   int ranks = 1;
   bool from_host = false;

@@ -11,7 +11,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t small_limit = 1'024; ///< Elements, about.
+constexpr std::size_t small_limit = 1'024; ///< Approximate number of elements.
 
 enum class length : std::uint8_t { none, one, odd, unaligned, wrapping, large };
 constexpr std::array all_lengths{length::none,      length::one,      length::odd,
@@ -29,14 +29,14 @@ std::string_view name_of(length which) {
   return "large";
 }
 
-/// A seed of its own for everything that has a name (FNV-1a).
+/// Returns a separate seed for each name (FNV-1a).
 std::uint64_t seed_of(std::uint64_t seed, std::string_view name) {
   std::uint64_t hash = 0xCBF29CE484222325U;
   for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3U;
   return scramble(seed ^ hash);
 }
 
-/// How a reduction is asked for: pre_mul_sum has its factor in one of two places.
+/// A form of a reduction. pre_mul_sum has two forms, because its factor may be in one of two places.
 struct reduction_form {
   std::string_view name;
   reduction op = reduction::sum;
@@ -87,7 +87,7 @@ private:
         for (const length which : all_lengths) {
           const std::string prefix = name + (in_place ? "/in-place/" : "/out-of-place/");
           const std::string kin =
-              std::string{what.name} + std::string{form.name} + (in_place ? "in" : "out"); // of all dtypes
+              std::string{what.name} + std::string{form.name} + (in_place ? "in" : "out"); // For all dtypes.
           if (which == length::wrapping && !(what.reduces && is_integer(type_))) continue;
           asked(which, prefix, kin, [=, this, &what](conform_case& made, std::uint64_t seed) {
             const std::size_t parts = what.count_is_part ? size() : 1;
@@ -107,7 +107,7 @@ private:
     return which == length::wrapping || which == length::large ? value_kind::full : value_kind::exact;
   }
 
-  /// \p parts: of how many the longest buffer is made.
+  /// \p parts is the number of parts in the longest buffer.
   [[nodiscard]] std::size_t count_of(length which, std::size_t parts, std::uint64_t seed) const {
     draws draw{seed};
     const std::size_t limit = std::max<std::size_t>(8, small_limit / parts);
@@ -122,7 +122,7 @@ private:
     return scope_.large_count() / parts | 1U;
   }
 
-  /// Large cases are for two dtypes of each \p kin, and asked in one way, all chosen by the seed.
+  /// Returns whether there is a large case. For each \p kin, the seed selects two dtypes and one way of asking.
   [[nodiscard]] bool has_large(const std::string& kin, bool by_rank) const {
     draws draw{seed_of(scope_.seed, kin)};
     const std::size_t first = draw.below(std::size(all_dtypes));
@@ -130,7 +130,7 @@ private:
     return (type_ == all_dtypes[first] || type_ == all_dtypes[second]) && by_rank == (draw.below(2) == 1);
   }
 
-  /// One case for each way of asking. \p fill completes it.
+  /// Adds one case for each way of asking. \p fill completes it.
   template <class Fill>
   void asked(length which, const std::string& prefix, const std::string& kin, Fill fill) {
     for (const bool by_rank : {false, true}) {
@@ -153,7 +153,7 @@ private:
     for (const length which : all_lengths) {
       if (which == length::wrapping) continue;
       const auto wish = [=, this](int from, int to, int tag, std::uint64_t seed) {
-        constexpr std::size_t most_at_once = 8; // a large ring has six of them on each rank
+        constexpr std::size_t most_at_once = 8; // A large ring has six of them on each rank.
         return make_transfer({.from = from,
                               .to = to,
                               .tag = tag,
@@ -183,7 +183,7 @@ private:
     one_tag();
   }
 
-  /// A group in which each rank sends to each, itself included.
+  /// Adds a group in which each rank sends to each rank, including itself.
   void every_pair() {
     for (const bool by_rank : {false, true})
       add("send-recv/" + type_name() + "/every-pair", by_rank, [this](conform_case& made, std::uint64_t seed) {
@@ -198,7 +198,7 @@ private:
       });
   }
 
-  /// Of several transfers with one tag the k-th send meets the k-th recv.
+  /// Adds several transfers with one tag, of which the k-th send meets the k-th recv.
   void one_tag() {
     for (const bool by_rank : {false, true})
       add("send-recv/" + type_name() + "/one-tag", by_rank, [this](conform_case& made, std::uint64_t seed) {
@@ -214,7 +214,7 @@ private:
       });
   }
 
-  /// One collective of a group, in whose every property the seed has its say.
+  /// Makes one collective of a group. The seed determines all its properties.
   [[nodiscard]] conform_piece drawn_piece(const conform_collective& what, dtype type, std::uint64_t seed) const {
     static const auto forms = reduction_forms();
     draws draw{seed};
@@ -237,7 +237,7 @@ private:
       });
   }
 
-  /// Any collectives and transfers of any dtypes.
+  /// Adds groups of random collectives and transfers with random dtypes.
   void mixed_groups() {
     constexpr int groups = 32;
     for (int i = 0; i < groups; ++i)
@@ -301,7 +301,7 @@ std::size_t conform_scope::large_count() const noexcept {
 }
 
 std::size_t conform_scope::room_bytes() const noexcept {
-  // Two buffers of the widest elements, and plenty for gaps, guard zones and groups of many small ranges.
+  // Two buffers of the widest elements, and extra space for gaps, guard zones and groups of many small ranges.
   constexpr std::size_t widest = 8;
   constexpr std::size_t plenty = std::size_t{8} << 20U;
   return 2 * widest * large_count() + plenty;

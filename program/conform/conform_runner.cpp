@@ -9,7 +9,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t most_in_flight = 64; ///< Cases; far below what queues of devices and proxies take.
+constexpr std::size_t most_in_flight = 64; ///< Cases; far below the capacity of the queues of devices and proxies.
 constexpr std::size_t most_values = 32;
 
 error outcome_of(std::future<completion> reply) {
@@ -21,7 +21,7 @@ error outcome_of(std::future<completion> reply) {
   }
 }
 
-/// Sends and receives change places among themselves; collectives stay in order.
+/// Shuffles the sends and receives among their places. Collectives keep their order.
 void shuffle_transfers(std::vector<operation>& all, const std::vector<std::size_t>& transfers, draws draw) {
   for (std::size_t i = transfers.size(); i > 1; --i) std::swap(all[transfers[i - 1]], all[transfers[draw.below(i)]]);
 }
@@ -48,7 +48,7 @@ conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t imag
     reports_{std::move(reports)},
     locals_{world_.local_ranks()},
     is_whole_{locals_.size() == static_cast<std::size_t>(world_.size())} {
-  constexpr std::size_t host_share = 4; // only copies use host memory
+  constexpr std::size_t host_share = 4; // Only copies use host memory.
   for (const rank self : locals_) {
     on_device_.emplace_back(world_, self, memory_kind::device, image_bytes);
     on_host_.emplace_back(world_, self, memory_kind::pinned, image_bytes / host_share);
@@ -78,13 +78,15 @@ std::shared_ptr<const reference_values> conform_runner::values_of(const value_so
   auto& found = values_[source];
   if (found) return found;
   auto made = std::make_shared<const reference_values>(source.type, source.op, world_.size(), seed_, source.kind);
-  if (values_.size() > most_values) values_.clear(); // the plan goes on by dtype and does not come back
+  if (values_.size() > most_values)
+    values_.clear(); // The plan proceeds by dtype and does not return to an earlier one.
   return values_[source] = std::move(made);
 }
 
 void conform_runner::run(conform_case what) {
   if (!fits(what)) run_batch();
-  if (!fits(what)) return fail(what.name, "it needs more memory than the suite has taken: this is a bug of the suite");
+  if (!fits(what))
+    return fail(what.name, "it needs more memory than the suite has allocated: this is a bug in the suite");
   batch_.push_back(place(std::move(what)));
 }
 
@@ -103,7 +105,7 @@ conform_runner::entry conform_runner::place(conform_case what) {
   auto operations = operations_of(what, made.memory);
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (!is_local(static_cast<int>(i))) continue;
-    if (operations[i].empty() && !what.grouped && what.by_rank) continue; // nothing to ask this rank
+    if (operations[i].empty() && !what.grouped && what.by_rank) continue; // This rank has no request.
     made.ranks.emplace_back(static_cast<int>(i));
     const bool alone = !what.grouped && operations[i].size() == 1;
     made.parts.push_back(alone ? std::move(operations[i].front()) : operation{group{std::move(operations[i])}});
@@ -142,7 +144,7 @@ void conform_runner::run_batch() {
     blame({.code = errc::world_failed});
   } else {
     ask();
-    if (const error lost = copy_all(&conform_image::download)) blame(lost); // the world has failed meanwhile
+    if (const error lost = copy_all(&conform_image::download)) blame(lost); // The world has failed meanwhile.
   }
   for (entry& one : batch_) judge(one);
   batch_.clear();

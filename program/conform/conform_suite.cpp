@@ -8,7 +8,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Sub-worlds that overlap, in other orders than the whole's.
+/// Returns overlapping sub-worlds with other rank orders than the whole world's.
 std::vector<rank_group> groups_of(int ranks) {
   std::vector<rank_group> all;
   if (ranks < 2) return all;
@@ -23,7 +23,7 @@ std::vector<rank_group> groups_of(int ranks) {
   return all;
 }
 
-/// Three that differ, in the order of all_dtypes.
+/// Returns three different dtypes in the order of all_dtypes.
 std::vector<dtype> draw_types(std::uint64_t seed) {
   draws draw{seed};
   constexpr std::size_t third = std::size(all_dtypes) / 3;
@@ -53,7 +53,7 @@ conform_suite::conform_suite(world where, std::uint64_t seed, std::string only, 
   }
   if (count_cases() == 0)
     throw exception{errc::invalid_argument,
-                    "no case's name contains '" + only + "': see docs/conformance.md for how they are made"};
+                    "no case's name contains '" + only + "': docs/conformance.md describes the names"};
 }
 
 std::size_t conform_suite::count(const conform_scope& scope, const choice& chosen) {
@@ -69,7 +69,7 @@ std::size_t conform_suite::count_cases() const {
 }
 
 conform_tally conform_suite::run(const conform_scope& scope, const world& where, const choice& chosen) {
-  if (count(scope, chosen) == 0) return {}; // and no memory is taken
+  if (count(scope, chosen) == 0) return {}; // Returns before any memory is allocated.
   conform_runner runner{
       where, scope.seed, scope.room_bytes(), {.failed = [this](const std::string& name, const std::string& what) {
         const std::lock_guard lock{reporting_};
@@ -113,7 +113,7 @@ conform_tally conform_suite::run_sub_worlds() {
   if (groups.empty()) return sums;
   auto made = world_.split(std::move(groups));
   if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size())) {
-    // Worlds on one GPU must be asked in one order by all processes: one after the other.
+    // Worlds that share a GPU must be asked in one order by all processes, so they run one after another.
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (!made[i].handle) continue;
       sums += run(*scopes[i], *made[i].handle, chosen_);

@@ -1,4 +1,4 @@
-/// All of the conformance cases for one world and for worlds split from it.
+/// All conformance cases for one world and for worlds split from it.
 #pragma once
 
 #include <troupe/program/conform/conform_plan.hpp>
@@ -15,26 +15,26 @@
 
 namespace troupe::program {
 
-/// First the whole world's cases. Then it is split, and the sub-worlds, which share ranks, run cases of three dtypes at
-/// the same time: those that are asked of a world. Last, one sub-world after the other, those that are asked of ranks,
-/// since their order is their clients' to promise.
+/// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split, and the sub-worlds,
+/// which share ranks, run at the same time the cases of three dtypes that are asked of a world. Last, one sub-world
+/// after another runs the cases that are asked of ranks, because their order is promised by their clients.
 class conform_suite {
 public:
-  /// Called by one thread at a time.
+  /// The hooks are called by one thread at a time.
   struct hooks {
     std::function<void(const std::string& name)> began{};
     std::function<void(const std::string& name, const std::string& what)> failed;
   };
 
-  /// Only cases whose names contain \p only are run. Errors: invalid_argument when there are none.
+  /// Runs only cases whose names contain \p only. Errors: invalid_argument if there are none.
   conform_suite(world where, std::uint64_t seed, std::string only, hooks reports);
 
   [[nodiscard]] std::size_t count_cases() const;
-  /// Errors: those of conform_runner and world::split().
+  /// Runs the cases. Errors: those of conform_runner and world::split().
   [[nodiscard]] conform_tally run();
 
 private:
-  /// A sub-world that is to be.
+  /// A sub-world that is formed later.
   struct split_scope {
     rank_group group;
     conform_scope scope;

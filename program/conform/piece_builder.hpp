@@ -1,4 +1,4 @@
-/// How a collective's piece is put together: ranges for both arguments of each rank, out of place or in place.
+/// Builds the piece of a collective: ranges for both arguments of each rank, out of place or in place.
 #pragma once
 
 #include <troupe/program/conform/conform_pieces.hpp>
@@ -14,16 +14,17 @@
 
 namespace troupe::program {
 
-/// An odd number of elements: no multiple of 16 bytes for any dtype.
+/// Returns 0 or an odd number of elements, which is not a multiple of 16 bytes for any dtype.
 [[nodiscard]] inline std::size_t draw_shift(draws& draw, bool unaligned) {
   return unaligned ? 2 * draw.below(4) + 1 : 0;
 }
 
-inline constexpr std::size_t first_limit = 1U << 14U; ///< Where in the reference values a case may begin.
+inline constexpr std::size_t first_limit = 1U
+                                           << 14U; ///< Limit of the index in the reference values where a case begins.
 
 /// A slice of one of a piece's ranges.
 struct place {
-  std::optional<std::size_t> range{}; ///< None is a buffer that names no memory.
+  std::optional<std::size_t> range{}; ///< Empty for a buffer without memory.
   std::size_t first = 0;
   std::size_t count = 0;
   std::size_t width = 0;
@@ -33,7 +34,7 @@ struct place {
   }
 };
 
-/// One argument of an operation: how long, and what it must hold.
+/// One argument of an operation: its length and its expected contents.
 struct argument {
   std::size_t count = 0;
   std::vector<value_part> parts{};
@@ -44,7 +45,7 @@ struct places {
   place recv{};
 };
 
-/// What the makers of all collectives share.
+/// Common functions of the makers of all collectives.
 class piece_builder {
 public:
   explicit piece_builder(const piece_wish& wish)
@@ -58,7 +59,7 @@ public:
   [[nodiscard]] int draw_root() { return static_cast<int>(draw_.below(size())); }
   [[nodiscard]] draws& draw() { return draw_; }
 
-  /// \p count elements of \p from's input, beginning with its element \p at, or of the result.
+  /// Returns \p count elements of \p from's input, beginning with its element \p at, or of the result.
   [[nodiscard]] value_part values(std::optional<int> from, std::size_t count, std::size_t at = 0,
                                   std::size_t first = 0) const {
     return {.first = first, .count = count, .from = from, .from_first = first_ + at};
@@ -68,8 +69,8 @@ public:
     return {count, {values(std::nullopt, count, at)}};
   }
 
-  /// Both arguments of \p owner: two ranges or, in place, one, where the send argument begins \p send_at elements
-  /// behind the recv argument.
+  /// Adds both arguments of \p owner: two ranges or, in place, one range in which the send argument begins \p send_at
+  /// elements behind the recv argument.
   [[nodiscard]] places arguments(int owner, argument send, argument recv, std::ptrdiff_t send_at = 0) {
     if (!wish_.in_place) return {add(owner, "send", std::move(send), {}), add(owner, "recv", {}, std::move(recv))};
     const std::size_t send_first = send_at > 0 ? static_cast<std::size_t>(send_at) : 0;
@@ -85,7 +86,7 @@ public:
     return {{index, send_first, send.count, width_}, {index, recv_first, recv.count, width_}};
   }
 
-  /// One argument that is used and one that is not: the latter names no memory, or some that must stay as it is.
+  /// Adds a used and an unused argument. The unused one has no memory, or memory that must stay unchanged.
   [[nodiscard]] places send_only(int owner, argument send) {
     const place used = add(owner, "send", std::move(send), {});
     if (wish_.in_place) return {used, used};
@@ -109,7 +110,7 @@ public:
             0, length, width_};
   }
 
-  /// \p owner's factor, by value or in memory of its own.
+  /// Returns \p owner's factor, by value or in device memory of its own.
   [[nodiscard]] std::function<factor(std::span<const buffer>)> factor_of(int owner) {
     if (wish_.values.op != reduction::pre_mul_sum) return [](auto) { return factor{}; };
     if (!wish_.factor_on_device)
@@ -126,7 +127,7 @@ public:
   void step(int rank, conform_maker make) { piece_.steps.push_back({rank, std::move(make)}); }
   [[nodiscard]] conform_piece finish() { return std::move(piece_); }
 
-  /// Parts of these sizes with gaps between them, in ascending or descending order.
+  /// Returns parts of these sizes with gaps between them, in ascending or descending order.
   [[nodiscard]] partition spread(std::vector<std::size_t> counts) {
     partition made{std::move(counts), {}};
     made.displacements.resize(made.counts.size());
@@ -139,7 +140,7 @@ public:
     }
     return made;
   }
-  /// Uneven sizes up to count(), one of which is that and, of several, one is 0.
+  /// Returns uneven sizes up to count(). One of them equals count(); if there are several, one is 0.
   [[nodiscard]] std::vector<std::size_t> uneven() {
     std::vector<std::size_t> counts(size());
     for (std::size_t& one : counts) one = draw_.below(count() + 1);

@@ -1,4 +1,4 @@
-/// `troupe demo`: many clients, actors and threads, ask one world; every result is verified and every request counted.
+/// `troupe demo`: many clients, actors and threads, use one world. Every result is verified and every request counted.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/demo/demo_clients.hpp>
@@ -30,8 +30,8 @@
 
 namespace troupe::program {
 
-/// Raises one fault in a world under traffic and prints what came of it, by the millisecond. Returns the exit status.
-/// Errors: invalid_argument (a kind that there is not).
+/// Raises one fault in a world under traffic and prints what happened, with times in milliseconds. Returns the exit
+/// status. Errors: invalid_argument (unknown kind of fault).
 [[nodiscard]] int run_fault_demo(std::string_view kind, const gathered_settings& asked);
 
 namespace {
@@ -39,9 +39,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr nanoseconds slow_abort = 300ms;
-constexpr nanoseconds spin = 1s; // longer than an operation may hang here
+constexpr nanoseconds spin = 1s; // Longer than the hang limit of an operation here.
 
-/// What happened when, in the order of time.
+/// The events in the order of time.
 class timeline {
 public:
   explicit timeline(time_point zero) : zero_{zero} {}
@@ -74,9 +74,10 @@ void print(const played_fault& seen, const fault_kind& kind, rank whom) {
   when.add(*seen.raised, "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name()} + ": " +
                              std::string{kind.what()});
   if (seen.detected)
-    when.add(*seen.detected, seen.reason ? "detected: " + to_string(seen.reason) : "detected: the caller was told");
+    when.add(*seen.detected,
+             seen.reason ? "detected: " + to_string(seen.reason) : "detected: the caller received the error");
   for (const logged_event& one : seen.events) when.add(one.at, told_by(one.event));
-  if (seen.answered) when.add(*seen.answered, "all that was pending has been answered");
+  if (seen.answered) when.add(*seen.answered, "all pending requests have been answered");
   if (seen.first_good) when.add(*seen.first_good, "first good reply");
   if (seen.aborted) when.add(*seen.aborted, "the failed communicators have been aborted");
   when.print();
@@ -87,14 +88,15 @@ void print(const played_fault& seen, const fault_kind& kind, rank whom) {
 int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const fault_kind& kind = find_fault_kind(name);
   const auto faults = std::make_shared<armed_faults>();
-  // A device that is lost says so by itself, if later than an operation may hang in the other demonstrations.
+  // The loss of a device is reported by the device itself, which may take longer than the hang limit of the other
+  // faults.
   const configuration settings = fault_settings(asked, faults, kind.leads_to() != aftermath::world_ends);
   load_kernels(asked);
   runtime rt{settings};
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
   if (kind.needs_peers()) require_peers(where);
-  const interruption signals; // the summary is printed all the same
+  const interruption signals; // The summary is printed even after a signal.
   const harmful_works harm{where};
   event_history log{where};
   fault_traffic traffic{where, {}};
@@ -124,7 +126,7 @@ struct demo_options {
   std::filesystem::path record{};
 };
 
-/// One all_reduce at a time and nothing beside it: the median time from request to reply, as the caller sees it.
+/// Returns the median time from request to reply of single all_reduces in an idle world, as the caller sees it.
 double idle_microseconds(world& where, std::size_t count) {
   constexpr std::size_t samples = 21;
   std::vector<operation> parts;
@@ -137,7 +139,7 @@ double idle_microseconds(world& where, std::size_t count) {
     const auto asked = std::chrono::steady_clock::now();
     if (parts.size() == static_cast<std::size_t>(where.size())) {
       where.ask(parts).get();
-    } else { // a process of several, each of which asks its own rank
+    } else { // One of several processes: each asks its own rank.
       for (std::size_t one = 0; one < parts.size(); ++one) where.ask(where.local_ranks()[one], parts[one]).get();
     }
     took.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - asked).count());
@@ -147,16 +149,16 @@ double idle_microseconds(world& where, std::size_t count) {
 
 void print_what_next() {
   std::printf("\nnext:\n"
-              "  troupe demo --fault withheld   a rank stops answering: how soon that is found and mended\n"
-              "  troupe doctor                  what this machine has for GPUs, and what it lacks\n"
-              "  troupe bench latency           what one request takes, by every way to ask\n"
-              "  docs/quick-start.md            a program of your own\n");
+              "  troupe demo --fault withheld   a rank stops answering: how soon the fault is detected and repaired\n"
+              "  troupe doctor                  what this machine has for GPUs, and what is missing\n"
+              "  troupe bench latency           the latency of one request, by kind of client\n"
+              "  docs/quick-start.md            how to write a program of your own\n");
 }
 
-/// Runs the tasks at the same time: those at even positions by actors, those at odd ones by threads.
+/// Runs the tasks at the same time: actors run those at even positions, threads those at odd positions.
 void run_clients(runtime& rt, world& where, const std::vector<client_task>& tasks, demo_ledger& books) {
   std::latch actors_ended{static_cast<std::ptrdiff_t>((tasks.size() + 1) / 2)};
-  std::promise<bool> all_are_there; // else nobody begins: some clients need all others of their group
+  std::promise<bool> all_are_there; // The clients wait for it, because some need all others of their group.
   const std::shared_future<bool> begin = all_are_there.get_future().share();
   std::vector<std::jthread> threads;
   try {
@@ -181,11 +183,12 @@ void set_seed(client_task& task, std::uint64_t seed) {
 
 int run(const demo_options& options) {
   if (!options.fault.empty()) return run_fault_demo(options.fault, options.runtime.gathered());
-  constexpr std::size_t most_elements = std::size_t{1} << 26U; // of all clients: four buffers of them for each rank
+  constexpr std::size_t most_elements = std::size_t{1}
+                                        << 26U; // For all clients together; each rank has four buffers of this size.
   if (const std::size_t elements = options.clients * options.batch * options.count; elements > most_elements)
     throw exception{errc::invalid_argument, "--clients, --batch and --count ask for " + std::to_string(elements) +
-                                                " elements in flight, and " + std::to_string(most_elements) +
-                                                " are the most: lower one of them"};
+                                                " elements in flight, but " + std::to_string(most_elements) +
+                                                " is the limit: lower one of them"};
   const auto began = std::chrono::steady_clock::now();
   runtime rt{options.runtime.settings()};
   world where = rt.form_world();
@@ -202,8 +205,8 @@ int run(const demo_options& options) {
   };
   const client_task task{.requests = options.batch, .count = options.count};
 
-  // Everybody at once: clients that ask the whole world, and at every rank one of its own for each of two groups
-  // (SPMD), whose requests reach the ranks in whatever order.
+  // All clients run at the same time: those that ask the whole world, and for each of two groups (SPMD) one client at
+  // every rank. The requests of a group reach the ranks in any order.
   std::vector<client_task> tasks(options.clients, task);
   for (client_task& one : tasks) {
     one.ranks = where.local_ranks();
@@ -248,7 +251,7 @@ void add_demo(CLI::App& program, action& chosen) {
   command->add_option("--clients", options->clients, "concurrent clients, half actors, half threads")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
-  command->add_option("--requests", options->requests, "all_reduces asked of the world, at least")
+  command->add_option("--requests", options->requests, "minimum number of all_reduces sent to the world")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000'000));
   command->add_option("--batch", options->batch, "requests that a client has in flight")

@@ -9,7 +9,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Never blocks: each step is asked for when the last reply of the one before has come.
+/// Never blocks: it begins a step when the last reply of the previous step has come.
 class actor_client final : public listener_handle::base {
 public:
   actor_client(caf::actor_config& settings, world where, client_task task, demo_ledger* books, std::latch* ended)

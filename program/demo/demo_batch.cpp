@@ -17,7 +17,7 @@ std::uint64_t mix(std::uint64_t x) noexcept { // splitmix64
   return x ^ (x >> 31U);
 }
 
-/// Those that hold every whole number below 256, as long as a sum stays there.
+/// The dtypes that represent every whole number below 256, which sums do not exceed.
 constexpr dtype types[] = {dtype::u8,  dtype::i32, dtype::u32, dtype::i64, dtype::u64,
                            dtype::f16, dtype::f32, dtype::f64, dtype::bf16};
 constexpr reduction reductions[] = {reduction::sum, reduction::min, reduction::max};
@@ -40,7 +40,7 @@ demo_batch::demo_batch(const world& where, const std::vector<rank>& ranks, std::
 void demo_batch::fill(std::uint64_t round) {
   round_ = round;
   for (std::size_t i = 0; i < shapes_.size(); ++i) {
-    // The shape must be the same for every rank's client, so it is drawn from seed, round and index alone.
+    // The shape must be the same for every rank's client, so it depends only on seed, round and index.
     const std::uint64_t draw = mix(seed_ ^ mix(round ^ mix(i)));
     shapes_[i] = {.count = draw % (max_count_ + 1),
                   .type = types[(draw >> 20U) % std::size(types)],
@@ -93,7 +93,7 @@ std::size_t demo_batch::wrong_results() const {
 }
 
 std::size_t demo_batch::value(std::size_t request, std::size_t element, rank self) const noexcept {
-  // Small enough that a sum over all ranks stays below 256: exact in every dtype, bf16 and u8 included.
+  // Small enough that a sum over all ranks stays below 256, which is exact in every dtype, including bf16 and u8.
   const std::size_t limit = std::max<std::size_t>(2, 256U / static_cast<std::size_t>(world_size_));
   return mix(seed_ ^ mix(round_ * 31 + request) ^ mix(element * 64 + static_cast<std::size_t>(self.value()))) % limit;
 }

@@ -1,4 +1,4 @@
-/// One client's data: a batch of all_reduces with inputs whose right answer is exact, and the check of every element.
+/// The data of one client: a batch of all_reduces with inputs whose results are exact, and the check of every element.
 #pragma once
 
 #include <troupe/runtime/world.hpp>
@@ -10,11 +10,11 @@
 
 namespace troupe::program {
 
-/// Buffers for some of a world's ranks, made once and refilled for each round.
-/// A round: fill(), copies_in(), requests(), copies_out(), wrong_results(), each awaited before the next.
+/// Buffers for some of a world's ranks. They are allocated once and refilled for each round.
+/// One round is: fill(), copies_in(), requests(), copies_out(), wrong_results(), each awaited before the next.
 class demo_batch {
 public:
-  /// \p ranks are those this client serves: all of the world's, or one (SPMD).
+  /// \p ranks are those that this client serves: all of the world's, or one (SPMD).
   demo_batch(const world& where, const std::vector<rank>& ranks, std::size_t requests, std::size_t count,
              std::uint64_t seed);
 
@@ -24,10 +24,10 @@ public:
   using ranked_operation = std::pair<rank, operation>;
   [[nodiscard]] std::vector<ranked_operation> copies_in() const;
   [[nodiscard]] std::size_t size() const noexcept { return shapes_.size(); }
-  /// Request \p index, one part for each rank served.
+  /// Returns request \p index, with one part for each rank served.
   [[nodiscard]] std::vector<operation> request(std::size_t index) const;
   [[nodiscard]] std::vector<ranked_operation> copies_out() const;
-  /// Requests with any wrong element on any rank served.
+  /// Returns the number of requests with a wrong element at any rank served.
   [[nodiscard]] std::size_t wrong_results() const;
 
 private:

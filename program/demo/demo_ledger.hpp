@@ -1,4 +1,4 @@
-/// The demo's books: every request asked, how often it was answered, and whether its result was right.
+/// The demo's ledger: every request, how often it was answered, and whether its result was correct.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -15,16 +15,16 @@ namespace troupe::program {
 /// Threads: safe from any.
 class demo_ledger {
 public:
-  /// Enters a request; the result names it.
+  /// Records a request and returns its number.
   [[nodiscard]] std::size_t ask(const std::string& kind);
   void answered(std::size_t request, const completion& reply);
   void answered(std::size_t request, const error& failure);
-  /// Enters how many results were looked at, and how many were wrong.
+  /// Records how many results were checked and correct, and how many were wrong.
   void verified(std::size_t right, std::size_t wrong);
 
-  /// How many requests have been answered so far, for a line of progress.
+  /// Returns the number of requests answered so far as text for the progress line.
   [[nodiscard]] std::string progress() const;
-  /// A table by kind, then the line `answered N/N, wrong 0, lost 0, doubled 0`.
+  /// Prints a table by kind, then the line `answered N/N, wrong 0, lost 0, doubled 0`.
   void print() const;
   [[nodiscard]] bool clean() const;
 
@@ -36,7 +36,7 @@ private:
   struct tally {
     std::size_t asked = 0;
     std::size_t failed = 0;
-    std::vector<double> microseconds{}; ///< From acceptance to done.
+    std::vector<double> microseconds{}; ///< From acceptance to completion.
   };
   struct sums {
     std::size_t answered = 0;

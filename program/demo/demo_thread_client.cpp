@@ -17,7 +17,7 @@ public:
 
   void add(const char* kind, std::future<completion> reply) { asked_.emplace_back(books_.ask(kind), std::move(reply)); }
 
-  /// Awaits all; false if any failed.
+  /// Waits for all replies. Returns false if any failed.
   bool settle() {
     bool good = true;
     for (auto& [request, reply] : asked_) {

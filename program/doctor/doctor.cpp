@@ -30,11 +30,12 @@ int run(const doctor_options& options) {
 
 void add_doctor(CLI::App& program, action& chosen) {
   auto options = std::make_shared<doctor_options>();
-  CLI::App* command = program.add_subcommand("doctor", "say what is there, what is missing and how to get it");
+  CLI::App* command =
+      program.add_subcommand("doctor", "report what this machine has, what is missing and how to get it");
   options->common.add_to(*command);
-  command->add_flag("--json", options->json, "as one JSON document, with nothing else on standard output");
+  command->add_flag("--json", options->json, "print one JSON document, and nothing else, to standard output");
   command->add_flag("--probe", options->probe,
-                    "form a world and say which algorithms, protocols and transports it really uses");
+                    "form a world and report which algorithms, protocols and transports it really uses");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -23,7 +23,7 @@ constexpr const char* compiler_name = "clang " __clang_version__;
 constexpr const char* compiler_name = "g++ " __VERSION__;
 #endif
 
-/// Runs \p look; what it throws is missing under the name of \p part.
+/// Runs \p look. If it throws, the error is recorded as the missing part \p part.
 template <class Look>
 void look_at(const std::string& part, doctor_findings& findings, Look&& look, bool needed_by_gpus = true) {
   try {
@@ -100,7 +100,7 @@ doctor_findings examine(configuration settings, bool probing) {
   });
   look_at("NCCL", findings, [&] {
     static_cast<void>(
-        set_environment(settings.nccl_environment, settings.nccl_library)); // a replaced variable is no finding
+        set_environment(settings.nccl_environment, settings.nccl_library)); // A replaced variable is not a finding.
     const auto library = nccl_library::open(settings.nccl_library);
     findings.nccl = found_nccl{.version = library->version(), .path = library->path().string()};
   });

@@ -1,4 +1,5 @@
-/// What a machine has, what troupe found of it and what is missing: collected once, then written as text or as JSON.
+/// The findings about a machine: its parts, and the parts that are missing. They are collected once and then printed as
+/// text or as JSON.
 #pragma once
 
 #include <troupe/program/doctor/doctor_probe.hpp>
@@ -16,8 +17,8 @@ namespace troupe::program {
 
 struct missing_part {
   std::string part;          ///< E.g. "driver", "NCCL", "GPU 1".
-  error why;                 ///< Its text says what to do.
-  bool needed_by_gpus{true}; ///< False: GPUs work without it, and perhaps slower.
+  error why;                 ///< Its text names the remedy.
+  bool needed_by_gpus{true}; ///< False: GPUs work without it, but perhaps slower.
 };
 
 struct found_host {
@@ -44,22 +45,24 @@ struct doctor_findings {
   bool built_with_cuda = false;
   std::optional<found_host> host;
   std::optional<std::string> driver_version;
-  std::vector<found_device> devices; ///< Those that could be opened.
-  std::optional<topology> where;     ///< Of these devices, in the same order; none: could not be examined.
+  std::vector<found_device> devices; ///< The devices that could be opened.
+  std::optional<topology>
+      where; ///< The topology of these devices, in the same order; empty if it could not be examined.
   std::optional<found_nccl> nccl;
-  /// Of NCCL on these devices; where that cannot be had, or the mock is asked about, the mock's.
+  /// The capabilities of NCCL on these devices, or of the mock if NCCL is not available or the mock was requested.
   std::optional<capabilities> able;
-  std::optional<probe_findings> probed; ///< None: not asked for, or it failed and is missing.
-  std::vector<missing_part> missing;    ///< The mock needs none of them.
+  std::optional<probe_findings>
+      probed; ///< Empty if no probe was requested, or if it failed; a failure is listed in `missing`.
+  std::vector<missing_part> missing; ///< The mock needs none of these.
 
   [[nodiscard]] bool ready_for_gpus() const;
 };
 
-/// Looks at everything. Opens each GPU, which takes a context of it while the process lives. With \p probing it forms a
-/// world, too.
+/// Examines the machine. Opens each GPU, which creates a context on it for the lifetime of the process. With \p probing
+/// it also forms a world.
 [[nodiscard]] doctor_findings examine(configuration settings, bool probing = false);
 
-/// Adds what \p api and \p host say of \p api's devices.
+/// Adds what \p api and \p host report about the devices of \p api.
 void examine_devices(driver& api, const machine& host, doctor_findings& findings);
 
 } // namespace troupe::program

@@ -121,7 +121,7 @@ std::string as_json(const doctor_findings& findings) {
       if (pair.from != pair.to) document["pairs"].push_back(of(pair));
   if (findings.nccl) document["nccl"] = {{"version", findings.nccl->version}, {"path", findings.nccl->path}};
   for (const auto& missing : findings.missing) document["missing"].push_back(of(missing));
-  // Names and native texts come from elsewhere: what is no UTF-8 in them is replaced, not refused.
+  // Names and native texts come from other software. Invalid UTF-8 in them is replaced, not refused.
   return document.dump(2, ' ', false, json::error_handler_t::replace) + '\n';
 }
 

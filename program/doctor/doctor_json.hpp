@@ -1,4 +1,4 @@
-/// A doctor's findings for programs: one JSON document (docs/topology.md has its fields).
+/// A doctor's findings for programs, as one JSON document (docs/topology.md describes its fields).
 #pragma once
 
 #include <troupe/program/doctor/doctor_findings.hpp>
@@ -7,7 +7,7 @@
 
 namespace troupe::program {
 
-/// UTF-8, indented, ended by a line's end. What is not known is null.
+/// Returns UTF-8 text, indented and ended by a newline. Unknown values are null.
 [[nodiscard]] std::string as_json(const doctor_findings& findings);
 
 } // namespace troupe::program

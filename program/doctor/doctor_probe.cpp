@@ -18,7 +18,7 @@ namespace {
 constexpr const char* plugin_variable = "NCCL_PROFILER_PLUGIN";
 constexpr std::array<std::size_t, 3> all_sizes{8, std::size_t{1} << 20U, std::size_t{64} << 20U};
 
-/// What is asked, and how it is made for one rank of n: both buffers hold \p size_bytes.
+/// A request of the probe, and how it is made for one rank of n. Both buffers hold \p size_bytes.
 struct question {
   std::string_view name;
   std::function<operation(const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks)> make;
@@ -47,7 +47,7 @@ const std::array questions{
 
 void ask(world& where, std::span<const std::size_t> sizes, probe_findings& found) {
   const auto ranks = where.local_ranks();
-  // One element for each rank at least, as the parts of a gather.
+  // At least one element per rank, which the parts of a gather need.
   const auto count_of = [&](std::size_t size_bytes) { return std::max(size_bytes / sizeof(float), ranks.size()); };
   std::vector<buffer> send, recv;
   for (const rank self : ranks) {
@@ -76,12 +76,12 @@ void ask(world& where, std::span<const std::size_t> sizes, probe_findings& found
 
 std::string why_silent(bool is_nccl, int ranks) {
   if (!is_nccl) return "the mock has neither algorithms nor transports";
-  if (ranks == 1) return "a world of one rank copies by itself and never reaches NCCL";
+  if (ranks == 1) return "a world of one rank copies by itself and does not use NCCL";
   const auto chosen = nccl_process_variables()(plugin_variable);
   if (chosen && *chosen != profiler_in_program)
     return std::string{plugin_variable} + " is " + *chosen +
-           ", so NCCL tells that plugin: leave it out for the doctor to hear";
-  return "NCCL did not load the profiler in this program, or this version of it tells nothing";
+           ", so NCCL reports to that plugin: unset the variable to let the doctor observe NCCL";
+  return "NCCL did not load the profiler in this program, or this version of NCCL reports nothing";
 }
 
 } // namespace
@@ -114,10 +114,10 @@ probe_findings probe(const configuration& settings, const std::optional<topology
 
 namespace {
 
-/// NCCL's kinds of paths, nearest first; NCCL_P2P_LEVEL names the farthest that P2P is used over.
+/// NCCL's kinds of paths, nearest first. NCCL_P2P_LEVEL names the farthest one over which P2P is used.
 constexpr std::array<std::string_view, 10> levels{"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"};
 constexpr std::size_t usual_level = 5; // PXB
-/// What the numbers meant that older versions wanted.
+/// The meaning of the numbers that older versions accepted.
 constexpr std::array<std::size_t, 6> old_levels{0, 4, 5, 8, 9, 9};
 
 struct p2p_level {
@@ -143,7 +143,7 @@ std::size_t path_of(link_kind link) {
   switch (link) {
     case link_kind::same: return 0;
     case link_kind::nvlink: return 1;
-    case link_kind::pcie_switch: return 5; // at the farthest
+    case link_kind::pcie_switch: return 5; // At the farthest.
     case link_kind::host_bridge: return 8;
     case link_kind::numa:
     case link_kind::unknown: break;
@@ -160,9 +160,9 @@ deduced_transport deduce_transport(const device_pair& pair, std::size_t device_c
   const std::string bound = "P2P up to " + std::string{levels.at(level.farthest)} + " " + level.said_by;
   if (pair.peer_access && level.farthest > 0) {
     if (pair.link == link_kind::unknown && level.farthest < path_of(link_kind::numa))
-      return {"unknown", "nobody tells what lies between the devices, and " + bound};
+      return {"unknown", "the link between the devices is unknown, and " + bound};
     if (path_of(pair.link) <= level.farthest) return {"P2P", "peer access over " + link + "; " + bound};
-    // NCCL lets two GPUs of a host with AMD's CPUs reach each other over any distance.
+    // On a host with AMD CPUs, NCCL lets two GPUs use P2P over any distance.
     if (!level.chosen && device_count <= 2)
       return {"unknown", "peer access over " + link + ": P2P on a host with AMD's CPUs, else shared memory"};
   }

@@ -1,4 +1,5 @@
-/// What a world on this machine really uses: a small one is formed, asked for a few things, and NCCL is heard.
+/// Finds out what a world on this machine really uses: forms a small world, runs a few operations and observes NCCL
+/// with a profiler plugin.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -14,24 +15,24 @@ namespace troupe::program {
 
 struct deduced_transport {
   std::string name; ///< "P2P", "SHM", "NET", or "unknown".
-  std::string how;  ///< From what it was deduced.
+  std::string how;  ///< The facts that it was deduced from.
 };
 
-/// Between the two devices of \p pair, of \p device_count in use on this host.
+/// Deduces the transport between the two devices of \p pair, of \p device_count in use on this host.
 /// Source: NCCL 2.28.9: src/transport.cc tries P2P, then shared memory, then the network; src/graph/paths.cc
-/// (ncclTopoCheckP2p()), src/transport/p2p.cc and src/transport/shm.cc say when each will do.
+/// (ncclTopoCheckP2p()), src/transport/p2p.cc and src/transport/shm.cc decide when each one is possible.
 [[nodiscard]] deduced_transport deduce_transport(const device_pair& pair, std::size_t device_count,
                                                  const nccl_variable_lookup& environment);
 
-/// What NCCL chose for a request of one size; ranks that chose alike are one.
+/// NCCL's choices for a request of one size. Ranks with the same choices share one entry.
 struct probed_use {
-  std::string operation{};    ///< troupe's name for what was asked.
-  std::size_t size_bytes = 0; ///< As the bench counts.
-  std::string function{};     ///< NCCL's name for what it did.
-  std::string algorithm{};    ///< Empty: sends and receives have none.
+  std::string operation{};    ///< troupe's name of the request.
+  std::size_t size_bytes = 0; ///< As the bench counts it.
+  std::string function{};     ///< NCCL's name of the function.
+  std::string algorithm{};    ///< Empty for sends and receives, which have none.
   std::string protocol{};
   int channels = 0;
-  bool by_proxy = false; ///< Host threads took part: the network, or copies through host memory.
+  bool by_proxy = false; ///< Host threads took part: for the network, or for copies through host memory.
 
   friend bool operator==(const probed_use&, const probed_use&) = default;
 };
@@ -47,15 +48,15 @@ struct probe_findings {
   int ranks = 0;
   std::vector<probed_use> uses;
   std::vector<probed_pair> transports;
-  std::string note; ///< Why there are no uses; empty where there are.
+  std::string note; ///< Why there are no uses; empty if there are some.
 };
 
-/// Makes this program NCCL's profiler plugin (NCCL_PROFILER_PLUGIN), unless the settings or the environment have chosen
-/// another. It has to be so before NCCL is loaded.
+/// Makes this program NCCL's profiler plugin (NCCL_PROFILER_PLUGIN), unless the settings or the environment name
+/// another one. Must be called before NCCL is loaded.
 void prepare_probe(configuration& settings);
 
-/// Forms a world by \p settings over the ranks that they name, asks it for operations of several sizes and stops it.
-/// \p where has the world's devices, if it is known. Errors: those of forming and asking.
+/// Forms a world by \p settings over the ranks that they name, runs operations of several sizes and stops the world.
+/// \p where has the world's devices, if they are known. Errors: those of forming and of the operations.
 [[nodiscard]] probe_findings probe(const configuration& settings, const std::optional<topology>& where);
 
 } // namespace troupe::program

@@ -25,7 +25,7 @@ std::string line(const std::string& part, const std::string& verdict, const std:
 }
 
 std::string line_of(const missing_part& missing) {
-  // What is simply not there needs no code; anything else does.
+  // The error code is printed unless the part is simply absent.
   const bool absent = missing.why.code == errc::missing;
   return line(missing.part, absent ? "missing" : "bad", absent ? missing.why.text : to_string(missing.why));
 }
@@ -62,7 +62,7 @@ std::string cell_of(const device_pair& pair) {
 
 std::string lines_of(const capabilities& able) {
   std::string text = line("can", able.backend, able.version);
-  // What is so for one reason is one line.
+  // Features with the same reason share a line.
   for (auto first = able.features.begin(); first != able.features.end();) {
     const auto alike = [&](const feature_finding& one) {
       return one.available == first->available && one.why == first->why;
@@ -89,7 +89,7 @@ std::string lines_of(const probe_findings& probed) {
                  one.operation + " of " + size_text(one.size_bytes) + ": " + one.function +
                      (one.algorithm.empty() ? "" : ", " + one.algorithm + ", " + one.protocol) + ", " +
                      std::to_string(one.channels) + " channels" + (one.by_proxy ? ", with host threads" : ""));
-  if (!probed.uses.empty()) text += line("", "", "as NCCL told its profiler");
+  if (!probed.uses.empty()) text += line("", "", "as reported by NCCL to its profiler");
   for (const probed_pair& one : probed.transports)
     text += line("", "",
                  "GPU " + to_string(one.from) + " to GPU " + to_string(one.to) + ": " + one.transport.name +
@@ -97,7 +97,7 @@ std::string lines_of(const probe_findings& probed) {
   return text;
 }
 
-/// From the device of a row to the device of a column.
+/// Returns the table of links: from the device of the row to the device of the column.
 std::string table_of(const topology& where) {
   std::string table = padded("links", part_width);
   for (const auto& to : where.places()) table += padded("GPU " + to_string(to.id), link_width);
@@ -113,7 +113,7 @@ std::string table_of(const topology& where) {
   }
   table.erase(table.find_last_not_of(' ') + 1);
   table += '\n';
-  for (const auto& source : sources) table += "NVLink as told by " + source + '\n';
+  for (const auto& source : sources) table += "NVLink as reported by " + source + '\n';
   return table;
 }
 
@@ -124,7 +124,7 @@ std::string as_text(const doctor_findings& findings) {
                           findings.troupe_version + " with CAF " + findings.caf_version + ", built by " +
                               findings.compiler + (findings.built_with_cuda ? " with CUDA and NCCL" : " without CUDA"));
   if (findings.host) text += line_of(*findings.host);
-  text += line("mock", "ok", "always there: troupe demo --backend mock");
+  text += line("mock", "ok", "always available: troupe demo --backend mock");
   if (findings.driver_version) text += line("driver", "ok", *findings.driver_version);
   for (std::size_t i = 0; i < findings.devices.size(); ++i) {
     text += line_of(findings.devices[i]);

@@ -7,8 +7,8 @@
 
 namespace troupe::program {
 
-/// Lines, each ended: one for each part, a table of links if there are two devices, and last what this machine is ready
-/// for.
+/// Returns lines, each ended by a newline: one for each part, a table of links if there are at least two devices, and
+/// last what this machine is ready for.
 [[nodiscard]] std::string as_text(const doctor_findings& findings);
 
 } // namespace troupe::program

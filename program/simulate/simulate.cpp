@@ -27,10 +27,10 @@ namespace troupe::program {
 
 struct seed_range {
   std::uint64_t first = 0;
-  std::uint64_t last = 0; ///< Itself among them.
+  std::uint64_t last = 0; ///< Included.
 };
 
-/// "1..1000", or "17". Errors: invalid_argument.
+/// Parses "1..1000" or "17". Errors: invalid_argument.
 [[nodiscard]] seed_range parse_seed_range(std::string_view text);
 
 namespace {
@@ -40,7 +40,8 @@ std::uint64_t parse_seed(std::string_view text, std::string_view whole) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (problem != std::errc{} || end != text.data() + text.size())
     throw exception{errc::invalid_argument,
-                    "'" + std::string{whole} + "' names no seeds: write the first and the last, as 1..1000, or one"};
+                    "'" + std::string{whole} +
+                        "' is not a range of seeds: write the first and the last (1..1000), or one seed"};
   return seed;
 }
 
@@ -53,7 +54,9 @@ seed_range parse_seed_range(std::string_view text) {
       parse_seed(dots == std::string_view::npos ? text : text.substr(dots + 2), text),
   };
   if (range.last < range.first || range.last == std::numeric_limits<std::uint64_t>::max())
-    throw exception{errc::invalid_argument, "the seeds " + std::string{text} + " end before they begin, or never"};
+    throw exception{errc::invalid_argument,
+                    "the seeds " + std::string{text} +
+                        " are in the wrong order, or end at the largest number: write the smaller seed first"};
   return range;
 }
 
@@ -68,15 +71,15 @@ struct simulate_options {
   std::string seeds = "1..1000";
   int ranks = 4;
   std::string faults = "all";
-  std::vector<fault_kind> kinds{}; ///< What `faults` says.
+  std::vector<fault_kind> kinds{}; ///< Parsed from `faults`.
   std::string trace;
   std::size_t jobs = std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::size_t> only_requests;
   std::vector<std::size_t> only_faults;
-  bool without_faults = false; ///< What is left of a shortened scenario that needs none.
+  bool without_faults = false; ///< For a shortened scenario that needs no fault.
 };
 
-/// What a shortened scenario keeps, by name.
+/// Keeps those items whose numbers are in \p named.
 template <class Item>
 void keep(std::vector<Item>& all, const std::vector<std::size_t>& named) {
   if (named.empty()) return;
@@ -98,7 +101,7 @@ std::string names_of(const std::vector<Item>& all) {
   return names;
 }
 
-/// What is wrong, a command that plays it again, and one that plays as little of it as is needed.
+/// Prints what is wrong, a command that runs the seed again, and one that runs only the requests and faults needed.
 void tell(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
   const std::string name = std::to_string(seed);
   for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
@@ -123,7 +126,7 @@ struct summary {
   std::map<std::uint64_t, simulation_result> failed{}; ///< By seed.
 };
 
-/// Every seed once, on so many threads; each run is on one.
+/// Runs every seed once on several threads. A run stays on one thread.
 summary play_all(const simulate_options& options, const seed_range& seeds, std::ofstream* trace) {
   summary all;
   std::mutex guard;
@@ -152,14 +155,14 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   const auto work = [&] {
     try {
       play();
-    } catch (...) { // of memory, most likely; the others end with their present seed
+    } catch (...) { // Most likely out of memory. The other threads end with their present seed.
       next.store(seeds.last + 1);
       const std::lock_guard lock{guard};
       problem = std::current_exception();
     }
   };
   std::vector<std::jthread> threads;
-  const std::size_t count = trace != nullptr ? 1 : std::max<std::size_t>(options.jobs, 1); // a trace is in order
+  const std::size_t count = trace != nullptr ? 1 : std::max<std::size_t>(options.jobs, 1); // A trace needs one order.
   for (std::size_t i = 1; i < count; ++i) threads.emplace_back(work);
   work();
   threads.clear();
@@ -182,7 +185,9 @@ int run(simulate_options options) {
   std::ofstream trace;
   if (!options.trace.empty()) {
     trace.open(options.trace);
-    if (!trace) throw exception{errc::invalid_argument, "the trace cannot be written to " + options.trace};
+    if (!trace)
+      throw exception{errc::invalid_argument,
+                      "cannot write the trace to " + options.trace + ": name a file in a writable folder"};
   }
   std::printf("troupe %s, simulated worlds of %d ranks, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
               static_cast<unsigned long long>(seeds.first), static_cast<unsigned long long>(seeds.last),
@@ -192,7 +197,7 @@ int run(simulate_options options) {
   std::size_t told = 0;
   for (const auto& [seed, result] : all.failed)
     if (told++ < most_told) tell(options, seed, result);
-  if (told > most_told) std::printf("and %zu seeds more\n", told - most_told);
+  if (told > most_told) std::printf("and %zu more seeds\n", told - most_told);
   std::size_t faults = 0;
   for (const auto& [kind, count] : all.faults) faults += count;
   const std::string kinds = counts_of(all.faults);
@@ -214,20 +219,27 @@ int run(simulate_options options) {
 
 void add_simulate(CLI::App& program, action& chosen) {
   auto* const command = program.add_subcommand(
-      "simulate", "Play worlds in virtual time, with faults drawn from seeds, and judge what came of every request");
+      "simulate",
+      "Simulate worlds in virtual time, with faults drawn from seeds, and check the outcome of every request");
   const auto options = std::make_shared<simulate_options>();
-  command->add_option("--seeds", options->seeds, "Of the runs: A..B, or one")->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Of each world")->capture_default_str()->check(CLI::Range(2, 256));
-  command->add_option("--faults", options->faults, "Kinds with commas between, all, or none")->capture_default_str();
-  command->add_option("--trace", options->trace, "Write what happens to this file: the same for the same seed");
-  command->add_option("--jobs", options->jobs, "Threads that play")->capture_default_str()->check(CLI::Range(1, 1'024));
+  command->add_option("--seeds", options->seeds, "Seeds of the runs: A..B, or one")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Ranks of each world")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 256));
+  command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
+      ->capture_default_str();
+  command->add_option("--trace", options->trace,
+                      "Write a trace of all events to this file; the same seed gives the same trace");
+  command->add_option("--jobs", options->jobs, "Threads that run simulations")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'024));
   command->add_option("--only-requests", options->only_requests, "Of each run, by number")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000'000));
   command->add_option("--only-faults", options->only_faults, "Of each run, by number")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000'000));
-  command->add_flag("--without-faults", options->without_faults, "As drawn, but for the faults");
+  command->add_flag("--without-faults", options->without_faults, "Run as drawn, but without the faults");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

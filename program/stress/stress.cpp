@@ -33,17 +33,17 @@ struct order_options {
   [[nodiscard]] bool asks_world(std::size_t client) const {
     return world_every > 0 && client % world_every == world_every - 1;
   }
-  /// Under a bound, every other client asks for credit before it begins.
+  /// With a limit of pending requests, every other client requests credit before it begins.
   [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
 };
 
-/// What a run took of the process, as far as it was looked at.
+/// The resources that a run used, as far as they were sampled.
 struct footprint_seen {
-  std::size_t pending = 0;                     ///< Most requests.
-  std::size_t early_bytes = 0, late_bytes = 0; ///< Most memory in the first half of the run, and in the second.
+  std::size_t pending = 0;                     ///< Largest number of requests.
+  std::size_t early_bytes = 0, late_bytes = 0; ///< Largest memory in the first half of the run, and in the second.
 };
 
-/// Looks at \p scene while it is played, until \p ended; half of it is over after \p half verifications.
+/// Samples \p scene during the run until \p ended. The first half ends after \p half verifications.
 footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
   footprint_seen seen;
   while (!ended.try_wait()) {
@@ -55,8 +55,8 @@ footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t h
   return seen;
 }
 
-/// Of a run under a bound: beyond what the first half took, with something for chance: memory that is not given back
-/// would double.
+/// Returns whether the memory of the second half exceeds that of the first by more than a tolerance for chance. Memory
+/// that was not freed would double it. Only for a run with a limit of pending requests.
 bool grew(const footprint_seen& seen) {
   constexpr std::size_t slack = std::size_t{32} << 20U;
   return seen.early_bytes > 0 && seen.late_bytes > seen.early_bytes + seen.early_bytes / 4 + slack;
@@ -65,7 +65,7 @@ bool grew(const footprint_seen& seen) {
 int run(const order_options& options) {
   const auto began = std::chrono::steady_clock::now();
   configuration settings = options.runtime.settings();
-  // A client asks for a whole step at once, so that none of it may be refused as too far ahead.
+  // A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
   settings.sequencing.lead =
       std::max(settings.sequencing.lead, options.clients * options.lanes * stress_window * requests_of_a_step);
   if (options.pending > 0) settings.pending.operations = options.pending;
@@ -86,7 +86,7 @@ int run(const order_options& options) {
   for (const value_source& source : stress_script::sources()) add(source);
   add({.type = dtype::u8});
 
-  // Each step is three requests of each rank that takes part, and a few take part in a transfer alone.
+  // A step is three requests at each rank that takes part. Some steps are a transfer, in which few ranks take part.
   const std::size_t steps = std::max<std::size_t>(
       1, options.requests / (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
   const bool is_whole = where.local_ranks().size() == ranks;
@@ -96,7 +96,7 @@ int run(const order_options& options) {
   std::latch ended{static_cast<std::ptrdiff_t>(actors)};
   footprint_seen seen;
   std::thread watcher{[&] { seen = watch(scene, ended, actors * options.lanes * steps / 4); }};
-  // One credit for all ranks of a client, so that no two wait for each other's.
+  // All ranks of a client share one credit, so that no two ranks wait for each other's.
   const std::size_t room = ranks * options.lanes * requests_of_a_step;
   for (std::size_t client = 0; client < options.clients; ++client) {
     stress_task task{client, options.lanes, steps, options.seed};
@@ -131,7 +131,7 @@ int run(const order_options& options) {
   std::printf("launch logs: %zu operations compared between two ranks: %s\n", compared,
               disorder.empty() ? "all in one order" : disorder.c_str());
   std::printf("pending: %zu requests at most", seen.pending);
-  if (options.pending > 0) std::printf(" of %zu that may be, %zu times busy", options.pending, sums.refused);
+  if (options.pending > 0) std::printf(" of %zu allowed, %zu times busy", options.pending, sums.refused);
   std::printf("; memory allocated: %zu MiB at most in the first half, %zu MiB in the second\n", seen.early_bytes >> 20U,
               seen.late_bytes >> 20U);
   if (!sums.first.empty()) std::printf("first failure: %s\n", sums.first.c_str());
@@ -147,30 +147,31 @@ int run(const order_options& options) {
 } // namespace
 
 void add_stress(CLI::App& program, action& chosen) {
-  CLI::App* stress = program.add_subcommand("stress", "try the runtime under load, and verify everything");
+  CLI::App* stress = program.add_subcommand("stress", "run the runtime under load, and verify every result");
   stress->require_subcommand(1);
   auto options = std::make_shared<order_options>();
   CLI::App* order = stress->add_subcommand(
-      "order", "many clients in lanes of their own ask every rank, in whatever order: all ranks launch in one");
+      "order", "many clients ask every rank in any order; verify that all ranks launch in one order");
   options->runtime.add_to(*order);
-  order->add_option("--clients", options->clients, "each with an actor at every rank")
+  order->add_option("--clients", options->clients, "number of clients, each with an actor at every rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000));
-  order->add_option("--lanes", options->lanes, "of each client")->capture_default_str()->check(CLI::Range(1, 64));
-  order->add_option("--requests", options->requests, "to ranks, about")
+  order->add_option("--lanes", options->lanes, "lanes of each client")->capture_default_str()->check(CLI::Range(1, 64));
+  order->add_option("--requests", options->requests, "approximate number of requests to ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000'000));
   order->add_option("--count", options->largest, "largest number of elements of a rank's part")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  order->add_option("--world-every", options->world_every, "one client in so many asks the world; 0 is none")
+  order->add_option("--world-every", options->world_every, "every n-th client asks the world; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000));
   order
-      ->add_option("--pending", options->pending,
-                   "requests that may be pending, as limits.pending_operations; clients meet busy, or ask for credit")
+      ->add_option(
+          "--pending", options->pending,
+          "limit of pending requests (limits.pending_operations); clients are refused as busy, or reserve credit")
       ->check(CLI::Range(1, 1'000'000));
-  order->add_option("--seed", options->seed, "of operations, sizes and delays")
+  order->add_option("--seed", options->seed, "seed of operations, sizes and delays")
       ->capture_default_str()
       ->check(any_seed());
   order->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

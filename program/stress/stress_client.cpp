@@ -47,7 +47,7 @@ public:
   void on_exit() override {
     again_.clear();
     task_.under = {};
-    lanes_.clear(); // memory goes before the runtime does
+    lanes_.clear(); // Releases memory before the runtime is destroyed.
     at_ = nullptr;
     ended_.count_down();
   }
@@ -62,24 +62,24 @@ private:
   };
   struct own_lane {
     troupe::lane name;
-    std::size_t next = 0;       ///< Step.
-    std::size_t under_way = 0;  ///< Steps.
+    std::size_t next = 0;       ///< The next step.
+    std::size_t under_way = 0;  ///< Steps in progress.
     std::uint64_t position = 0; ///< Of the next request.
     std::vector<slot> slots{};
   };
-  /// A step's requests at this rank.
+  /// The requests of a step at this rank.
   struct started {
     own_lane& in;
     stress_step step;
     slot& place;
     std::vector<operation> requests{};
-    std::size_t operation_at = 0;      ///< Which of them is neither copy.
+    std::size_t operation_at = 0;      ///< Index of the request that is not a copy.
     std::uint64_t first_position = 0;  ///< In the lane.
-    std::size_t missing = 0;           ///< Replies.
-    std::optional<std::size_t> from{}; ///< The first that was refused.
+    std::size_t missing = 0;           ///< Replies that have not come.
+    std::optional<std::size_t> from{}; ///< The first request that was refused.
   };
 
-  /// Lets others go first for a while: how long differs from rank to rank.
+  /// Yields to other actors for a while. The duration differs between ranks.
   void linger() {
     if (std::exchange(lingering_, true)) return;
     waits_ = chance_.below(16) == 0 ? chance_.below(200) : chance_.below(3);
@@ -131,7 +131,7 @@ private:
     }
     for (const conform_step& one : piece.steps)
       if (one.rank == self_.value()) mine.parts.push_back(one.make(memory));
-    if (mine.parts.empty()) return; // others' business
+    if (mine.parts.empty()) return; // This rank takes no part.
 
     place->busy = true;
     ++in.under_way;
@@ -147,7 +147,7 @@ private:
     ask_from(all, 0);
   }
 
-  /// Asks for all requests of the step from the \p first on.
+  /// Sends the requests of the step, beginning with index \p first.
   void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
     all->missing = all->requests.size() - first;
     for (std::size_t i = first; i < all->requests.size(); ++i) {
@@ -170,7 +170,8 @@ private:
   }
 
   void hear(started& all, std::size_t which, const error& why) {
-    const bool is_behind = all.from && why.code == errc::invalid_argument; // it left a gap
+    const bool is_behind =
+        all.from && why.code == errc::invalid_argument; // The refused request left a gap in the positions.
     if (scene_.bounded && !task_.under && (why.code == errc::busy || is_behind)) {
       scene_.ledger.refused();
       if (!all.from) all.from = which;
@@ -209,7 +210,7 @@ private:
   epoch epoch_;
   collective_handle at_;
   std::vector<own_lane> lanes_;
-  std::vector<std::shared_ptr<started>> again_; ///< To be asked once more.
+  std::vector<std::shared_ptr<started>> again_; ///< To be sent again.
   std::size_t window_;
   std::size_t under_way_ = 0;
   std::size_t waits_ = 0;

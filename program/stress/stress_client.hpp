@@ -1,4 +1,4 @@
-/// One rank's end of a stress run's client: an actor that asks in lanes of its own, at moments of its own.
+/// The client of a stress run at one rank: an actor that sends requests in its own lanes, at its own times.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -19,36 +19,36 @@
 
 namespace troupe::program {
 
-/// Threads: safe from any, but disorder() when nobody enters anything any more.
+/// Threads: safe from any, except disorder(), which must be called when no thread records anything any more.
 class stress_ledger {
 public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
 
   void asked(std::size_t requests) noexcept { asked_ += requests; }
   void answered() noexcept { ++answered_; }
-  /// Where in the order of its launches \p self had its part of the operation.
+  /// Records the place of \p self's part of the operation in the order of its launches.
   void launched(rank self, const stress_step& step, std::uint64_t launch);
   void answered(const error& failure);
-  /// Busy, or behind one that was: to be asked again.
+  /// Records a request that was refused as busy, or that was behind a refused one. It is sent again.
   void refused() noexcept {
     ++answered_;
     ++refused_;
   }
-  /// \p fault is empty where all elements were right.
+  /// \p fault is empty if all elements were correct.
   void verified(const stress_step& step, const std::string& fault);
 
   struct totals {
     std::size_t asked = 0;
     std::size_t answered = 0;
     std::size_t failed = 0;
-    std::size_t refused = 0;  ///< And asked again.
-    std::size_t verified = 0; ///< Parts of ranks, of operations.
+    std::size_t refused = 0;  ///< And sent again.
+    std::size_t verified = 0; ///< Parts of ranks, over all operations.
     std::size_t wrong = 0;
-    std::string first{}; ///< Of what went wrong.
+    std::string first{}; ///< The first failure.
   };
   [[nodiscard]] totals sum() const;
-  /// What two ranks launched in different orders, in one line; empty where all agree. \p compared is how many
-  /// operations were compared, over all pairs of ranks.
+  /// Describes in one line what two ranks launched in different orders. Returns an empty string if all agree. \p
+  /// compared is set to the number of operations compared, over all pairs of ranks.
   [[nodiscard]] std::string disorder(std::size_t& compared);
 
 private:
@@ -56,7 +56,7 @@ private:
     stress_step step;
     std::uint64_t launch = 0;
   };
-  /// Of one rank.
+  /// The log of one rank.
   struct log {
     std::mutex guard;
     std::vector<entry> entries;
@@ -69,37 +69,38 @@ private:
   std::vector<log> logs_;
 };
 
-/// The same for all ranks of a client.
+/// The task of a client; the same for all ranks.
 struct stress_task {
   std::size_t client = 0;
   std::size_t lanes = 1;
   std::size_t steps = 1; ///< In each lane.
   std::uint64_t seed = 0;
-  credit under{}; ///< What its requests are charged to; none: what all share.
+  credit under{}; ///< The quota that its requests are charged to; if empty, the shared one.
 };
 
-/// What all clients share. Outlives them.
+/// Data that all clients share. Must outlive them.
 struct stress_scene {
   world where;
   stress_script script;
   stress_ledger ledger;
   std::map<value_source, std::shared_ptr<const reference_values>> values;
-  bool bounded = false; ///< Requests may be answered busy, and are then asked again.
+  bool bounded = false; ///< True if requests may be refused as busy; they are then sent again.
 };
 
-/// Its memory: takes a place in each lane, so that several operations of a lane are under way.
+/// The number of steps of a lane that have memory of their own, so that several can be in progress.
 inline constexpr std::size_t stress_window = 3;
 inline constexpr std::size_t requests_of_a_step = 3; ///< At most, at each rank.
 
-/// Spawns an actor that asks \p self for its part of each step of the task: to copy the inputs to the device, to do the
-/// operation and to copy the results back, all in the lane at once, so that the lane's order is tried too. It then
-/// verifies the memory. Between, it chooses the lane and how long it waits at random, by the rank. Counts \p ended down
-/// when all is done, or at the first failure. Where requests may be busy, a lane has one step under way, whose requests
-/// name their positions: behind one that was refused the others are too, and all of these are asked again.
+/// Spawns an actor that sends \p self its part of each step of the task: a copy of the inputs to the device, the
+/// operation, and a copy of the results back. All three go into the lane together, so that the lane's order is tested
+/// too. Then the actor verifies the memory. Between steps, each rank's actor chooses the lane and the waiting time at
+/// random. Counts \p ended down when everything is finished, or at the first failure. Where requests may be refused as
+/// busy, a lane has one step in progress, whose requests name their positions: the requests behind a refused one are
+/// refused too, and all of them are sent again.
 void spawn_stress_client(caf::actor_system& system, const stress_task& task, rank self, stress_scene& scene,
                          std::latch& ended);
 
-/// Spawns an actor that asks the world for all ranks' parts of each step, in one request each, and verifies the memory.
+/// Spawns an actor that sends the world all ranks' parts of each step, each in one request, and verifies the memory.
 void spawn_stress_world_client(caf::actor_system& system, const stress_task& task, stress_scene& scene,
                                std::latch& ended);
 

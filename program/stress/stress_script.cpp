@@ -17,7 +17,7 @@ constexpr std::array value_sources{
     value_source{.type = dtype::u64, .op = reduction::sum, .kind = value_kind::exact},
 };
 
-/// Everybody sends to the next and receives from the one before: a group of two at every rank.
+/// Every rank sends to the next and receives from the previous one: a group of two operations at every rank.
 conform_piece make_ring(int ranks, const transfer_wish& like) {
   conform_piece ring;
   for (int from = 0; from < ranks; ++from) {
@@ -74,7 +74,7 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
 }
 
 std::size_t stress_script::room_bytes() const {
-  // The longest argument holds a part for each rank, and there are two; v-forms leave gaps between parts.
+  // The longest argument holds a part for each rank, and there are two arguments; v-forms leave gaps between parts.
   const conform_range longest{
       .role = "longest", .values = {.type = dtype::u64}, .count = 2 * largest_ * static_cast<std::size_t>(ranks_)};
   return 4 * conform_image::room_for(longest);

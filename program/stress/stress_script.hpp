@@ -1,5 +1,5 @@
-/// What each client of a stress run asks for, as a function of the seed alone: every rank's client knows it without
-/// speaking to the others.
+/// The requests of each client of a stress run as a function of the seed alone, so that every rank's client knows them
+/// without communication.
 #pragma once
 
 #include <troupe/program/conform/conform_pieces.hpp>
@@ -11,10 +11,10 @@
 
 namespace troupe::program {
 
-/// Names one operation of all its participants.
+/// Identifies one operation at all its participants.
 struct stress_step {
   std::size_t client = 0;
-  std::size_t lane = 0; ///< Of the client's, from 0.
+  std::size_t lane = 0; ///< Among the client's lanes, from 0.
   std::size_t index = 0;
 
   friend auto operator<=>(const stress_step&, const stress_step&) = default;
@@ -22,13 +22,13 @@ struct stress_step {
 
 class stress_script {
 public:
-  /// \p largest elements in a rank's part.
+  /// \p largest is the largest element count of a rank's part.
   stress_script(int ranks, std::uint64_t seed, std::size_t largest);
 
-  /// The operation with all its ranks' memory. Ranks that have no step in it take no part. A rank with several asks for
-  /// them as one group.
+  /// Returns the operation with the memory of all its ranks. Ranks without a step in it take no part. A rank with
+  /// several steps sends them as one group.
   [[nodiscard]] conform_piece piece_of(const stress_step& step) const;
-  /// Which inputs its ranges may name.
+  /// Returns the sources that its ranges may name.
   [[nodiscard]] static std::span<const value_source> sources();
   [[nodiscard]] std::size_t room_bytes() const;
 

@@ -11,7 +11,7 @@ namespace troupe::program {
 
 namespace {
 
-/// One request of the world holds all ranks' parts, so one actor has all ranks' memory.
+/// A request to the world holds all ranks' parts, so this actor has the memory of all ranks.
 class stress_world_client final : public listener_handle::base {
 public:
   stress_world_client(caf::actor_config& settings, const stress_task& task, stress_scene* scene, std::latch* ended)
@@ -42,21 +42,21 @@ public:
   }
 
   void on_exit() override {
-    lanes_.clear(); // memory goes before the runtime does
+    lanes_.clear(); // Releases memory before the runtime is destroyed.
     at_ = nullptr;
     ended_.count_down();
   }
 
 private:
-  /// One operation of it is under way at a time: copies in, the operation, copies out, one after the other.
+  /// A lane with one operation in progress at a time: copies in, the operation, copies out, one after another.
   struct own_lane {
-    std::size_t next = 0; ///< Step.
-    std::size_t at = 0;   ///< Of the requests.
-    bool refused = false; ///< It was busy: to be asked again.
+    std::size_t next = 0; ///< The next step.
+    std::size_t at = 0;   ///< Index among the requests.
+    bool refused = false; ///< It was busy and must be sent again.
     std::vector<conform_image> images{};
     std::vector<std::vector<std::size_t>> placed{}; ///< By rank.
     std::vector<std::vector<operation>> requests{};
-    std::size_t operation_at = 0; ///< Which of them is neither copy.
+    std::size_t operation_at = 0; ///< Index of the request that is not a copy.
   };
 
   void begin(std::size_t which) {
@@ -99,7 +99,8 @@ private:
     ask(which);
   }
 
-  /// In two steps, since only the first says where each rank launched it.
+  /// Sends the lane's current request. The first reply reports where each rank launched it; await() then waits for its
+  /// outcome.
   void ask(std::size_t which) {
     own_lane& in = lanes_[which];
     scene_.ledger.asked(1);
@@ -150,7 +151,7 @@ private:
     }
   }
 
-  /// Lets others go first for a while.
+  /// Yields to other actors for a while.
   void linger() {
     if (std::exchange(lingering_, true)) return;
     waits_ = chance_.below(20);

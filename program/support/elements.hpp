@@ -1,4 +1,4 @@
-/// Elements of every dtype as numbers: integers as themselves, floats as doubles, which hold all of them exactly.
+/// Elements of every dtype as numbers: integers as they are, floats as doubles, which represent all of them exactly.
 #pragma once
 
 #include <troupe/collectives/backend/mock/small_float.hpp>
@@ -13,18 +13,18 @@
 
 namespace troupe::program {
 
-/// An element that C++ has a type for.
+/// An element of a dtype that has a C++ type.
 template <class T>
 struct plain_element {
   using stored = T;
   using number = std::conditional_t<std::is_integral_v<T>, T, double>;
-  static constexpr int digits = std::is_integral_v<T> ? 0 : std::numeric_limits<T>::digits; ///< Of a float.
-  static constexpr int lowest_exponent = std::numeric_limits<T>::min_exponent - 1;          ///< Of a normal float.
+  static constexpr int digits = std::is_integral_v<T> ? 0 : std::numeric_limits<T>::digits; ///< For a float.
+  static constexpr int lowest_exponent = std::numeric_limits<T>::min_exponent - 1;          ///< For a normal float.
   static number decode(stored value) noexcept { return value; }
   static stored encode(number value) noexcept { return static_cast<stored>(value); }
 };
 
-/// One that only small_float knows.
+/// An element of a dtype that only small_float can convert.
 template <class Format>
 struct narrow_element {
   using stored = typename Format::bits;
@@ -55,7 +55,7 @@ decltype(auto) with_element(dtype type, Use use) {
   return use(plain_element<double>{});
 }
 
-/// The element at \p from, which need not be aligned.
+/// Loads the element at \p from, which need not be aligned.
 template <class Element>
 typename Element::number load_element(const std::byte* from) noexcept {
   typename Element::stored value;
@@ -69,7 +69,7 @@ void store_element(typename Element::number value, std::byte* to) noexcept {
   std::memcpy(to, &element, sizeof element);
 }
 
-/// The same for a dtype that is known only now; \p value is rounded to what the dtype holds.
+/// Stores an element whose dtype is only known at run time. \p value is rounded to the dtype.
 inline void store_element(std::byte* to, dtype type, double value) {
   with_element(
       type, [&]<class Element>(Element) { store_element<Element>(static_cast<typename Element::number>(value), to); });

@@ -15,7 +15,7 @@ raised_fault happened_at(time_point when) {
   return {told.get_future()};
 }
 
-/// What is not waited for: it follows from what is.
+/// Arms a consequence of another armed call. It is not awaited, because it follows from that call.
 void arm_also(const fault_scene& scene, armed_call what, rank whom, nanoseconds span = nanoseconds{0}) {
   static_cast<void>(scene.faults.arm(what, whom, span));
 }
@@ -134,7 +134,7 @@ std::size_t place_of(const fault_scene& scene) {
   return static_cast<std::size_t>(std::ranges::find(locals, scene.whom) - locals.begin());
 }
 
-/// A client's kernel that is long in coming to its end, and a request that waits for it.
+/// A client's kernel that runs for a long time, and a request that waits for it.
 class spinning_fault final : public fault_kind {
 public:
   [[nodiscard]] std::string_view name() const noexcept override { return "spinning"; }
@@ -162,7 +162,7 @@ public:
   }
 };
 
-/// Nothing can be done about it in this process.
+/// A fault from which this process cannot recover.
 class sticky_fault final : public fault_kind {
 public:
   sticky_fault(std::string_view name, std::string_view what, sticky_error how) : name_{name}, what_{what}, how_{how} {}
@@ -197,9 +197,9 @@ std::span<const fault_kind* const> all_fault_kinds() {
   static const killed_fault killed;
   static const spinning_fault spinning;
   static const sticky_fault illegal_address{"illegal-address",
-                                            "a client's kernel writes where nothing is mapped (CUDA's error 700)",
+                                            "a client's kernel writes to an unmapped address (CUDA error 700)",
                                             sticky_error::illegal_address};
-  static const sticky_fault assertion{"assertion", "an assertion in a client's kernel fails (CUDA's error 710)",
+  static const sticky_fault assertion{"assertion", "an assertion in a client's kernel fails (CUDA error 710)",
                                       sticky_error::failed_assertion};
   static const std::array<const fault_kind*, 11> all{&withheld,  &refused,         &async,    &init,
                                                      &hung_init, &slow_abort,      &memory,   &killed,
@@ -218,7 +218,7 @@ const fault_kind& find_fault_kind(std::string_view name) {
   const auto found = std::ranges::find(all, name, &fault_kind::name);
   if (found == all.end())
     throw exception{errc::invalid_argument,
-                    "'" + std::string{name} + "' is no kind of fault: choose some of " + fault_kind_names()};
+                    "'" + std::string{name} + "' is not a kind of fault: choose some of " + fault_kind_names()};
   return **found;
 }
 

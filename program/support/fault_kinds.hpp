@@ -13,28 +13,29 @@
 
 namespace troupe::program {
 
-/// Where a fault is raised.
+/// The environment in which a fault is raised.
 struct fault_scene {
   world where;
   armed_faults& faults;         ///< The injector of the world's runtime.
-  rank whom;                    ///< Whose fault it is.
-  nanoseconds slow_abort_takes; ///< Before it begins.
-  nanoseconds spin_takes;       ///< Of work that keeps a device.
-  const harmful_works& harm;    ///< Of the world's devices.
+  rank whom;                    ///< The rank at which the fault is raised.
+  nanoseconds slow_abort_takes; ///< How long an abort is delayed.
+  nanoseconds spin_takes;       ///< Duration of work that occupies a device.
+  const harmful_works& harm;    ///< For the world's devices.
 };
 
-/// What follows from a fault.
+/// The consequence of a fault.
 enum class aftermath : std::uint8_t {
-  stays_ready, ///< The world's epoch goes on.
-  next_epoch,  ///< The world loses its communicators, and forms again.
+  stays_ready, ///< The world's epoch continues.
+  next_epoch,  ///< The world loses its communicators and forms again.
   world_ends,  ///< No world of the process can serve any more.
 };
 
-/// A fault on its way. The world must be asked for collectives meanwhile: most wait for the next launch.
+/// A fault that has been raised. Clients must send collectives meanwhile, because most faults wait for the next launch.
 struct raised_fault {
   std::future<time_point> happened;
-  std::future<completion> request{}; ///< Where the fault is in one of its own: to be answered like all others.
-  std::shared_ptr<void> held{};      ///< What it is made of, until all is over.
+  std::future<completion>
+      request{}; ///< Valid if the fault is in a request of its own, which must be answered like all others.
+  std::shared_ptr<void> held{}; ///< Keeps the fault's resources alive until it is over.
 };
 
 /// Stateless. Threads: safe from any.
@@ -45,22 +46,22 @@ public:
   fault_kind& operator=(const fault_kind&) = delete;
   virtual ~fault_kind() = default;
 
-  /// On the command line.
+  /// Returns the name on the command line.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// What happens, for people.
+  /// Describes the fault, for people.
   [[nodiscard]] virtual std::string_view what() const noexcept = 0;
   [[nodiscard]] virtual aftermath leads_to() const noexcept { return aftermath::next_epoch; }
-  /// Whether the world needs communicators for it, which one of a single rank lacks.
+  /// Returns whether the fault needs communicators, which a world of a single rank lacks.
   [[nodiscard]] virtual bool needs_peers() const noexcept { return true; }
-  /// Errors: internal, where what was to fail did not.
+  /// Raises the fault. Errors: internal, if the call that was to fail succeeded.
   [[nodiscard]] virtual raised_fault raise(const fault_scene& scene) const = 0;
 };
 
-/// In the order in which they are documented.
+/// Returns the kinds in the order in which they are documented.
 [[nodiscard]] std::span<const fault_kind* const> all_fault_kinds();
-/// Errors: invalid_argument, naming the choices.
+/// Errors: invalid_argument, whose text names the valid values.
 [[nodiscard]] const fault_kind& find_fault_kind(std::string_view name);
-/// "withheld, refused, …".
+/// Returns "withheld, refused, …".
 [[nodiscard]] std::string fault_kind_names();
 
 } // namespace troupe::program

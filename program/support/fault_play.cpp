@@ -34,13 +34,13 @@ public:
   }
 
   played_fault run(const fault_kind& kind) {
-    // Requests are on their way when it happens.
+    // The fault is raised while requests are in flight.
     if (!traffic_.await([](const seen_reply& one) { return one.code == errc::none; }, patience_.at_most)) {
       result_.hung = true;
       return result_;
     }
     raised_fault raised = kind.raise(scene_);
-    const time_point told = monotonic_clock{}.now(); // what a fault of one request alone has ended in
+    const time_point told = monotonic_clock{}.now(); // A fault that concerns only its own request has ended by now.
     if (raised.happened.wait_for(patience_.at_most) != std::future_status::ready) {
       result_.hung = true;
       return result_;
@@ -83,7 +83,7 @@ private:
     result_.hung = !good;
     if (!good) return;
     result_.first_good = good->replied;
-    epoch ready_in = before_; // of whose later events some are about something else
+    epoch ready_in = before_; // Later events of an epoch may concern something else.
     for (const logged_event& one : log_.all())
       if (one.event.phase == world_phase::ready && one.event.epoch > ready_in && one.event.epoch <= good->epoch) {
         ready_in = one.event.epoch;
@@ -101,7 +101,7 @@ private:
     result_.recovered = scene_.where.status().phase == world_phase::ready;
   }
 
-  /// Until each client has been told that the world has ended: then nothing of before is pending.
+  /// Waits until each client has been told that the world has ended. Then no earlier request is pending.
   void see_answers() {
     const auto told =
         traffic_.await([&](const seen_reply& one) { return one.asked > *result_.detected && one.code != errc::none; },
@@ -112,7 +112,7 @@ private:
         result_.answered = std::max(result_.answered.value_or(one.replied), one.replied);
   }
 
-  /// Each epoch that is over had a communicator for each rank, unless there was only one.
+  /// Counts the communicators of ended epochs: one per rank, or none for a single rank.
   [[nodiscard]] std::size_t communicators_to_abort() const {
     const world_event now = scene_.where.status();
     std::map<epoch, std::size_t> sizes{{before_, ranks_before_}};
@@ -140,7 +140,7 @@ private:
       }
       std::this_thread::sleep_for(1ms);
     }
-    scene_.faults.release(); // what was armed and not met is not left for the next one
+    scene_.faults.release(); // Armed calls that were not met must not affect the next fault.
   }
 
   void gather(bool from_world) {

@@ -1,4 +1,4 @@
-/// One fault in a world under traffic, and what came of it.
+/// Raises one fault in a world under traffic and records what happened.
 #pragma once
 
 #include <troupe/program/support/fault_kinds.hpp>
@@ -19,17 +19,17 @@ struct logged_event {
   world_event event;
 };
 
-/// Listens for as long as the world lives. Threads: safe from any.
+/// Records events for as long as the world lives. Threads: safe from any.
 class event_history {
 public:
   explicit event_history(world& where) {
     where.on_event([into = events_](const world_event& event) { into->add(event); });
   }
 
-  /// Forgets what was.
+  /// Forgets all events so far.
   void clear() { events_->clear(); }
   [[nodiscard]] std::vector<logged_event> all() const;
-  /// The first event that \p wanted says yes to, now or within \p at_most.
+  /// Returns the first event for which \p wanted returns true. Waits for it up to \p at_most.
   [[nodiscard]] std::optional<logged_event> await(const std::function<bool(const world_event&)>& wanted,
                                                   nanoseconds at_most) const;
 
@@ -46,34 +46,34 @@ private:
 };
 
 struct fault_patience {
-  nanoseconds watch{2'000'000'000};    ///< How long requests are looked at after the world is back.
-  nanoseconds at_most{30'000'000'000}; ///< For each step of a recovery; what takes longer hangs.
+  nanoseconds watch{2'000'000'000};    ///< How long requests are observed after the world is back.
+  nanoseconds at_most{30'000'000'000}; ///< Limit of each step of a recovery; a longer step counts as hung.
 };
 
-/// None where something did not happen.
+/// The record of one fault. A time is empty if its event did not happen.
 struct played_fault {
   std::optional<time_point> raised{};
-  /// The first reply with a failure, or the world's word that it is being rebuilt; where the world stays ready, the
-  /// refusal.
+  /// The first reply with a failure, or the world's report that it is being rebuilt. If the world stays ready, the
+  /// refused request.
   std::optional<time_point> detected{};
   std::optional<time_point> ready{};      ///< In the last epoch before the first good reply.
-  std::optional<time_point> first_good{}; ///< Reply, in an epoch after the fault's.
+  std::optional<time_point> first_good{}; ///< The reply, in an epoch after that of the fault.
   std::optional<time_point> aborted{};    ///< The last of the failed communicators.
-  std::optional<time_point> answered{};   ///< Where the world has ended: the last that was pending then.
-  std::vector<double> watched_ms{};       ///< From asking to reply, of those asked for while they were watched.
-  std::size_t failed_while_watched = 0;   ///< Of the same.
+  std::optional<time_point> answered{};   ///< If the world has ended: the last request that was pending then.
+  std::vector<double> watched_ms{};       ///< From request to reply, for the requests sent while they were observed.
+  std::size_t failed_while_watched = 0;   ///< Failures among these requests.
   std::vector<logged_event> events{};     ///< Since the fault.
-  /// What came back with the world beside its ranks, as told last; null where there is nothing such.
+  /// What was restored with the world beside its ranks, from its last report; null if there was nothing to restore.
   std::shared_ptr<const restoration> restored{};
-  error reason{};         ///< What the world, else the first client, was told.
-  std::size_t unkept = 0; ///< Replies too many to be looked at.
+  error reason{};         ///< The reason that the world reported, otherwise the one that the first client received.
+  std::size_t unkept = 0; ///< Replies that were not kept because there were too many.
   bool recovered = false;
-  bool hung = false;        ///< A step took longer than it may.
-  bool as_expected = false; ///< What came of it is what its kind leads to.
+  bool hung = false;        ///< True if a step took longer than its limit.
+  bool as_expected = false; ///< True if the outcome is the one that the kind of fault leads to.
 };
 
-/// Returns when the world serves again, has been watched, and its failed communicators are aborted; or when it has
-/// ended. \p traffic and \p log are of the scene's world.
+/// Raises a fault of \p kind. Returns when the world serves again, has been observed, and its failed communicators are
+/// aborted; or when the world has ended. \p traffic and \p log belong to the scene's world.
 [[nodiscard]] played_fault play_fault(const fault_kind& kind, const fault_scene& scene, fault_traffic& traffic,
                                       event_history& log, const fault_patience& patience);
 

@@ -21,15 +21,16 @@ configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fau
     settings.recovery.policy =
         settings.recovery.first_rung == recovery_rung::shrink ? recovery_policy::shrink : recovery_policy::keep_size;
   if (settings.recovery.policy == recovery_policy::fail_fast)
-    throw exception{errc::invalid_argument, "under recovery.policy = fail_fast no world comes back: leave it out"};
+    throw exception{errc::invalid_argument,
+                    "with recovery.policy = fail_fast no world recovers: choose another policy"};
   if (is_open("recovery.rebuilds")) {
     settings.recovery.rebuilds = 1'000'000;
-    if (is_open("recovery.window")) settings.recovery.window = std::chrono::years{5}; // in which so many may fail
+    if (is_open("recovery.window")) settings.recovery.window = std::chrono::years{5}; // Allows that many failures.
   }
   if (is_open("recovery.backoff")) settings.recovery.backoff = nanoseconds{0};
   if (hangs_soon && is_open("limits.hang")) settings.limits.hang = 100ms;
   if (is_open("deadlines.form")) settings.deadlines.form = 3s;
-  if (is_open("log_level")) settings.log_level = "error"; // a fault that is raised is no news
+  if (is_open("log_level")) settings.log_level = "error"; // Raised faults are expected.
   settings.faults = std::move(faults);
   check(settings);
   return settings;
@@ -44,7 +45,7 @@ void require_peers(const world& where) {
 void load_kernels(const gathered_settings& asked) {
   constexpr nanoseconds patience = 60s;
   configuration settings = asked.settings();
-  settings.recovery = {}; // which may be complete only with fault_settings()
+  settings.recovery = {}; // It may be complete only with fault_settings().
   runtime rt{settings};
   world where = rt.form_world();
   fault_traffic traffic{where, {.patience = patience}};

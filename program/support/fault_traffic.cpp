@@ -18,14 +18,14 @@ namespace troupe::program {
 /// Threads: safe from any.
 class counted_reply {
 public:
-  /// \p doubled counts the replies that are one too many, of however many counted_reply's.
+  /// \p doubled counts the surplus replies. Several counted_reply objects may share it.
   explicit counted_reply(std::shared_ptr<std::atomic<std::size_t>> doubled) : doubled_{std::move(doubled)} {}
 
   [[nodiscard]] static reply_promise answer_to(std::shared_ptr<counted_reply> one) {
     return reply_promise{std::make_unique<sink>(std::move(one))};
   }
 
-  /// None where it has not come within \p at_most.
+  /// Waits for the reply. Returns nothing if it has not come within \p at_most.
   [[nodiscard]] std::optional<outcome> wait(nanoseconds at_most) {
     std::unique_lock lock{guard_};
     came_.wait_for(lock, at_most, [this] { return result_.has_value(); });
@@ -62,11 +62,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A client whose request was refused asks again after this long.
+/// The time after which a client sends a refused request again.
 constexpr nanoseconds pause_between_refusals = 50us;
-/// Results are written to these in turn: what a request with unknown outcome may still write to must be left alone.
+/// Results are written to these sets in turn. A set must stay unused while a request with unknown outcome may still
+/// write to it.
 constexpr std::size_t result_sets = 3;
-/// Values to be added up, in turn, so that no result looks like the one before.
+/// Inputs, used in turn, so that no result equals the previous one.
 constexpr std::size_t value_sets = 2;
 
 float value_of(rank self, std::size_t set) {
@@ -155,7 +156,7 @@ private:
     verify(into, set, now, who);
   }
 
-  /// Which of the memory is that of the ranks that there are, in their order.
+  /// Returns the index of the memory of each present rank, in the order of ranks.
   [[nodiscard]] std::vector<std::size_t> homes_of(const world_event& now) const {
     std::vector<std::size_t> all;
     for (const rank one : now.origins)
@@ -168,7 +169,7 @@ private:
     try {
       for (std::size_t k = 0; k < who.size(); ++k) doors.push_back(where_.collective(rank{static_cast<int>(k)}));
     } catch (const exception&) {
-      return; // ranks have left since
+      return; // Ranks have left meanwhile.
     }
     std::vector<std::shared_ptr<counted_reply>> copies;
     float sum = 0;
@@ -194,7 +195,7 @@ private:
     counts_.wrong += right ? 0 : 1;
   }
 
-  /// Its outcome, entered in the books; none where it never came, after which nothing more is asked.
+  /// Waits for the outcome and records it. Returns nothing if it never came; the client then sends no more requests.
   [[nodiscard]] std::optional<outcome> settle(counted_reply& reply) {
     auto result = reply.wait(plan_.patience);
     const std::lock_guard lock{guard_};
@@ -227,8 +228,8 @@ private:
   world where_;
   const traffic_plan plan_;
   std::array<std::vector<buffer>, value_sets> values_;
-  std::array<std::vector<float>, value_sets> worth_; ///< Of each rank's values.
-  std::vector<rank> homes_;                          ///< Whose memory it is, by their names of the first epoch.
+  std::array<std::vector<float>, value_sets> worth_; ///< The value of each rank's inputs, by set.
+  std::vector<rank> homes_;                          ///< The owners of the memory, as ranks of the first epoch.
   std::array<result_set, result_sets> results_;
   std::size_t round_of_results_ = 0;
   std::atomic<bool> gave_up_{false};

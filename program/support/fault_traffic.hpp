@@ -1,4 +1,4 @@
-/// Clients that ask a world for small all_reduces without pause, whatever happens to it, and keep books.
+/// Clients that send a world small all_reduces without pause, whatever happens to it, and record the outcomes.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -18,16 +18,16 @@ namespace troupe::program {
 
 struct traffic_plan {
   std::size_t clients = 1;
-  std::size_t element_count = 256;      ///< Of f32.
-  nanoseconds patience{30'000'000'000}; ///< A request without answer after that is never answered.
-  std::size_t kept_replies = 1U << 18U; ///< Of each client between two calls of fault_traffic::begin().
+  std::size_t element_count = 256;      ///< In f32 elements.
+  nanoseconds patience{30'000'000'000}; ///< A request that has no answer after this time counts as unanswered.
+  std::size_t kept_replies = 1U << 18U; ///< Per client, between two calls of fault_traffic::begin().
 };
 
 struct traffic_counts {
-  std::size_t asked = 0; ///< All_reduces, and the copies that show their results.
+  std::size_t asked = 0; ///< All_reduces, and the copies that fetch their results.
   std::size_t succeeded = 0;
-  std::size_t failed = 0;   ///< With a fault, or in between two epochs.
-  std::size_t rejected = 0; ///< Of those: certainly not run.
+  std::size_t failed = 0;   ///< With a fault, or between two epochs.
+  std::size_t rejected = 0; ///< Those of `failed` that certainly did not run.
   std::size_t unanswered = 0;
   std::size_t doubled = 0;
   std::size_t verified = 0; ///< Results, each on all ranks.
@@ -46,36 +46,36 @@ struct traffic_counts {
   }
 };
 
-/// An all_reduce's end, as its client sees it.
+/// The reply of an all_reduce as its client saw it.
 struct seen_reply {
   time_point asked;
   time_point replied;
-  troupe::epoch epoch; ///< It was asked for.
+  troupe::epoch epoch; ///< The epoch in which it was sent.
   errc code = errc::none;
 };
 
-/// Threads: one for each client. The functions: one thread's.
+/// Threads: runs one thread per client. The member functions are for one thread.
 class fault_traffic {
 public:
-  /// Begins to ask at once.
+  /// Starts to send requests immediately.
   fault_traffic(const world& where, const traffic_plan& plan);
   fault_traffic(const fault_traffic&) = delete;
   fault_traffic& operator=(const fault_traffic&) = delete;
   ~fault_traffic();
 
-  /// Forgets the replies so far, not the counts.
+  /// Forgets the replies so far, but not the counts.
   void begin();
-  /// All clients' since begin(), in the order of their asking for each client.
+  /// Returns the replies of all clients since begin(). Those of one client are in the order of its requests.
   [[nodiscard]] std::vector<seen_reply> replies() const;
-  /// The first reply that \p wanted says yes to, now or within \p at_most.
+  /// Returns the first reply for which \p wanted returns true. Waits for it up to \p at_most.
   [[nodiscard]] std::optional<seen_reply> await(const std::function<bool(const seen_reply&)>& wanted,
                                                 nanoseconds at_most) const;
-  /// Replies that were not kept, because too many came.
+  /// Returns how many replies were not kept because there were too many.
   [[nodiscard]] std::size_t unkept() const;
-  /// The first failure since begin(), for people.
+  /// Returns the first failure since begin(), for people.
   [[nodiscard]] std::optional<error> first_failure() const;
 
-  /// Ends when what has been asked has been answered.
+  /// Stops sending. Returns when all requests sent so far have been answered.
   void stop();
   /// Complete after stop().
   [[nodiscard]] traffic_counts counts() const;

@@ -16,8 +16,8 @@ namespace troupe::program {
 
 namespace {
 
-/// Compiled by the driver, so that a build needs no nvcc. What nvcc makes of a loop on %globaltimer, of a store through
-/// a pointer that was given, and of assert(false).
+/// PTX that the driver compiles, so that a build needs no nvcc. It is what nvcc generates for a loop on %globaltimer, a
+/// store through a given pointer, and assert(false).
 constexpr const char* kernels = R"(
 .version 7.8
 .target sm_75
@@ -75,8 +75,8 @@ LOOP:
 }
 )";
 
-/// The part of libcuda that is used, with cuda.h's types: handles are pointers, results are ints. CUDA's own header is
-/// device/cuda's to name.
+/// The functions of libcuda that are used, with the types of cuda.h: handles are pointers, results are ints. Only
+/// device/cuda includes CUDA's own headers.
 struct module_functions {
   int (*load_data)(void** module, const void* image) = nullptr;
   int (*get_function)(void** function, void* module, const char* name) = nullptr;
@@ -86,7 +86,7 @@ struct module_functions {
 
   static module_functions find() {
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw exception{errc::missing, "libcuda.so.1 is not there: install NVIDIA's driver"};
+    if (library == nullptr) throw exception{errc::missing, "libcuda.so.1 is not installed: install NVIDIA's driver"};
     module_functions all;
     find_one(library, all.load_data, "cuModuleLoadData");
     find_one(library, all.get_function, "cuModuleGetFunction");
@@ -111,7 +111,7 @@ void expect_cuda_success(const char* call, int result) {
                           .native_code = result}};
 }
 
-/// The module stays loaded: to unload it would wait for the device, and fail where that is poisoned.
+/// The module stays loaded: unloading it would wait for the device, and would fail if the device is poisoned.
 class harmful_kernels final : public harmful_work {
 public:
   explicit harmful_kernels(const std::shared_ptr<device>& where) : where_{where}, cuda_{module_functions::find()} {
@@ -121,7 +121,7 @@ public:
     find(module, spin_, "spin");
     find(module, store_, "store");
     find(module, fail_, "fail_assertion");
-    std::uint64_t no_time = 0; // loads it, should loading be lazy
+    std::uint64_t no_time = 0; // Loads the kernel in case of lazy loading.
     const stream first{where_};
     launch(first, spin_, &no_time);
     first.ref().synchronize();
@@ -176,7 +176,7 @@ public:
                                                                                : "a failed assertion, injected"});
     try {
       where.fill(word_.data(), 0, word_.size_bytes());
-    } catch (const exception&) { // other work of the device came first, and failed
+    } catch (const exception&) { // Other work of the device failed first.
     }
   }
 

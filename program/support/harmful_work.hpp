@@ -1,5 +1,5 @@
-/// Work of a client's own that goes wrong on a device: a kernel that does not end for long, or one that poisons the
-/// process.
+/// A client's own work that misbehaves on a device: a kernel that runs for a long time, or one whose error makes the
+/// device unusable for the process.
 #pragma once
 
 #include <troupe/device/stream.hpp>
@@ -12,13 +12,13 @@
 
 namespace troupe::program {
 
-/// CUDA errors that end a process's use of its devices.
+/// CUDA errors after which a process cannot use its devices any more.
 enum class sticky_error : std::uint8_t {
-  illegal_address,  ///< 700: a kernel writes where nothing is mapped.
-  failed_assertion, ///< 710: an assert() in a kernel.
+  illegal_address,  ///< 700: a kernel writes to an unmapped address.
+  failed_assertion, ///< 710: a failed assert() in a kernel.
 };
 
-/// Of one device. Kernels are loaded when it is made: loading waits for what runs there.
+/// Harmful work on one device. Its constructor loads the kernels, because loading waits for running kernels.
 class harmful_work {
 public:
   harmful_work() = default;
@@ -26,18 +26,18 @@ public:
   harmful_work& operator=(const harmful_work&) = delete;
   virtual ~harmful_work() = default;
 
-  /// Enqueues work that keeps \p where for \p span, whatever is aborted meanwhile.
+  /// Enqueues work that occupies \p where for \p span, whatever is aborted meanwhile.
   virtual void spin(stream_ref where, nanoseconds span) = 0;
   /// Enqueues work that fails.
   virtual void poison(stream_ref where, sticky_error how) = 0;
 };
 
-/// That of each local rank's device: kernels on a GPU; on the mock, a wait for a word that a thread writes, and an
-/// error injected. Errors: missing, where libcuda lacks a function.
+/// Harmful work for each local rank's device. On a GPU these are kernels. On the mock they are a wait for a word that a
+/// thread writes, and an injected error. Errors: missing, where libcuda lacks a function.
 class harmful_works {
 public:
   explicit harmful_works(const world& of);
-  /// \p place: of a local rank, in their order.
+  /// \p place is the index of a local rank.
   [[nodiscard]] harmful_work& at(std::size_t place) const { return *all_[place]; }
 
 private:

@@ -1,4 +1,4 @@
-/// SIGINT and SIGTERM as a wish to end soon, with what is known so far.
+/// Handles SIGINT and SIGTERM as a request to end soon and to report the results so far.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace troupe::program {
 
-/// While it lives, the first SIGINT or SIGTERM is noted; a second one ends the process as if nothing had been caught.
-/// One at a time.
+/// While the object exists, the first SIGINT or SIGTERM is recorded; a second one ends the process as if it was not
+/// caught. Only one object may exist at a time.
 class interruption {
 public:
   interruption();
@@ -16,21 +16,22 @@ public:
   interruption& operator=(const interruption&) = delete;
   ~interruption();
 
-  /// The signal that came; 0: none.
+  /// Returns the received signal, or 0 if there was none.
   [[nodiscard]] static int signal() noexcept;
-  /// "SIGINT" or "SIGTERM", of the signal that came.
+  /// Returns the name of the received signal, "SIGINT" or "SIGTERM".
   [[nodiscard]] static const char* name() noexcept;
-  /// As a shell has it, 128 and the signal; \p otherwise where none came.
+  /// Returns 128 plus the signal, as shells do, or \p otherwise if there was none.
   [[nodiscard]] static int exit_status(int otherwise) noexcept;
 };
 
-/// Rounds of clients that need each other in every one: when a signal has come, all of them end with the same round.
+/// Counts the rounds of clients that need each other in every round. After a signal, all of them end with the same
+/// round.
 /// Threads: safe from any.
 class common_rounds {
 public:
   explicit common_rounds(std::size_t count) : end_{count} {}
 
-  /// Whether the round of that number, from 0, is to be begun.
+  /// Returns whether the round with this number, from 0, is to be run.
   [[nodiscard]] bool begins(std::size_t round) {
     const std::lock_guard lock{guard_};
     if (interruption::signal() != 0 && end_ > begun_) end_ = begun_;
@@ -42,7 +43,7 @@ public:
 private:
   std::mutex guard_;
   std::size_t end_;
-  std::size_t begun_ = 0; ///< By any of them.
+  std::size_t begun_ = 0; ///< By any client.
 };
 
 } // namespace troupe::program

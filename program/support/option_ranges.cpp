@@ -12,7 +12,7 @@ namespace troupe::program {
 
 namespace {
 
-/// What \p parse makes of the text must lie between what it makes of the limits.
+/// Requires that the parsed text lies between the parsed limits.
 template <class Parse>
 CLI::Validator parsed_in(const std::string& form, const std::string& least, const std::string& most, Parse parse) {
   return CLI::Validator{[=](std::string& text) -> std::string {
@@ -32,8 +32,8 @@ double parse_real(const std::string& text) {
   const char* const last = text.data() + text.size();
   const auto [end, problem] = std::from_chars(text.data(), last, value);
   if (problem != std::errc{} || end != last)
-    throw exception{errc::invalid_argument, "'" + text + "' is no number: write one as 2 or 0.5"};
-  return value; // that is not a number, "nan", is in no range
+    throw exception{errc::invalid_argument, "'" + text + "' is not a number: write e.g. 2 or 0.5"};
+  return value; // A NaN is outside every range.
 }
 
 std::string print_real(double value) {
@@ -55,7 +55,7 @@ CLI::Validator time_in(const std::string& least, const std::string& most) {
 CLI::Validator whole_in(std::uint64_t least, std::uint64_t most) {
   return parsed_in("NUMBER", std::to_string(least), std::to_string(most), [](const std::string& text) {
     if (const auto value = parse_whole_number(text)) return *value;
-    throw exception{errc::invalid_argument, "'" + text + "' is no whole number of 64 bits without a sign"};
+    throw exception{errc::invalid_argument, "'" + text + "' is not an unsigned whole number of 64 bits"};
   });
 }
 

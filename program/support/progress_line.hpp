@@ -1,4 +1,4 @@
-/// One line that says how far a command is: rewritten on a terminal, now and then repeated elsewhere.
+/// A line that shows the progress of a command. It is rewritten on a terminal, and repeated at intervals elsewhere.
 #pragma once
 
 #include <chrono>
@@ -12,33 +12,33 @@
 
 namespace troupe::program {
 
-/// On a terminal it shows what it is told at once, at most ten times a second. Elsewhere, in a log or a pipe, it prints
-/// a line after two seconds and then one every ten, so that what takes long is never silent; what is over sooner leaves
-/// no trace.
-/// Threads: show(), done() and clear() by one. A thread of its own prints what is due meanwhile.
+/// On a terminal the line is updated immediately, but at most ten times a second. Elsewhere, in a log or a pipe, a line
+/// is printed after two seconds and then every ten, so that a long command is never silent. A command that ends sooner
+/// prints nothing.
+/// Threads: show(), done() and clear() are called by one thread. A thread of the object prints the repeated lines.
 class progress_line {
 public:
-  /// How long it is silent where there is no terminal: at first, and between two lines.
+  /// The intervals between lines where there is no terminal: before the first one, and between two lines.
   struct pace {
     std::chrono::milliseconds first = std::chrono::seconds{2};
     std::chrono::milliseconds next = std::chrono::seconds{10};
   };
 
-  /// \p expected_work in any unit; done() counts in the same. 0: it is not known, and no time left is told.
+  /// \p expected_work is in any unit; done() counts in the same one. 0 means unknown; the time left is then not shown.
   progress_line(std::FILE* to, double expected_work, pace when = {std::chrono::seconds{2}, std::chrono::seconds{10}});
-  /// The same for work that is done by others: \p now says how far it is, in a thread of this object's own.
+  /// For work that is done elsewhere: \p now returns the progress as text. It is called in a thread of this object.
   progress_line(std::FILE* to, std::function<std::string()> now);
   progress_line(const progress_line&) = delete;
   progress_line& operator=(const progress_line&) = delete;
   ~progress_line();
 
-  /// Shows \p what and the time left. Not to be called while something is being timed.
+  /// Shows \p what and the time left. Must not be called during a timed measurement.
   void show(std::string_view what);
   void done(double work) noexcept;
-  /// Takes the line away, before something else is printed.
+  /// Removes the line, before something else is printed.
   void clear() noexcept;
 
-  /// "what, 1:05 left": \p done of \p expected work took \p elapsed.
+  /// Returns "what, 1:05 left" if \p done of \p expected work took \p elapsed.
   [[nodiscard]] static std::string text(std::string_view what, double done, double expected,
                                         std::chrono::duration<double> elapsed);
 
@@ -51,7 +51,7 @@ private:
   std::FILE* to_;
   bool terminal_;
   std::function<std::string()> now_;
-  std::mutex guard_; ///< Of all below.
+  std::mutex guard_; ///< Protects all members below.
   std::condition_variable_any ended_;
   std::string latest_{};
   bool shown_ = false;
@@ -59,7 +59,7 @@ private:
   double done_work_ = 0;
   steady::time_point began_ = steady::now();
   steady::time_point written_{};
-  std::jthread repeater_{}; ///< Ends first.
+  std::jthread repeater_{}; ///< Destroyed first.
 };
 
 } // namespace troupe::program

@@ -9,7 +9,7 @@
 
 namespace troupe::program {
 
-/// The value below which \p fraction of \p values lie; 0 for none.
+/// Returns the value below which \p fraction of \p values lie; 0 if there are no values.
 template <class Value>
 [[nodiscard]] Value percentile(std::vector<Value> values, double fraction) {
   if (values.empty()) return Value{};
@@ -23,7 +23,7 @@ template <class Value>
   return percentile(std::move(values), 0.5);
 }
 
-/// \p numerators over \p denominators, each of the same block: what drifts from block to block cancels out.
+/// Divides \p numerators by \p denominators of the same block. Drift between blocks cancels out.
 [[nodiscard]] inline std::vector<double> paired_ratios(const std::vector<double>& numerators,
                                                        const std::vector<double>& denominators) {
   std::vector<double> ratios;

@@ -9,7 +9,7 @@ void text_table::print_heading() const {
     std::fputc('#', to_);
     bool first = true;
     for (const table_column& one : columns_) {
-      // The '#' stands where the first column's blank would.
+      // The '#' takes the place of the blank before the first column.
       std::fprintf(to_, first ? "%*s" : " %*s", one.width, (one.*part).c_str());
       first = false;
     }

@@ -1,4 +1,4 @@
-/// Tables as nccl-tests prints them: right-aligned columns, headings behind '#'.
+/// Tables in the format of nccl-tests: right-aligned columns, headings behind '#'.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace troupe::program {
 struct table_column {
   std::string title;
   std::string unit;
-  int width = 8; ///< A blank is put before it; longer cells are not cut.
+  int width = 8; ///< A blank precedes it; longer cells are not cut.
 };
 
 class text_table {
 public:
-  /// \p to outlives the table.
+  /// \p to must outlive the table.
   text_table(std::FILE* to, std::vector<table_column> columns) : to_{to}, columns_{std::move(columns)} {}
 
-  /// Titles above units.
+  /// Prints the titles above the units.
   void print_heading() const;
-  /// A cell for each column, flushed: a row may be minutes of measuring.
+  /// Prints a cell for each column and flushes, because a row may take minutes to measure.
   void print_row(const std::vector<std::string>& cells) const;
 
 private:

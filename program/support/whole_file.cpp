@@ -20,7 +20,7 @@ namespace {
   throw exception{errc::invalid_argument, "cannot write " + path.string() + ": " + why + ": " + remedy};
 }
 
-/// A file beside \p path; gone with this object unless it has taken the other's place.
+/// A temporary file beside \p path. The destructor removes it unless it was renamed to \p path.
 class temporary {
 public:
   temporary(std::filesystem::path path, std::string remedy)
@@ -66,13 +66,13 @@ private:
 
 whole_file::whole_file(const std::string& path, std::string remedy) : remedy_{std::move(remedy)} {
   std::error_code problem;
-  path_ = std::filesystem::weakly_canonical(path, problem); // a link stays one: what it leads to is replaced
-  while (!problem && std::filesystem::is_symlink(path_))    // it leads to nothing yet
+  path_ = std::filesystem::weakly_canonical(path, problem); // A link is kept; its target is replaced.
+  while (!problem && std::filesystem::is_symlink(path_))    // The link's target does not exist yet.
     path_ = std::filesystem::weakly_canonical(path_.parent_path() / std::filesystem::read_symlink(path_), problem);
   if (problem) refuse(path, problem.message(), remedy_);
   const auto status = std::filesystem::status(path_, problem);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    refuse(path_, "it is there and is no ordinary file", remedy_);
+    refuse(path_, "it exists and is not a regular file", remedy_);
   static_cast<void>(temporary{path_, remedy_});
 }
 

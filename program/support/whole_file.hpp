@@ -1,4 +1,4 @@
-/// A file that is there whole or not at all.
+/// A file that is written completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,14 @@ namespace troupe::program {
 
 class whole_file {
 public:
-  /// Finds out by trying whether the file can be written, and leaves nothing where it is not there yet. \p remedy ends
-  /// errors: what to name instead. Errors: invalid_argument.
+  /// Tries whether the file can be written; a file that did not exist is removed again. \p remedy ends error texts: it
+  /// says what to name instead. Errors: invalid_argument.
   explicit whole_file(const std::string& path, std::string remedy = "name a file in a folder that you may write to");
 
-  /// As it was resolved: what a link leads to.
+  /// Returns the resolved path: the target of a link.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Writes beside the file and renames, so that nobody ever reads half of it. Errors: invalid_argument.
+  /// Writes a temporary file beside the target and renames it, so that a reader never sees half of it.
+  /// Errors: invalid_argument.
   void write(std::string_view text) const;
 
 private:

@@ -21,7 +21,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// An endpoint's answer is some 100 KiB; a longer one is somebody else's.
+/// An endpoint's answer is about 100 KiB; a longer one is not from a metrics endpoint.
 constexpr std::size_t longest_answer = std::size_t{64} << 20U;
 
 std::string url_of(const http_address& where) {
@@ -29,7 +29,7 @@ std::string url_of(const http_address& where) {
   return "http://" + (has_colons ? "[" + where.host + "]" : where.host) + ":" + where.port + where.path;
 }
 
-/// One exchange over one connection, until a point in time.
+/// One exchange over one connection, with a deadline.
 class http_exchange {
 public:
   http_exchange(const http_address& with, clock::time_point until) : with_{with}, until_{until} {}
@@ -62,7 +62,7 @@ private:
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (const int problem = getaddrinfo(with_.host.c_str(), with_.port.c_str(), &wanted, &found); problem != 0)
-      fail(errc::invalid_argument, "the host is not known: " + std::string{gai_strerror(problem)});
+      fail(errc::invalid_argument, "unknown host: " + std::string{gai_strerror(problem)});
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all{found, freeaddrinfo};
     int last = ECONNREFUSED;
     for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
@@ -72,7 +72,7 @@ private:
     fail_in("connect", last);
   }
 
-  /// 0, or why not.
+  /// Returns 0, or the error number.
   [[nodiscard]] int connect_to(const addrinfo& one) {
     socket_ =
         launch::file_descriptor{socket(one.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, one.ai_protocol)};
@@ -108,7 +108,7 @@ private:
       else
         all.append(piece.data(), static_cast<std::size_t>(got));
     }
-    fail(errc::internal, "the answer is longer than any of a metrics endpoint");
+    fail(errc::internal, "the answer is too long for a metrics endpoint");
   }
 
   [[nodiscard]] std::string document(const std::string& answer) const {
@@ -141,8 +141,8 @@ http_address parse_http_address(std::string_view url, std::string_view standard_
       !where.port.empty() && std::ranges::all_of(where.port, [](char c) { return c >= '0' && c <= '9'; });
   if (where.host.empty() || where.host.find("://") != std::string::npos || url.starts_with("https:") || !is_number)
     throw exception{errc::invalid_argument, "'" + std::string{url} +
-                                                "' is no address to read metrics from: write http://HOST:PORT, as "
-                                                "http://127.0.0.1:9464 (https is not spoken)"};
+                                                "' is not an address of metrics: write http://HOST:PORT, e.g. "
+                                                "http://127.0.0.1:9464 (https is not supported)"};
   return where;
 }
 

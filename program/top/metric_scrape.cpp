@@ -24,7 +24,7 @@ double bound_of(const text_sample& one) {
   return bound;
 }
 
-/// Shorter numbers first: 2 before 10.
+/// Sorts shorter numbers first: 2 before 10.
 bool in_order(const std::string& one, const std::string& other) {
   const auto is_number = [](const std::string& text) {
     return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });

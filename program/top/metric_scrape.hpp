@@ -1,4 +1,4 @@
-/// What a metrics endpoint has said at one time, and what has happened between two such times.
+/// The samples of a metrics endpoint at one time, and the differences between two such times.
 #pragma once
 
 #include <troupe/program/top/prometheus_text.hpp>
@@ -15,40 +15,41 @@ namespace troupe::program {
 using label_filter = std::vector<std::pair<std::string_view, std::string_view>>;
 
 struct metric_scrape {
-  double at_seconds = 0; ///< Of a clock that goes steadily.
+  double at_seconds = 0; ///< Read from a monotonic clock.
   std::vector<text_sample> samples;
 
-  /// The sum over the samples called \p name that pass \p of; 0 where there is none.
+  /// Returns the sum over the samples called \p name that match \p of; 0 if there are none.
   [[nodiscard]] double sum(std::string_view name, const label_filter& of = {}) const;
   [[nodiscard]] bool has(std::string_view name, const label_filter& of = {}) const;
-  /// The values of \p label among them, each once; numbers by their size.
+  /// Returns the distinct values of \p label among these samples. Numbers are sorted by value.
   [[nodiscard]] std::vector<std::string> values(std::string_view name, std::string_view label,
                                                 const label_filter& of = {}) const;
-  /// Of a histogram: how many were at most each bound, over all samples that pass. Ascending; the last bound is
-  /// infinity.
+  /// Returns, for a histogram, how many observations were at most each bound, over all samples that match. Ascending;
+  /// the last bound is infinity.
   [[nodiscard]] std::map<double, double> buckets(std::string_view name, const label_filter& of = {}) const;
 };
 
-/// The value below which the share \p quantile (0 to 1) of a histogram's observations lie, by linear interpolation in
-/// its bucket, as Prometheus' histogram_quantile() has it: in the bucket without a bound it is the highest bound. NaN
-/// where there are none. \p up_to: counts of all that are at most each bound.
+/// Returns the value below which the share \p quantile (0 to 1) of a histogram's observations lie, by linear
+/// interpolation in its bucket as in Prometheus' histogram_quantile(): in the bucket without an upper bound it is the
+/// highest bound. Returns NaN if there are no observations. \p up_to has the counts of observations that are at most
+/// each bound.
 [[nodiscard]] double histogram_quantile(double quantile, const std::map<double, double>& up_to);
 
-/// Between two scrapes of one endpoint. A counter that has become less (another process) began at 0.
+/// The changes between two scrapes of one endpoint. A counter that has become smaller (another process) began at 0.
 class scrape_interval {
 public:
-  /// Both outlive this. \p before may be none: then nothing is known of rates.
+  /// Both must outlive this object. \p before may be null: then no rates are known.
   scrape_interval(const metric_scrape* before, const metric_scrape& now) : before_{before}, now_{now} {}
 
   [[nodiscard]] bool has_rates() const noexcept { return before_ != nullptr && seconds() > 0; }
   [[nodiscard]] double seconds() const noexcept {
     return before_ == nullptr ? 0 : now_.at_seconds - before_->at_seconds;
   }
-  /// How much the sum over a counter's samples has grown. NaN without an earlier scrape.
+  /// Returns the increase of the sum over a counter's samples. NaN without an earlier scrape.
   [[nodiscard]] double growth(std::string_view name, const label_filter& of = {}) const;
-  /// The same in a second.
+  /// Returns the increase per second.
   [[nodiscard]] double rate(std::string_view name, const label_filter& of = {}) const;
-  /// Of what was observed in between.
+  /// Returns the quantile of the observations between the scrapes.
   [[nodiscard]] double quantile(double which, std::string_view name, const label_filter& of = {}) const;
   [[nodiscard]] const metric_scrape& now() const noexcept { return now_; }
 

@@ -11,7 +11,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Reads one line from its front.
+/// Reads one line from front to back.
 class sample_line {
 public:
   sample_line(std::string_view text, std::size_t number) : rest_{text}, number_{number} {}
@@ -27,7 +27,7 @@ public:
     skip_blanks();
     if (!rest_.empty()) static_cast<void>(number(word())); // a timestamp
     skip_blanks();
-    if (!rest_.empty()) fail("there is more behind the value: '" + std::string{rest_} + "'");
+    if (!rest_.empty()) fail("there is unexpected text behind the value: '" + std::string{rest_} + "'");
     return one;
   }
 
@@ -72,7 +72,7 @@ private:
     }
   }
 
-  /// Up to the quote that ends it.
+  /// Reads up to the closing quote.
   [[nodiscard]] std::string quoted() {
     std::string value;
     while (!rest_.empty()) {
@@ -84,7 +84,7 @@ private:
       }
       if (rest_.empty()) break;
       const char escaped = take_front(1).front();
-      value += escaped == 'n' ? '\n' : escaped; // else a quote or a backslash
+      value += escaped == 'n' ? '\n' : escaped; // Otherwise a quote or a backslash.
     }
     fail("a label's value has no end");
   }
@@ -98,7 +98,7 @@ private:
     if (text.starts_with('+')) text.remove_prefix(1);
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (text.empty() || problem != std::errc{} || end != text.data() + text.size())
-      fail("'" + std::string{text} + "' is no number");
+      fail("'" + std::string{text} + "' is not a number");
     return value;
   }
 

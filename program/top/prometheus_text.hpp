@@ -1,4 +1,4 @@
-/// What a metrics endpoint answers: Prometheus' text format, version 0.0.4.
+/// Parses the answer of a metrics endpoint: Prometheus' text format, version 0.0.4.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 namespace troupe::program {
 
 struct text_sample {
-  std::string name; ///< Of a histogram's parts: with _bucket, _sum or _count.
+  std::string name; ///< The parts of a histogram end in _bucket, _sum or _count.
   std::vector<std::pair<std::string, std::string>> labels;
   double value = 0;
 
-  /// The label's value; empty where there is none.
+  /// Returns the label's value; empty if there is no such label.
   [[nodiscard]] std::string_view label(std::string_view label_name) const noexcept;
 };
 
-/// The samples, in their order. Comments and timestamps are left out.
-/// Errors: invalid_argument, with the line's number and what is wrong with it.
+/// Returns the samples in their order, without comments and timestamps.
+/// Errors: invalid_argument, with the number of the line and its error.
 [[nodiscard]] std::vector<text_sample> parse_prometheus_text(std::string_view text);
 
 } // namespace troupe::program

@@ -10,7 +10,7 @@ bool begins_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
 }
 
-/// The first \p columns characters of \p text.
+/// Returns the first \p columns characters of \p text.
 std::string_view front_of(std::string_view text, std::size_t columns) {
   std::size_t at = 0;
   for (std::size_t seen = 0; at < text.size(); ++at)
@@ -40,7 +40,7 @@ std::size_t columns_of(std::string_view text) noexcept {
 
 namespace {
 
-/// A heading is one bar, without gaps.
+/// Returns the style of a gap. A heading is one bar without gaps.
 text_style between(text_style style) {
   return style == text_style::inverse ? style : text_style::plain;
 }

@@ -1,4 +1,4 @@
-/// A line of a terminal: pieces of text with a style each, cut where the terminal ends.
+/// A line of a terminal: pieces of text with a style each, cut at the terminal's width.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ enum class text_style { plain, bold, dim, inverse, good, warning, bad, accent };
 class styled_line {
 public:
   styled_line& add(std::string_view text, text_style style = text_style::plain);
-  /// Blanks before \p text until it has \p width columns; one that is longer stays whole, behind one blank.
+  /// Adds \p text, right-aligned in \p width columns. Longer text is not cut; one blank precedes it.
   styled_line& right(std::string_view text, std::size_t width, text_style style = text_style::plain);
-  /// Blanks behind it.
+  /// Adds \p text, left-aligned in \p width columns.
   styled_line& left(std::string_view text, std::size_t width, text_style style = text_style::plain);
 
-  /// At most \p columns of it; as plain text, or with the escapes of ANSI terminals.
+  /// Returns at most \p columns of the line, as plain text or with ANSI escapes.
   [[nodiscard]] std::string text(std::size_t columns, bool is_coloured) const;
 
 private:
@@ -29,7 +29,7 @@ private:
   std::vector<piece> pieces_;
 };
 
-/// Of UTF-8: code points, each of which is taken for one column.
+/// Returns the number of columns of UTF-8 text. Each code point counts as one column.
 [[nodiscard]] std::size_t columns_of(std::string_view text) noexcept;
 
 } // namespace troupe::program

@@ -1,4 +1,4 @@
-/// `troupe top`: what a running process does, read from its metrics again and again.
+/// `troupe top`: shows what a running process does, from repeated scrapes of its metrics.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -42,7 +42,7 @@ constexpr std::size_t curve_length = 24;
 
 volatile std::sig_atomic_t was_interrupted = 0;
 
-/// The terminal's other screen, without a cursor, and keys as they are pressed; until it goes.
+/// The terminal's alternate screen, without a cursor and with unbuffered keys. The destructor restores the terminal.
 class full_screen {
 public:
   full_screen() {
@@ -75,7 +75,7 @@ public:
     put(frame + "\x1b[J");
   }
 
-  /// Waits for \p time. False when somebody has had enough.
+  /// Waits for \p time. Returns false if the user wants to end.
   [[nodiscard]] bool wait(std::chrono::milliseconds time) const {
     const auto until = clock::now() + time;
     while (was_interrupted == 0) {
@@ -103,7 +103,7 @@ class top_reader {
 public:
   explicit top_reader(const std::string& url) : from_{parse_http_address(url, "/metrics")}, url_{url} {}
 
-  /// The next scrape; what draw() shows is the time between it and the one before.
+  /// Reads the next scrape. draw() shows the time between it and the previous one.
   void read() {
     metric_scrape next;
     try {
@@ -111,10 +111,10 @@ public:
     } catch (const exception& failure) {
       if (failure.why().code != errc::missing) throw;
       throw exception{errc::missing, failure.why().text +
-                                         "; nobody shows metrics there. They are off unless a program asks for them: "
-                                         "run it with TROUPE_METRICS_ADDRESS=" +
+                                         "; no process serves metrics there. Metrics are off by default: run the "
+                                         "program with TROUPE_METRICS_ADDRESS=" +
                                          from_.host + ":" + from_.port +
-                                         ", or set metrics.address in its settings; --url says where else to look"};
+                                         ", or set metrics.address in its settings; --url names another address"};
     }
     next.at_seconds = std::chrono::duration<double>(clock::now().time_since_epoch()).count();
     before_ = std::move(now_);
@@ -170,13 +170,15 @@ int run(const top_options& options) {
 void add_top(CLI::App& program, action& chosen) {
   auto options = std::make_shared<top_options>();
   CLI::App* command =
-      program.add_subcommand("top", "watch a running process: what it is asked, how fast, and its faults");
-  command->add_option("--url", options->url, "of its metrics: http://HOST:PORT, where metrics.address is HOST:PORT")
+      program.add_subcommand("top", "watch a running process: its requests, their rate, and its faults");
+  command
+      ->add_option("--url", options->url,
+                   "address of its metrics: http://HOST:PORT, where metrics.address is HOST:PORT")
       ->capture_default_str();
-  command->add_option("--interval", options->interval_seconds, "seconds between two looks")
+  command->add_option("--interval", options->interval_seconds, "seconds between two scrapes")
       ->capture_default_str()
       ->check(real_in(0.05, 3'600));
-  command->add_flag("--once", options->once, "look twice, print what happened in between as plain text, and end");
+  command->add_flag("--once", options->once, "scrape twice, print the changes in between as plain text, and exit");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

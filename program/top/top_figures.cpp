@@ -8,7 +8,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Three digits that count: 1.23, 12.3, 123.
+/// Formats three significant digits: 1.23, 12.3, 123.
 std::string three_digits(double value, const char* unit) {
   std::array<char, 32> text{};
   const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;

@@ -31,7 +31,7 @@ std::string per_second(double rate) {
   return short_number(rate) + "/s";
 }
 
-/// "a / b", or nothing known where b is 0.
+/// Returns \p of / \p by, or NaN if \p by is 0.
 double ratio(double of, double by) {
   return by > 0 ? of / by : std::numeric_limits<double>::quiet_NaN();
 }
@@ -45,7 +45,7 @@ text_style style_of_phase(std::string_view phase) {
   return phase == "failed" ? bad : warning;
 }
 
-/// Each rate as a bar, of the highest.
+/// Draws each rate as a bar, relative to the highest.
 std::string curve(std::span<const double> rates) {
   constexpr std::array<std::string_view, 8> bars{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const double highest = rates.empty() ? 0 : std::ranges::max(rates);
@@ -74,7 +74,7 @@ public:
   top_page(const scrape_interval& seen, const std::string& from)
     : seen_{seen}, now_{seen.now()}, from_{from}, worlds_{now_.values("troupe_world_epoch", "world")} {}
 
-  /// What stands above the tables.
+  /// Returns the lines above the tables.
   [[nodiscard]] rows head(std::span<const double> rates) const {
     rows all;
     const auto info = std::ranges::find(now_.samples, "troupe_build_info", &text_sample::name);
@@ -154,7 +154,7 @@ private:
     line.add("  pending " + number("troupe_world_pending_requests"));
     if (now_.has("troupe_world_pending_limit", of)) line.add("/" + number("troupe_world_pending_limit"));
     if (now_.has("troupe_world_lead", of)) line.add("  lead " + number("troupe_world_lead"));
-    // Last, since a narrow screen cuts it.
+    // Last, because a narrow screen cuts it off.
     line.add("  up " + age(now_, "troupe_world_start_time_seconds", of));
     return line;
   }
@@ -247,7 +247,7 @@ private:
   std::vector<std::string> worlds_;
 };
 
-/// A heading and as many of \p all as there is room for in \p lines, the last of which says how many are not shown.
+/// Adds a heading and as many rows of \p all as fit into \p lines. The last line counts the rows that are not shown.
 void add_table(rows& to, styled_line heading, const rows& all, std::size_t lines, const char* what) {
   if (all.empty() || lines < 2) return;
   to.push_back(std::move(heading));
@@ -269,9 +269,9 @@ std::vector<std::string> draw_top(const scrape_interval& seen, std::span<const d
   const top_page page{seen, from};
   rows all = page.head(earlier_rates);
   const rows operations = page.operations(), ranks = page.ranks();
-  const std::size_t used = std::min(screen.lines, all.size() + 2); // an empty line before each table
+  const std::size_t used = std::min(screen.lines, all.size() + 2); // An empty line precedes each table.
   const std::size_t room = screen.lines - used;
-  // Ranks get what operations leave, but half at least where both are many.
+  // Ranks get the lines that operations leave, but at least half if both are many.
   const std::size_t for_ranks =
       std::min(ranks.size() + 1, std::max(room / 2, room - std::min(room, operations.size() + 1)));
   all.emplace_back();

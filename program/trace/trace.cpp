@@ -22,7 +22,8 @@
 
 namespace troupe::program {
 
-/// Times by operation, who comes last, how the GPUs' time is used, the \p slowest requests, and what is not over.
+/// Prints times by operation, the ranks that come last, the use of the GPUs' time, the \p slowest requests, and the
+/// requests that are not over.
 void print_trace_summary(const flight_trace& trace, std::size_t slowest, std::FILE* to);
 
 namespace {
@@ -94,12 +95,13 @@ void print_operations(const flight_trace& trace, std::FILE* to) {
 
 struct lateness_of_rank {
   std::size_t collectives = 0, asked_last = 0, launched_last = 0;
-  std::vector<trace_time> behind; ///< The first that asked.
+  std::vector<trace_time> behind; ///< The delay behind the first rank that asked.
 };
 
 using station = std::optional<trace_time> traced_request::*;
 
-/// The last of \p parts at a station; none where not all have come by, or they came at the same time.
+/// Returns the part of \p parts that was last at a stage. Empty if not all have passed it, or if all passed it at the
+/// same time.
 std::optional<std::size_t> last_at(const flight_trace& trace, const std::vector<flight_trace::part>& parts,
                                    station which) {
   const auto when = [&](flight_trace::part one) { return trace.at(one).*which; };
@@ -121,7 +123,8 @@ void print_stragglers(const flight_trace& trace, std::FILE* to) {
     if (const auto late = last_at(trace, parts, &traced_request::asked)) ++all[*late].asked_last;
     if (const auto late = last_at(trace, parts, &traced_request::launch_began)) ++all[*late].launched_last;
   }
-  std::fprintf(to, "\nWho comes last to the collectives of several ranks. Behind: of the rank that asked first, us.\n");
+  std::fprintf(to, "\nThe ranks that come last to collectives of several ranks. Behind: time after the first rank that "
+                   "asked, us.\n");
   const text_table table{to,
                          {{"rank", "", 28},
                           {"parts", "", 9},
@@ -139,11 +142,11 @@ void print_stragglers(const flight_trace& trace, std::FILE* to) {
   }
 }
 
-/// What a GPU's time came to between its first request and its last.
+/// The use of a GPU's time between its first request and its last.
 struct gpu_time {
   trace_time whole = 0, busy = 0, idle_at_most = 0;
-  std::size_t gaps = 0;                  ///< Of more than most_of_a_breath.
-  const traced_request* after = nullptr; ///< The longest gap's end.
+  std::size_t gaps = 0;                  ///< Longer than most_of_a_breath.
+  const traced_request* after = nullptr; ///< The request after the longest gap.
 };
 
 constexpr trace_time most_of_a_breath = 100'000;
@@ -170,7 +173,7 @@ gpu_time time_of_gpu(const traced_rank& rank) {
   return made;
 }
 
-/// How long at least one request of the rank was under way, and how long two or more were.
+/// Returns how long at least one request of the rank was in progress, and how long at least two were.
 std::pair<trace_time, trace_time> time_under_way(const traced_rank& rank) {
   std::vector<std::pair<trace_time, int>> changes;
   for (const traced_request& one : rank.requests)
@@ -227,7 +230,7 @@ void print_slowest(const flight_trace& trace, std::size_t slowest, std::FILE* to
   std::ranges::partial_sort(all, all.begin() + count, std::ranges::greater{},
                             [](const auto& one) { return one.first; });
   if (count == 0) return;
-  std::fprintf(to, "\nThe slowest, us: until peers had asked + until launched + on the GPU\n");
+  std::fprintf(to, "\nThe slowest requests, us: until peers had asked + until launched + on the GPU\n");
   for (auto one = all.begin(); one != all.begin() + count; ++one) {
     const traced_request& it = trace.at(one->second);
     const auto part = [&](const std::optional<trace_time>& from, const std::optional<trace_time>& until) {

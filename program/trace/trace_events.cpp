@@ -84,7 +84,7 @@ private:
     const auto end = one.finished ? one.finished : one.replied;
     const std::string id =
         std::to_string(r) + '.' + std::to_string(one.epoch) + (one.of_world ? ".w" : ".r") + std::to_string(one.ticket);
-    if (!end) { // still under way when the record was written
+    if (!end) { // Still in progress when the record was written.
       add({{"ph", "i"}, {"s", "t"}, {"name", one.what + ": not over"}, {"ts", at(*one.asked)}, {"args", details(one)}},
           r, row::requests);
       return;

@@ -7,8 +7,9 @@
 
 namespace troupe::program {
 
-/// A process for each rank with three rows: the lives of its requests, its launcher's calls, its GPU; arrows join the
-/// parts of a collective on the GPUs. Times in microseconds from the first request on.
+/// Returns a document with one process per rank, which has three rows: the lifetimes of its requests, its launcher's
+/// calls, and its GPU. Arrows join the parts of a collective on the GPUs. Times are in microseconds from the first
+/// request on.
 [[nodiscard]] nlohmann::ordered_json trace_events(const flight_trace& trace);
 
 } // namespace troupe::program

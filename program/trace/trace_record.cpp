@@ -45,7 +45,7 @@ traced_request request_of(const json& from) {
   return one;
 }
 
-/// One process's record, before its times mean anything to others.
+/// One process's record, before its times are converted to the common clock.
 struct process_record {
   std::string boot;
   trace_time steady = 0, system = 0;
@@ -55,9 +55,9 @@ struct process_record {
 
 process_record record_of(const json& document) {
   if (document.value("kind", std::string{}) != "troupe flight record")
-    throw exception{errc::invalid_argument, "it is no flight record of troupe's"};
+    throw exception{errc::invalid_argument, "it is not a flight record of troupe"};
   if (const int schema = document.at("schema").get<int>(); schema != 1)
-    throw exception{errc::too_old, "its schema is " + std::to_string(schema) + ", this troupe knows 1: take the " +
+    throw exception{errc::too_old, "its schema is " + std::to_string(schema) + ", this troupe reads 1: use the " +
                                        "troupe that wrote it"};
   process_record made{.boot = document.at("boot").get<std::string>(),
                       .steady = document.at("clock").at("steady_ns").get<trace_time>(),
@@ -78,12 +78,12 @@ process_record record_of(const json& document) {
 }
 
 process_record read_record(const std::filesystem::path& file) {
-  constexpr std::size_t most_bytes = std::size_t{4} << 30U; // a million requests of each of several ranks
+  constexpr std::size_t most_bytes = std::size_t{4} << 30U; // A million requests of each of several ranks.
   const std::string text = read_bounded_file("the flight record", file, most_bytes, "name a file that troupe wrote");
   try {
     return record_of(json::parse(text));
   } catch (const json::exception& problem) {
-    throw exception{errc::invalid_argument, file.string() + ": it is no flight record: " + problem.what()};
+    throw exception{errc::invalid_argument, file.string() + ": it is not a flight record: " + problem.what()};
   } catch (const exception& problem) {
     throw exception{problem.why().code, file.string() + ": " + problem.why().text};
   }
@@ -103,8 +103,8 @@ collective_name name_of(const traced_rank& where, const traced_request& one) {
           one.of_world ? one.ticket : one.position};
 }
 
-/// How much later than \p known the same collectives finished in \p other: they finish together, so that is their
-/// clocks' difference. None where they share none.
+/// Returns how much later than in \p known the same collectives finished in \p other. They finish at the same time, so
+/// this is the difference of the clocks. Empty if the two share no collective.
 std::optional<trace_time> lateness(const std::vector<traced_rank>& known, const std::vector<traced_rank>& other) {
   std::map<collective_name, trace_time> ends;
   for (const traced_rank& rank : known)
@@ -164,7 +164,7 @@ std::vector<std::vector<flight_trace::part>> flight_trace::collectives() const {
 flight_trace read_flight_records(const std::vector<std::filesystem::path>& files) {
   flight_trace made;
   std::string boot;
-  trace_time difference = 0; // of the first record's two clocks
+  trace_time difference = 0; // The difference of the two clocks in the first record.
   for (const auto& file : files) {
     process_record one = read_record(file);
     if (made.about.empty()) {
@@ -175,11 +175,10 @@ flight_trace read_flight_records(const std::vector<std::filesystem::path>& files
       shift(one.ranks, difference - (one.steady - one.system));
       const auto late = lateness(made.ranks, one.ranks);
       if (late) shift(one.ranks, -*late);
-      made.remarks.push_back(file.string() + (late
-                                                  ? " is of another machine: its times are compared by the collectives "
-                                                    "that both finished"
-                                                  : " is of another machine and shares no collective: its times are "
-                                                    "compared by the hosts' clocks"));
+      made.remarks.push_back(
+          file.string() +
+          (late ? " is of another machine: its times are aligned by the collectives that both finished"
+                : " is of another machine and shares no collective: its times are aligned by the hosts' clocks"));
     }
     for (traced_rank& rank : one.ranks) made.ranks.push_back(std::move(rank));
   }

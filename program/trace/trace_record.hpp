@@ -1,4 +1,4 @@
-/// Flight records of one process or several, read back and put on one clock.
+/// Reads flight records of one or several processes and converts their times to one clock.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@ namespace troupe::program {
 /// Nanoseconds on the clock of the first record.
 using trace_time = std::int64_t;
 
-/// One request at one rank; what is not known is missing.
+/// One request at one rank. Unknown values are empty.
 struct traced_request {
   std::uint64_t ticket = 0;
   std::uint64_t epoch = 0;
   bool of_world = false;
-  std::string what{"a request whose beginning is no longer known"}; ///< "all_reduce of 1024 f32, sum"
+  std::string what{"a request whose beginning is no longer known"}; ///< E.g. "all_reduce of 1024 f32, sum".
   std::string lane{};
   std::uint64_t position = 0;
   bool needs_all_ranks = false;
   std::size_t bytes = 0;
-  std::string site{}; ///< "serve.cpp:42"
+  std::string site{}; ///< E.g. "serve.cpp:42".
   std::optional<trace_time> asked{}, matched{}, launch_began{}, launched{}, finished{}, replied{};
   std::uint64_t launch = 0;
   std::size_t fused = 0;
-  std::string result{}; ///< Of an error; empty of a success and of what is not over.
-  /// When the GPU began with it: behind its launch and behind what ran before it on the rank's stream. Worked out.
+  std::string result{}; ///< The error; empty for a success and for a request that is not over.
+  /// The time when the GPU began with it: after its launch and after earlier work on the rank's stream. It is computed.
   std::optional<trace_time> began{};
 
-  /// "all_reduce"
+  /// Returns the name of the operation, e.g. "all_reduce".
   [[nodiscard]] std::string operation() const;
   [[nodiscard]] bool is_over() const { return finished.has_value() || !result.empty(); }
 };
@@ -45,18 +45,19 @@ struct traced_rank {
   int world_size = 0;
   int device = 0;
   std::uint64_t asked_in_all = 0;
-  std::vector<traced_request> requests{}; ///< In the order of asking.
+  std::vector<traced_request> requests{}; ///< In the order in which they were sent.
 
-  /// "rank 0 of world 1"
+  /// Returns e.g. "rank 0 of world 1".
   [[nodiscard]] std::string name() const;
 };
 
 struct flight_trace {
   std::string about{};
   std::vector<traced_rank> ranks{};
-  std::vector<std::string> remarks{}; ///< What to know before times of several hosts are compared.
+  std::vector<std::string> remarks{}; ///< Notes to read before times of several hosts are compared.
 
-  /// Requests that are one collective of several ranks: rank and place in it, of each. Those of one rank are left out.
+  /// Returns the requests that are one collective of several ranks: for each part, its rank and its place there.
+  /// Requests that concern only one rank are left out.
   struct part {
     std::size_t rank = 0;
     std::size_t request = 0;
@@ -65,8 +66,9 @@ struct flight_trace {
   [[nodiscard]] const traced_request& at(part one) const { return ranks[one.rank].requests[one.request]; }
 };
 
-/// Processes of one machine share a clock. Those of others are compared by their hosts' clocks at first, and then by
-/// the collectives that they finished together. Errors: invalid_argument, naming the file and what is wrong with it.
+/// Reads the records. Processes of one machine share a clock. Processes of other machines are first aligned by their
+/// hosts' clocks, and then by the collectives that they finished together. Errors: invalid_argument, whose text names
+/// the file and its error.
 [[nodiscard]] flight_trace read_flight_records(const std::vector<std::filesystem::path>& files);
 
 } // namespace troupe::program

@@ -36,7 +36,7 @@ struct tune_options {
   bool quick = false;
 };
 
-/// A value that is tried: its costs by figure and round. The default has no value and is there twice.
+/// A value that is tried, with its costs by figure and round. The default has no value and is listed twice.
 struct tune_contender {
   std::optional<std::string> value{};
   std::vector<std::vector<double>> costs{};
@@ -95,11 +95,12 @@ private:
     for (const std::string& name : options_.only)
       if (std::ranges::none_of(all, [&](const tune_trial& one) { return one.name() == name; })) {
         std::string names;
-        std::string_view last; // a setting may be tried at several sizes, one trial after the other
+        std::string_view last; // A setting may be tried at several sizes, in consecutive trials.
         for (const tune_trial& one : all)
           if (one.name() != std::exchange(last, one.name()))
             names += (names.empty() ? "" : ", ") + std::string{one.name()};
-        throw exception{errc::invalid_argument, "'" + name + "' is not tried here: choose some of " + names};
+        throw exception{errc::invalid_argument,
+                        "'" + name + "' is not a setting that is tried here: choose some of " + names};
       }
     if (!options_.only.empty())
       std::erase_if(all, [&](const tune_trial& one) {
@@ -108,13 +109,13 @@ private:
     return all;
   }
 
-  /// What is here, by the shortest bench there is.
+  /// Returns the report of the shortest bench, which describes this machine.
   [[nodiscard]] json probe() const {
     return measured({"latency", "-n", "1", "--blocks", "1", "--ways", "world-facade"}, {}, {});
   }
 
-  /// The report of \p bench with this program's own options but \p without, and \p more. Errors: unsupported, with what
-  /// it said.
+  /// Runs \p bench with this program's own options except \p without, and with \p more. Returns its report.
+  /// Errors: unsupported, with the bench's message.
   [[nodiscard]] json measured(const std::vector<std::string>& bench, const std::vector<std::string_view>& without,
                               const std::vector<std::string>& more) const {
     std::vector<std::string> call{program_, "bench"};
@@ -144,7 +145,7 @@ private:
     }
   }
 
-  /// Rounds of the default, of the default again and of \p values, in turn; who is first rotates.
+  /// Measures rounds of the default, of the default again and of \p values. The first one of a round rotates.
   [[nodiscard]] std::vector<tune_contender> measure(const tune_trial& trial, const std::vector<std::string>& values,
                                                     progress_line& progress) const {
     std::vector<tune_contender> all(2);
@@ -197,7 +198,8 @@ private:
     if (best) confirm(trial, standard, *best, progress);
   }
 
-  /// The best of several looks better than it is: it is measured once more by itself before it is taken.
+  /// Measures the best value once more by itself before it is taken, because the best of several looks better than it
+  /// is.
   void confirm(const tune_trial& trial, const std::string& standard, const std::string& value,
                progress_line& progress) {
     const auto all = measure(trial, {value}, progress);
@@ -221,14 +223,15 @@ private:
     }
   }
 
-  /// Unless it does not go with what was taken before.
+  /// Takes the setting, unless it is incompatible with those taken before.
   void take(tuned_setting made) {
     configuration with = tuned_;
     try {
       find_setting(made.name).set(with, made.value);
       check(with);
     } catch (const exception& failure) {
-      std::printf("# %s = %s does not go with the others: %s\n", made.name.c_str(), made.value.c_str(), failure.what());
+      std::printf("# %s = %s is not compatible with the others: %s\n", made.name.c_str(), made.value.c_str(),
+                  failure.what());
       return;
     }
     tuned_ = with;
@@ -236,7 +239,7 @@ private:
     if (earlier == chosen_.end())
       chosen_.push_back(std::move(made));
     else
-      *earlier = std::move(made); // a setting that is tried at several sizes
+      *earlier = std::move(made); // A setting that is tried at several sizes.
   }
 
   void print(const tune_trial& trial, const std::string& value, const std::vector<tune_verdict>& figures,
@@ -255,14 +258,14 @@ private:
     if (options_.quick) call.emplace_back("--quick");
     for (const std::string& word : options_.runtime.arguments({})) call.push_back(word);
     std::vector<std::string> lines{"Measured by: " + shell_words(call)};
-    const auto all = circumstances(first); // between what is here and the machine stands the probe's own method
+    const auto all = circumstances(first); // Between them are paragraphs about the method of the probe.
     lines.insert(lines.end(), {all.at(0), all.at(1), all.back()});
-    if (scope.is_mock) lines.emplace_back("On the mock: what is chosen here says nothing about GPUs.");
+    if (scope.is_mock) lines.emplace_back("On the mock: this choice says nothing about GPUs.");
     lines.push_back("Each figure: medians of " + std::to_string(rounds_) +
-                    " interleaved rounds, each value in a process of its own, the default twice in each round: what "
-                    "it differs from itself is the noise.");
-    lines.emplace_back("Taken is what is better by more than the noise, in every round, measured twice, and worse in "
-                       "nothing that was measured. pool_reserve_bytes depends on the program and is not tried.");
+                    " interleaved rounds, each value in a process of its own, the default twice in each round: its "
+                    "difference from itself is the noise.");
+    lines.emplace_back("A value is taken if it is better by more than the noise, in every round, measured twice, and "
+                       "worse in no figure. pool_reserve_bytes depends on the program and is not tried.");
     return lines;
   }
 
@@ -282,10 +285,11 @@ private:
 
 void add_tune(CLI::App& program, action& chosen) {
   auto options = std::make_shared<tune_options>();
-  CLI::App* command = program.add_subcommand("tune", "try values of settings here, and write those that are better");
+  CLI::App* command =
+      program.add_subcommand("tune", "try values of settings on this machine, and write those that are better");
   options->runtime.add_to(*command);
-  command->add_option("--out", options->out, "the settings file to write (default: it is printed)")->type_name("FILE");
-  command->add_option("--only", options->only, "these settings alone, several with commas")->delimiter(',');
+  command->add_option("--out", options->out, "the settings file to write (default: print it)")->type_name("FILE");
+  command->add_option("--only", options->only, "try only these settings, comma-separated")->delimiter(',');
   command->add_option("--rounds", options->rounds, "interleaved rounds (default 5, with --quick 3)")
       ->check(CLI::Range(1, 1'000));
   command->add_flag("--quick", options->quick, "fewer values, requests and rounds");

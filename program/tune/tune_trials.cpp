@@ -15,7 +15,7 @@ class trial_list {
 public:
   explicit trial_list(tune_scope scope) : scope_{scope} {}
 
-  /// \p setting with \p values, by \p bench's \p figures.
+  /// Adds a trial of \p setting with \p values, judged by \p figures of \p bench.
   void add(const char* setting, word_list values, word_list bench, std::vector<tune_figure> figures,
            std::string remark = {}) {
     trials.push_back({.option = find_setting(setting).option,
@@ -26,7 +26,7 @@ public:
                       .remark = std::move(remark)});
   }
 
-  /// Of three numbers the one for the scope.
+  /// Returns the number for the scope.
   [[nodiscard]] std::string count(const char* full, const char* quick, const char* mock) const {
     if (scope_.is_mock) return mock;
     return scope_.is_quick ? quick : full;
@@ -70,7 +70,7 @@ public:
 
   void add_runtime() {
     add("profile", {"latency", "frugal"}, latency(), latency_figures(),
-        "latency keeps a core for each GPU and one more busy, also while nothing is asked");
+        "latency keeps one core per GPU and one more busy, also when the world is idle");
     add("strategy", {"flag", "event", "host_fn"}, latency(), latency_figures());
     if (!scope_.is_quick) {
       add("placement", {"none"}, latency(), latency_figures());
@@ -81,7 +81,7 @@ public:
   void add_fusion() {
     add("fusion_max_operations", scope_.is_quick ? word_list{"16", "256"} : word_list{"16", "32", "128", "256"},
         clients("256", "8"), clients_figures(scope_.is_mock ? "16 clients, 8 B" : "256 clients, 8 B"));
-    // Each value at a size that it treats otherwise than the default of 256K does.
+    // Each value is tried at a size that it treats differently from the default of 256K.
     add("fusion_max_operation_bytes", {"64K"}, rate("256K", "16"), rate_figures("256 KiB, 16 in flight"));
     add("fusion_max_operation_bytes", {"1M"}, rate("1M", "16"), rate_figures("1 MiB, 16 in flight"));
     add("fusion_max_bytes", {"1M", "16M"}, rate("256K", "64"), rate_figures("256 KiB, 64 in flight"));
@@ -101,7 +101,7 @@ public:
                       .values = scope_.is_mock ? word_list{"registered"} : word_list{"ordinary", "registered"},
                       .bench = latency(),
                       .figures = latency_figures(),
-                      .remark = "no setting: a program chooses it, by world::allocate (pool), adopt (ordinary) or "
+                      .remark = "not a setting: a program chooses it with world::allocate (pool), adopt (ordinary) or "
                                 "register_memory (registered)"});
   }
 
@@ -126,8 +126,8 @@ public:
       figures.push_back({std::string{"all_reduce of "} + size + " (us)",
                          "/rows/" + std::string{row} + "/out_of_place/troupe/time_us"});
     add("nccl.CTAPolicy", {"efficiency", "zero"}, sizes, figures);
-    add("nccl.NCCL_ALGO", {"ring", "tree"}, sizes, figures, "other collectives choose from it, too");
-    add("nccl.NCCL_PROTO", {"Simple", "^LL128"}, sizes, figures, "other collectives choose from it, too");
+    add("nccl.NCCL_ALGO", {"ring", "tree"}, sizes, figures, "other collectives are restricted to it, too");
+    add("nccl.NCCL_PROTO", {"Simple", "^LL128"}, sizes, figures, "other collectives are restricted to it, too");
     add("nccl.NCCL_NVLS_ENABLE", {"0"}, sizes, figures);
     if (scope_.is_quick) return;
     add("nccl.minCTAs", {"16", "32"}, sizes, figures, "thread blocks are taken from kernels that run beside");

@@ -10,7 +10,7 @@ namespace troupe::program {
 
 namespace {
 
-/// Two or three rounds may agree by chance; less than this is not worth a setting.
+/// Two or three rounds may agree by chance; a smaller difference is not worth a setting.
 constexpr double least_noise = 0.02;
 
 } // namespace

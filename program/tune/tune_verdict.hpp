@@ -1,4 +1,4 @@
-/// Whether a value of a setting is better than the default, by more than the default differs from itself.
+/// Decides whether a value of a setting is better than the default by more than the measurement noise.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +7,30 @@
 
 namespace troupe::program {
 
-/// One quantity, lower is better, by round. In each round the default was measured twice.
+/// Measurements of one quantity by round; lower is better. Each round measures the default twice.
 struct tune_samples {
   std::vector<double> standard{};
-  std::vector<double> again{}; ///< The default once more: what differs is noise.
+  std::vector<double> again{}; ///< The second measurement of the default; the difference is noise.
   std::vector<double> candidate{};
 };
 
 struct tune_verdict {
   double standard = 0; ///< Medians over rounds.
   double candidate = 0;
-  double ratio = 1;       ///< Candidate over default, the median of the rounds' ratios.
-  double noise = 0;       ///< By how much, as a share, the default differed from itself at most; 0.02 at least.
-  bool is_better = false; ///< By more than the noise, and in every round.
+  double ratio = 1;       ///< Candidate over default: the median of the rounds' ratios.
+  double noise = 0;       ///< Largest relative difference between the two measurements of the default; at least 0.02.
+  bool is_better = false; ///< By more than the noise, in every round.
   bool is_worse = false;  ///< By more than the noise.
 };
 
 /// Errors: internal, for rounds without figures.
 [[nodiscard]] tune_verdict judge(const tune_samples& samples);
 
-/// What comes of a candidate by its figures: taken where one of them is better and none is worse.
+/// Returns whether a candidate is taken: one of its figures is better and none is worse.
 [[nodiscard]] bool is_taken(const std::vector<tune_verdict>& figures);
 
-/// Of several that are taken: smaller is better. The product of the ratios, so that no figure outweighs another.
+/// Returns the product of the ratios, so that no figure outweighs another. Among candidates, the smallest product is
+/// the best.
 [[nodiscard]] double gain_of(const std::vector<tune_verdict>& figures);
 
 } // namespace troupe::program

@@ -8,12 +8,12 @@ namespace troupe::program {
 
 struct tuned_setting {
   std::string name;                    ///< One of all_settings().
-  std::string value;                   ///< As it is written on a command line.
-  std::vector<std::string> comments{}; ///< What was measured, a line each.
+  std::string value;                   ///< As on a command line.
+  std::vector<std::string> comments{}; ///< What was measured, one line each.
 };
 
-/// A settings file (docs/configuration.md) with \p chosen, and \p heading as comments at its top. What is in comments
-/// cannot end them. Errors: invalid_argument for a name that is no setting's.
+/// Returns a settings file (docs/configuration.md) with \p chosen settings, and \p heading as comments at the top. Text
+/// in comments cannot end them. Errors: invalid_argument for a name that is not a setting.
 [[nodiscard]] std::string tuned_file(const std::vector<std::string>& heading, const std::vector<tuned_setting>& chosen);
 
 } // namespace troupe::program

@@ -135,8 +135,8 @@ TEST_CASE("an input that was changed is found, and so is a gap that was written"
   rig.write_result();
   const std::ptrdiff_t at = GENERATE(40, 59, 60, 99);
   flip(rig.element(at));
-  CHECK_THAT(rig.fault(),
-             ContainsSubstring("element " + std::to_string(at) + " of 100 was written to, and is no result"));
+  CHECK_THAT(rig.fault(), ContainsSubstring("element " + std::to_string(at) +
+                                            " of 100 was written to, but is not part of a result"));
 }
 
 TEST_CASE("a rounded mean is right, in the words of the bound", "[conform]") {

@@ -101,7 +101,7 @@ TEST_CASE("what is written into an input is found", "[conform]") {
   const auto [tally, told] = run_cases("all_reduce/f64/sum/out-of-place/odd",
                                        each<all_reduce>([](all_reduce& what) { what.recv = what.send; }));
   CHECK(tally.failed == 2);
-  CHECK_THAT(told, ContainsSubstring("send: ") && ContainsSubstring("was written to, and is no result"));
+  CHECK_THAT(told, ContainsSubstring("send: ") && ContainsSubstring("was written to, but is not part of a result"));
 }
 
 TEST_CASE("transfers that change places in a group are found", "[conform]") {

@@ -188,10 +188,10 @@ TEST_CASE("what ended the program is told with its remedy", "[program]") {
     return is_there ? std::string{line} : std::string{};
   };
   CHECK(told(std::bad_alloc{}).starts_with("troupe: out of memory: raise the limit"));
-  CHECK(told(std::system_error{EAGAIN, std::generic_category()}).find("a thread could not be made") !=
+  CHECK(told(std::system_error{EAGAIN, std::generic_category()}).find("a thread could not be created") !=
         std::string::npos);
   CHECK(told(exception{errc::busy, "too many"}).find("too many") != std::string::npos);
-  CHECK(told(3) == "troupe: an exception of no known type\n");
+  CHECK(told(3) == "troupe: an exception of unknown type\n");
 }
 
 } // namespace troupe::tests::option_ranges_test

@@ -53,9 +53,9 @@ TEST_CASE("nothing and comments are no samples", "[runtime][metrics]") {
 
 TEST_CASE("what is no sample is refused with its line", "[runtime][metrics]") {
   CHECK(complaint_about("good 1\n<html>") == "line 2 of the metrics: a metric's name is missing before '<html>'");
-  CHECK(complaint_about("a") == "line 1 of the metrics: '' is no number");
-  CHECK(complaint_about("a 1x") == "line 1 of the metrics: '1x' is no number");
-  CHECK(complaint_about("a 1 2 3") == "line 1 of the metrics: there is more behind the value: '3'");
+  CHECK(complaint_about("a") == "line 1 of the metrics: '' is not a number");
+  CHECK(complaint_about("a 1x") == "line 1 of the metrics: '1x' is not a number");
+  CHECK(complaint_about("a 1 2 3") == "line 1 of the metrics: there is unexpected text behind the value: '3'");
   CHECK(complaint_about("a{b=\"1\" 2") == "line 1 of the metrics: the labels have no end");
   CHECK(complaint_about("a{b=\"1") == "line 1 of the metrics: a label's value has no end");
   CHECK(complaint_about("a{b=1} 2") == "line 1 of the metrics: the label b has no value in quotes");

@@ -110,7 +110,7 @@ TEST_CASE("what is no flight record is refused by its name", "[runtime]") {
   CHECK_THROWS_WITH(read_flight_records({files.write("half.json", record(0, "a", 1, 1).dump().substr(0, 200))}),
                     ContainsSubstring("half.json"));
   CHECK_THROWS_WITH(read_flight_records({files.write("other.json", "{\"schema\": 1}")}),
-                    ContainsSubstring("no flight record"));
+                    ContainsSubstring("not a flight record"));
   json later = record(0, "a", 1, 1);
   later["schema"] = 2;
   CHECK_THROWS_WITH(read_flight_records({files.write("later.json", later.dump())}), ContainsSubstring("schema is 2"));

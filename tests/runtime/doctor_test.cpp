@@ -52,7 +52,7 @@ TEST_CASE("the doctor's text has each device's place and a table of links", "[ru
                                      "GPU 0      -                     nvlink x18            numa, no peer\n"
                                      "GPU 1      nvlink x18            -                     numa, no peer\n"
                                      "GPU 2      numa, no peer         numa, no peer         -\n"
-                                     "NVLink as told by NVML\n"));
+                                     "NVLink as reported by NVML\n"));
   CHECK(said.ends_with("ready for GPUs\n"));
 }
 

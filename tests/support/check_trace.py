@@ -80,7 +80,7 @@ def main() -> int:
     record = record_after_fault(folder, program) if program else demo_record(troupe, folder)
     events = folder / "events.json"
     summary = run(troupe, "trace", str(record), "--events", str(events), "--slowest", "3")
-    for word in (f"{ranks} ranks", "By operation", "all_reduce", "Who comes last", "The GPUs' time", "The slowest"):
+    for word in (f"{ranks} ranks", "By operation", "all_reduce", "The ranks that come last", "The GPUs' time", "The slowest"):
         assert word in summary, f"no '{word}' in\n{summary}"
     if not program:
         assert "demo_" in summary and "Not over" not in summary, summary

@@ -1,4 +1,4 @@
-"""What a build knows of the sources: the command that compiles each, and what of troupe each includes."""
+"""Reads from a build how each source is compiled, and which of troupe's files each source includes."""
 import concurrent.futures
 import functools
 import hashlib
@@ -16,16 +16,16 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
 def add_options(options):
-    """The options of every check that works on a build."""
+    """Adds the options of every check that needs a build."""
     options.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent.parent,
                          help="the tree to check (default: this one)")
     options.add_argument("--preset", default="dev", help="the build whose flags are used (default: dev)")
-    options.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at once (default: one a core)")
+    options.add_argument("--jobs", type=int, default=os.cpu_count(), help="jobs at a time (default: one per core)")
 
 
 class CompileDatabase:
     def __init__(self, root, preset):
-        """Configures the preset where it has not been."""
+        """Configures the preset if that was not done before."""
         self.root = root.resolve()
         self.folder = self.root / "build" / preset
         file = self.folder / "compile_commands.json"
@@ -52,14 +52,14 @@ class CompileDatabase:
         return kept
 
     def nearest(self, path):
-        """The source that shares the most folders with this file: the one that is compiled as the file should be."""
+        """The source that shares the most folders with this file; its flags are used for the file."""
         def shared(source):
             return len(os.path.commonpath([source, path]))
         return max(sorted(self.entries), key=shared)
 
     @functools.cache
     def included(self, path):
-        """Files of the tree that a file includes itself."""
+        """Files of the tree that a file includes directly."""
         found = []
         for bracket, name in INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name.startswith("troupe/"):
@@ -72,7 +72,7 @@ class CompileDatabase:
         return found
 
     def closure(self, path):
-        """A file and every file of the tree that it includes, directly or not."""
+        """A file and every file of the tree that it includes, directly or indirectly."""
         seen, waiting = set(), [path]
         while waiting:
             one = waiting.pop()
@@ -83,7 +83,7 @@ class CompileDatabase:
 
 
 class Stamps:
-    """Remembers what was found clean by what it was made of, so that a check repeats only what has changed."""
+    """Remembers clean files by a hash of their inputs, so that a check repeats only what has changed."""
 
     def __init__(self, folder, *makings):
         self.folder = folder

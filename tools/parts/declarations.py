@@ -1,6 +1,6 @@
 """Reads the declarations of a header in this project's style: doc comments, structs with their fields, enumerations.
 
-No parser of C++: one declaration begins on a line, members are told by their semicolon, and functions are passed over.
+This is not a C++ parser: each declaration begins on a line of its own, a semicolon ends a member, and functions are ignored.
 """
 import dataclasses
 import re
@@ -10,7 +10,7 @@ LABELS = ("Shapes", "In place", "Units", "Order", "Lifetime", "Errors", "Threads
 
 @dataclasses.dataclass
 class Doc:
-    """A doc comment: what is said first, and then what follows a label at the beginning of a line."""
+    """A doc comment: the text before the first label, and the text after each label at the beginning of a line."""
     effect: str = ""
     sections: dict = dataclasses.field(default_factory=dict)
 
@@ -64,7 +64,7 @@ FIELD = re.compile(r"(?P<type>[\w:<>, ]+?[>\w]) (?P<name>\w+) *(?:= *(?P<value>.
 
 
 def parse_members(lines):
-    """Fields of a struct's body: those at its own level, with the comment above or behind them."""
+    """Fields of a struct's body at its own level, with the comment above or behind each."""
     members, above, depth, statement = [], [], 0, ""
     for line in lines:
         stripped = line.strip()
@@ -73,7 +73,7 @@ def parse_members(lines):
             continue
         code, behind = split_comment(stripped)
         if not code:
-            if behind and members:  # goes on from the line before
+            if behind and members:  # continues the line before
                 members[-1].doc = f"{members[-1].doc} {behind}"
             elif not behind:
                 above = []
@@ -100,7 +100,7 @@ def parse_enumerators(body):
 
 
 def parse(text):
-    """The declarations of a header, by name, in their order."""
+    """The declarations of a header by name, in their order."""
     found, doc, lines, i = {}, [], text.splitlines(), 0
     while i < len(lines):
         line = lines[i]

@@ -1,7 +1,7 @@
-"""The documentation site's input: public headers and pages, prepared for Doxygen, and what Doxygen said of them.
+"""The documentation site's input: public headers and pages, prepared for Doxygen, and Doxygen's warnings about them.
 
 Public headers are those that cmake/package.cmake installs. They are shown under the names by which they are included. Pages
-are the Markdown files as they are read in a repository; headings get the ids that links into them name, and links between
+are the Markdown files of the repository; headings get the ids that links into them name, and links between
 files become Doxygen's references.
 """
 import pathlib
@@ -20,7 +20,7 @@ CODE = re.compile(r"(`+)(?:.(?!\1))*.?\1")
 
 
 class BrokenPackage(Exception):
-    """cmake/package.cmake does not say any more what is installed; the text says what is missing."""
+    """cmake/package.cmake no longer has the expected form; the text says what is missing."""
 
 
 def public_headers(root):
@@ -46,7 +46,7 @@ def public_headers(root):
 
 
 def interface_headers(root):
-    """Of the public headers, those that users include by name: what troupe.hpp includes, the testing kit, and the like."""
+    """The public headers that users include by name: those that troupe.hpp includes, the testing kit, and similar ones."""
     umbrella = (root / UMBRELLA).read_text(encoding="utf-8")
     named = set(re.findall(r"#include <troupe/(\S+)>", umbrella)) | {str(UMBRELLA)}
     return {path for path in public_headers(root) if path in named or path.startswith(BY_NAME)}
@@ -59,7 +59,7 @@ def documents(root):
 
 
 def lines_outside_code(text):
-    """(number from 1, line, whether it is outside fenced code) of all lines."""
+    """Yields (number from 1, line, whether it is outside fenced code) for all lines."""
     inside = None
     for number, line in enumerate(text.split("\n"), 1):
         fence = FENCE.match(line)
@@ -74,7 +74,7 @@ def lines_outside_code(text):
 
 
 def slug_of(heading, seen):
-    """The anchor by which a heading is linked to, as code hosts make it."""
+    """The anchor of a heading, as code hosts make it."""
     text = LINK.sub(lambda link: link[2], heading)
     slug = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
     count = seen.get(slug, 0)
@@ -93,7 +93,7 @@ def anchors(text):
 
 
 def links(text):
-    """(line, target) of every link and image of a Markdown document."""
+    """Yields (line, target) for every link and image of a Markdown document."""
     for number, line, outside in lines_outside_code(text):
         if not outside or line.startswith("    "):
             continue
@@ -113,7 +113,7 @@ def section_id(path, slug):
 
 
 def resolve(path, target):
-    """What a relative link in \\p path leads to: a path relative to the root, and the anchor."""
+    """The target of a relative link in \\p path: a path relative to the root, and the anchor."""
     file, _, anchor = target.partition("#")
     if not file:
         return path, anchor
@@ -141,7 +141,7 @@ class Site:
         shutil.rmtree(self.input, ignore_errors=True)
         for path, name in self.headers.items():
             text = (self.root / path).read_text(encoding="utf-8")
-            # The first block says why the file exists. Doxygen takes it for the next declaration's, if it is not told.
+            # The first block describes the file. Without \file, Doxygen would assign it to the next declaration.
             self.write(name, f"/// \\file\n{text}" if text.startswith("///") else f"\n{text}")
         if with_pages:
             for path in self.pages:
@@ -190,11 +190,11 @@ class Site:
                 return f"[{text}](@ref {section_id(to, anchor) if anchor and anchor != self.title_of(to) else page_id(to)})"
             if to in self.headers:
                 return f"[{text}](@ref {self.headers[to]})"
-            return text  # a file of the repository that is no page
+            return text  # a file of the repository that is not a page
         return show(LINK.sub(link, CODE.sub(hide, line)))
 
     def title_of(self, path):
-        """The anchor of a page's own title, which is the page."""
+        """The anchor of a page's own title, which leads to the page."""
         for _, line, outside in lines_outside_code((self.root / path).read_text(encoding="utf-8")):
             heading = HEADING.match(line) if outside else None
             if heading:
@@ -220,7 +220,7 @@ class Site:
         return warnings
 
     def copy_images(self):
-        """Pictures are referred to by HTML, in which they fit the page; of that Doxygen copies nothing."""
+        """Copies the images. They are included by HTML, so that they fit the page, and Doxygen does not copy such files."""
         for image in sorted(self.images):
             shutil.copy(self.root / image, self.work / "html")
 
@@ -235,7 +235,7 @@ class Site:
         return *self.source_of(pathlib.Path(place[1]), int(place[2])), place[3]
 
     def source_of(self, file, line):
-        """The file of the tree that a prepared file was made of, and its line there."""
+        """The file of the tree from which a prepared file was made, and the line there."""
         if not file.is_relative_to(self.input):
             return str(file), line
         name = file.relative_to(self.input).as_posix()

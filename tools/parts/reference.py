@@ -1,4 +1,4 @@
-"""The pages of docs/reference, made from the headers and from the example that compiles: path -> text."""
+"""Makes the pages of docs/reference from the headers and the compiled example: path -> text."""
 import re
 
 from declarations import parse
@@ -10,12 +10,12 @@ TYPES = ("collectives/operation/operation.hpp", "collectives/operation/dtype.hpp
          "collectives/operation/request.hpp", "device/error.hpp")
 EXAMPLE = "examples/02_every_operation.cpp"
 SECTIONS = ("Shapes", "In place", "Units", "Order", "Lifetime", "Errors", "Threads", "Invariants", "Source")
-# Types that pages name, beside the operations, in the order in which they are explained.
+# Types that pages name besides the operations, in the order in which they are explained.
 EXPLAINED = ("operand", "partition", "dtype", "reduction", "factor", "rank_request", "world_request", "errc", "effect")
 
 
 class BrokenSource(Exception):
-    """What the pages are made from lacks something; the text says what."""
+    """A source of the pages is incomplete; the text says what is missing."""
 
 
 def prose(text):
@@ -28,7 +28,7 @@ def cell(text):
 
 
 def linked(type_name, operations):
-    """A field's type, linked to where it is explained."""
+    """A field's type, linked to its explanation."""
     bare = re.sub(r"\btroupe::", "", type_name)
 
     def link(name):

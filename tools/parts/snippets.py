@@ -1,13 +1,13 @@
 """Code that documents quote: a whole file (PATH), or the lines of one region of it (PATH#REGION).
 
-A region lies between two comment lines "// [REGION]". It is quoted without these, moved to the left margin.
+A region lies between two comment lines "// [REGION]". It is quoted without these lines, and dedented.
 """
 import re
 import textwrap
 
 
 class NoSuchSnippet(Exception):
-    """What is quoted is not there; the text says why."""
+    """A quoted file or region does not exist; the text says why."""
 
 
 def region_of(text, name):

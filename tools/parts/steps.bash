@@ -1,11 +1,11 @@
-# The steps of a check, for bash scripts to source: each is run, timed and counted, and one that fails does not keep the
-# next from running. A step whose output has a line "N passed, N failed, N skipped" counts what the last such line
-# says, any other step counts as one. To be sourced in the root of the tree.
+# Runs the steps of a check; bash scripts source this file in the root of the tree. Each step is run, timed and counted,
+# and after a failed step the next one still runs. If the output of a step has a line "N passed, N failed, N skipped", the
+# last such line is counted; any other step counts as one.
 #
-#   steps_choose TIERS [NAME...]    which steps are run: those of these tiers, or only these names
-#   steps_list                      from here on steps are listed, not run
-#   step TIER NAME COMMAND...       runs a step, if it is chosen
-#   step_skipped TIER NAME WHY      says that a step cannot be run here, if it is chosen
+#   steps_choose TIERS [NAME...]    selects the steps of these tiers, or only the named steps
+#   steps_list                      lists the following steps instead of running them
+#   step TIER NAME COMMAND...       runs a step, if it is selected
+#   step_skipped TIER NAME WHY      reports that a step cannot run here, if it is selected
 #   steps_end                       prints times and the sum, and fails if a step failed
 
 steps_tiers=
@@ -59,7 +59,7 @@ step() {
   fi
   local counted
   counted=$(grep -E "$steps_summary" "$log" | tail -n 1 || true)
-  # A failure that the step's own count does not show counts all the same.
+  # A failure that the step's own count does not show is counted too.
   [[ -n $counted && ($verdict == ok || $counted != *" 0 failed"*) ]] || echo "$sum" >>"$log"
   step_note $((SECONDS - begun)) "$verdict" "$name"
 }

@@ -1,11 +1,11 @@
-"""A small tree that has been configured: what a check that works on a build needs."""
+"""A small configured tree for tests of checks that need a build."""
 import json
 
 from fixture import TreeTest
 
 
 class BuiltTreeTest(TreeTest):
-    """One layer of a header and a source that are in order. build() tells the build of a source."""
+    """A layer with a correct header and a correct source. build() adds a source to the build."""
 
     def setUp(self):
         super().setUp()

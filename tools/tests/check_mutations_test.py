@@ -4,7 +4,7 @@ import unittest
 
 from fixture import TreeTest, run
 
-# A library and its test program as a build of troupe has them: Catch2's part is played by main().
+# A library and its test program as in a build of troupe; main() stands in for Catch2.
 PROJECT = """cmake_minimum_required(VERSION 3.20)
 project(small CXX)
 set(CMAKE_CXX_STANDARD 20)

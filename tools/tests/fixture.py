@@ -1,4 +1,4 @@
-"""What the tests of the scripts share: a small tree to plant faults in, and a way to run a script."""
+"""Common parts of the scripts' tests: a small tree in which faults are planted, and a function that runs a script."""
 import pathlib
 import subprocess
 import sys
@@ -9,13 +9,13 @@ TOOLS = pathlib.Path(__file__).resolve().parent.parent
 
 
 def run(script, *arguments):
-    """Runs tools/SCRIPT; its output is what it said on both streams."""
+    """Runs tools/SCRIPT and captures standard output and standard error together."""
     return subprocess.run([sys.executable, str(TOOLS / script), *map(str, arguments)], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
 
 
 class TreeTest(unittest.TestCase):
-    """A clean tree of five layers and one test; plant() puts a file into it."""
+    """A correct tree of five layers and one test; plant() adds a file to it."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -1,4 +1,4 @@
-"""tests/package/newcomer.py, against documents with faults planted in them and a troupe that is a shell script."""
+"""Tests tests/package/newcomer.py with documents that have planted faults, and with a shell script in place of troupe."""
 import pathlib
 import subprocess
 import sys

@@ -11,7 +11,7 @@ SKIPPED = '<TestCase name="c"><OverallResult success="true" skips="1"/></TestCas
 
 class SummariseTests(unittest.TestCase):
     def summarise(self, *texts, status=0, log=""):
-        """The last line for these result files, and the exit status; a text of None is a file that is missing."""
+        """Returns the last line for these result files, and the exit status. A text of None stands for a missing file."""
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder) / str(number) for number in range(len(texts))]
             for file, text in zip(files, texts):
