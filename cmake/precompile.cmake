@@ -5,6 +5,9 @@ option(TROUPE_UNITY "Compile several files of a target at a time" OFF)
 
 # Code of precompiled headers and of the files that use them is generated alike.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(TROUPE_PRECOMPILE)
+  set(CMAKE_CXX_COMPILE_OPTIONS_PIE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})
+endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 # Without garbage collections, which take a fifth of GCC's time on files of this size, where there is memory for it.

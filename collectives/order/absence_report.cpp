@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_named = 8; // the first few of a thousand ranks are enough
+constexpr std::size_t most_missing_named = 8; // the first few of a thousand ranks are enough
 
 std::string name_standing(const absence_report::standing& one) {
   std::string text = "rank " + to_string(one.rank);
@@ -29,8 +29,8 @@ std::vector<rank> absence_report::missing() const {
 
 std::string name_ranks(const std::vector<rank>& all) {
   std::string text = all.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < all.size() && i < most_named; ++i) text += (i == 0 ? "" : ", ") + to_string(all[i]);
-  if (all.size() > most_named) text += " and " + std::to_string(all.size() - most_named) + " more";
+  for (std::size_t i = 0; i < all.size() && i < most_missing_named; ++i) text += (i == 0 ? "" : ", ") + to_string(all[i]);
+  if (all.size() > most_missing_named) text += " and " + std::to_string(all.size() - most_missing_named) + " more";
   return text;
 }
 
@@ -66,7 +66,7 @@ std::string describe(const absence_report& report) {
   if (!asked.empty()) text += ", " + name_ranks(asked) + (asked.size() == 1 ? " has" : " have");
   std::size_t named = 0;
   for (const auto& one : report.ranks)
-    if (one.participates && !one.asked && named++ < most_named) text += "; " + name_standing(one);
+    if (one.participates && !one.asked && named++ < most_missing_named) text += "; " + name_standing(one);
   return text;
 }
 

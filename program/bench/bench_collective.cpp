@@ -46,7 +46,7 @@ struct strategies_plan {
 
 namespace {
 
-struct contender {
+struct collective_contender {
   std::unique_ptr<asker> who;
   std::size_t way;
 };
@@ -62,7 +62,7 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
                         std::FILE* table, progress_line& progress) {
   latency_table figures{"completion, asked by"};
   std::vector<world> worlds;
-  std::vector<contender> contenders;
+  std::vector<collective_contender> contenders;
   for (const auto strategy : all_completion_strategies) {
     worlds.push_back(rt.form_world({.strategy = strategy}));
     const auto add = [&](std::unique_ptr<asker> who) {
@@ -82,7 +82,7 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
       raw_p50 = median(times);
       if (block > 0) figures.add_raw_block(times);
     }
-    for (contender& one : contenders) {
+    for (collective_contender& one : contenders) {
       latency_block measured{.each = in_microseconds(one.who->ask(parts, plan.iterations, 1).each)};
       if (block > 0) figures.add_block(one.way, measured, raw_p50);
     }

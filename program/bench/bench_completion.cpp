@@ -55,7 +55,7 @@ constexpr quantity quantities[] = {
 };
 constexpr std::size_t quantity_count = std::size(quantities);
 
-struct contender {
+struct completion_contender {
   std::string name;
   std::unique_ptr<completion_probe> probe;
   std::array<block_figures, quantity_count> figures{};
@@ -64,10 +64,10 @@ struct contender {
   std::vector<double> added{}; ///< armed − unarmed, by block, of the medians.
 };
 
-std::vector<contender> make_contenders(const std::shared_ptr<device>& where, const completion_options& options) {
+std::vector<completion_contender> make_contenders(const std::shared_ptr<device>& where, const completion_options& options) {
   const std::size_t bytes = parse_byte_size(options.bytes);
   if (bytes == 0) throw exception{errc::invalid_argument, "an operation of 0 bytes does nothing: give at least 1"};
-  std::vector<contender> all;
+  std::vector<completion_contender> all;
   const auto add = [&](std::string name, std::unique_ptr<completion_source> source) {
     all.push_back({std::move(name), std::make_unique<completion_probe>(where, std::move(source), bytes)});
   };
@@ -78,7 +78,7 @@ std::vector<contender> make_contenders(const std::shared_ptr<device>& where, con
   return all;
 }
 
-void measure(contender& one, const completion_options& how, std::size_t what, std::size_t block) {
+void measure(completion_contender& one, const completion_options& how, std::size_t what, std::size_t block) {
   const bool keep = block > 0; // The first block is a warm-up.
   if (what < quantity_count) {
     const auto samples = quantities[what].measure(*one.probe, how);
@@ -95,14 +95,14 @@ void measure(contender& one, const completion_options& how, std::size_t what, st
   one.added.push_back(one.armed.p50.back() - one.unarmed.p50.back());
 }
 
-void measure_all(std::vector<contender>& all, const completion_options& how) {
+void measure_all(std::vector<completion_contender>& all, const completion_options& how) {
   const std::size_t steps = (how.blocks + 1) * (quantity_count + 1) * all.size();
   progress_line progress{stderr, static_cast<double>(steps)};
   for (std::size_t block = 0; block < how.blocks + 1; ++block)
     for (std::size_t what = 0; what <= quantity_count; ++what)
       for (std::size_t i = 0; i < all.size(); ++i) {
-        // The first contender rotates, so that drift within a block favours none.
-        contender& one = all[(i + block) % all.size()];
+        // The first completion_contender rotates, so that drift within a block favours none.
+        completion_contender& one = all[(i + block) % all.size()];
         progress.show("completion by " + one.name + ", block " + std::to_string(block) + "/" +
                       std::to_string(how.blocks));
         measure(one, how, what, block);
@@ -111,18 +111,18 @@ void measure_all(std::vector<contender>& all, const completion_options& how) {
 }
 
 /// Returns ratios of the medians of the same blocks.
-std::vector<double> of_bare(const contender& one, const contender& bare, std::size_t what) {
+std::vector<double> of_bare(const completion_contender& one, const completion_contender& bare, std::size_t what) {
   return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
 }
 
-void print_table(std::FILE* to, const std::vector<contender>& all) {
+void print_table(std::FILE* to, const std::vector<completion_contender>& all) {
   std::vector<table_column> columns{{"strategy", "", 9}};
   for (const quantity& one : quantities)
     columns.insert(columns.end(), {{one.title, "p50 us", 12}, {"", "p99 us", 8}, {"", "of bare", 8}});
   columns.insert(columns.end(), {{"op unmarked", "p50 us", 12}, {"marked", "p50 us", 8}, {"added", "us", 8}});
   const text_table table{to, columns};
   table.print_heading();
-  for (const contender& one : all) {
+  for (const completion_contender& one : all) {
     std::vector<std::string> cells{one.name};
     for (std::size_t what = 0; what < quantity_count; ++what)
       cells.insert(cells.end(), {fixed(median(one.figures[what].p50), 3), fixed(median(one.figures[what].p99), 3),
@@ -133,9 +133,9 @@ void print_table(std::FILE* to, const std::vector<contender>& all) {
   }
 }
 
-json rows_report(const std::vector<contender>& all) {
+json rows_report(const std::vector<completion_contender>& all) {
   json rows = json::array();
-  for (const contender& one : all) {
+  for (const completion_contender& one : all) {
     json row{{"strategy", one.name}};
     for (std::size_t what = 0; what < quantity_count; ++what) {
       json& figures = row[quantities[what].key] = figures_report(one.figures[what]);

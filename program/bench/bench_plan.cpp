@@ -37,8 +37,8 @@ struct plan_bench_options {
 };
 
 /// The contenders in the order of the columns.
-enum contender : std::size_t { plan, raw, eager, contender_count };
-constexpr std::array<const char*, contender_count> contender_names{"plan", "raw graph", "eager"};
+enum plan_contender : std::size_t { plan, raw, eager, plan_contender_count };
+constexpr std::array<const char*, plan_contender_count> plan_contender_names{"plan", "raw graph", "eager"};
 
 /// Memory of one rank: the input and the result of each step, and the destination of the copy behind it.
 struct step_memory {
@@ -74,7 +74,7 @@ public:
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
   /// Returns microseconds.
-  [[nodiscard]] double measure(contender what) {
+  [[nodiscard]] double measure(plan_contender what) {
     if (what == raw)
       return in_microseconds(
           raw_.time([this](std::size_t index, communicator&, stream_ref stream) { by_hand_[index]->launch(stream); }));
@@ -92,7 +92,7 @@ public:
   }
 
   /// Runs \p what once and returns how many elements are wrong afterwards.
-  [[nodiscard]] std::size_t wrong_after(contender what) {
+  [[nodiscard]] std::size_t wrong_after(plan_contender what) {
     constexpr float untouched = -1;
     for (const auto which : {&step_memory::got, &step_memory::moved}) set_all(which, [](rank) { return untouched; });
     static_cast<void>(measure(what));
@@ -100,7 +100,7 @@ public:
     return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, with_work_ ? sum : untouched);
   }
 
-  std::array<block_figures, contender_count> figures{};
+  std::array<block_figures, plan_contender_count> figures{};
 
 private:
   [[nodiscard]] buffer part(const buffer& whole, std::size_t step) const { return whole.slice(step * stride_, bytes_); }
@@ -191,19 +191,19 @@ private:
 
 void measure_all(workload& what, const plan_bench_options& options) {
   for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // The first block is a warm-up.
-    std::array<std::vector<double>, contender_count> samples;
+    std::array<std::vector<double>, plan_contender_count> samples;
     for (std::size_t i = 0; i < options.common.iterations; ++i)
-      for (std::size_t k = 0; k < contender_count; ++k) {
-        // The first contender rotates, so that drift within a block favours none.
-        const auto who = static_cast<contender>((k + i + block) % contender_count);
+      for (std::size_t k = 0; k < plan_contender_count; ++k) {
+        // The first plan_contender rotates, so that drift within a block favours none.
+        const auto who = static_cast<plan_contender>((k + i + block) % plan_contender_count);
         samples[who].push_back(what.measure(who));
       }
     if (block == 0) continue;
-    for (std::size_t who = 0; who < contender_count; ++who) what.figures[who].add_block(samples[who]);
+    for (std::size_t who = 0; who < plan_contender_count; ++who) what.figures[who].add_block(samples[who]);
   }
 }
 
-std::vector<double> ratios(const workload& what, contender to) {
+std::vector<double> ratios(const workload& what, plan_contender to) {
   return paired_ratios(what.figures[plan].p50, what.figures[to].p50);
 }
 
@@ -213,14 +213,14 @@ void print_row(const text_table& table, const workload& what, std::size_t wrong)
     cells.push_back(fixed(median(one.p50)));
     cells.push_back(fixed(median(one.p99)));
   }
-  for (const contender other : {raw, eager}) cells.push_back(fixed(median(ratios(what, other)), 3));
+  for (const plan_contender other : {raw, eager}) cells.push_back(fixed(median(ratios(what, other)), 3));
   cells.push_back(std::to_string(wrong));
   table.print_row(cells);
 }
 
 json row_report(const workload& what, std::size_t wrong) {
   json row{{"workload", what.name()}, {"size_bytes", what.size_bytes()}};
-  for (std::size_t who = 0; who < contender_count; ++who) row[contender_names[who]] = figures_report(what.figures[who]);
+  for (std::size_t who = 0; who < plan_contender_count; ++who) row[plan_contender_names[who]] = figures_report(what.figures[who]);
   for (const auto& [name, other] : {std::pair{"of_raw", raw}, std::pair{"of_eager", eager}})
     row["plan"][name] = {{"p50", median(ratios(what, other))}, {"blocks", ratios(what, other)}};
   row["wrong"] = wrong;
@@ -229,7 +229,7 @@ json row_report(const workload& what, std::size_t wrong) {
 
 std::vector<table_column> plan_columns() {
   std::vector<table_column> all{{"workload", "", 14}, {"size", "(B)", 9}};
-  for (const char* one : contender_names) all.insert(all.end(), {{one, "p50", 10}, {"", "p99", 10}});
+  for (const char* one : plan_contender_names) all.insert(all.end(), {{one, "p50", 10}, {"", "p99", 10}});
   all.insert(all.end(), {{"plan/raw", "", 9}, {"plan/eager", "", 11}, {"#wrong", "", 7}});
   return all;
 }
@@ -268,7 +268,7 @@ int run(const plan_bench_options& options) {
     workload what{where, rt, options, bytes, with_work};
     progress.show(what.name());
     std::size_t mine = 0;
-    for (std::size_t who = 0; who < contender_count; ++who) mine += what.wrong_after(static_cast<contender>(who));
+    for (std::size_t who = 0; who < plan_contender_count; ++who) mine += what.wrong_after(static_cast<plan_contender>(who));
     measure_all(what, options);
     progress.done(1);
     progress.clear();

@@ -47,7 +47,7 @@ class CheckMutations(TreeTest):
         self.plant("tests/CMakeLists.txt", TESTS)
         self.plant("actors/budget.cpp", BUDGET)
         self.plant("tests/budget_test.cpp", BUDGET_TEST)
-        made = subprocess.run(["cmake", "-G", "Ninja", "-B", "build/dev"], cwd=self.root, capture_output=True, text=True,
+        made = subprocess.run(["cmake", "-G", "Ninja", "-B", "build/edit"], cwd=self.root, capture_output=True, text=True,
                               check=False)
         self.assertEqual(made.returncode, 0, made.stderr)
 
@@ -62,7 +62,7 @@ class CheckMutations(TreeTest):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertRegex(result.stdout, r"caught +[0-9.]+ s  one-too-many")
         self.assertTrue(result.stdout.endswith("1 passed, 0 failed, 0 skipped\n"), result.stdout)
-        self.assertFalse((self.root / "build/dev/mutations").exists())
+        self.assertFalse((self.root / "build/edit/mutations").exists())
 
     def test_a_survivor_fails_and_its_tests_are_named(self):
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="a budget begins"))
