@@ -65,14 +65,6 @@ function(troupe_use_precompiled)
   endforeach()
 endfunction()
 
-# Files that a test compiles once more, with bugs planted in them (device/planted_bug.hpp): always objects of their own.
-function(troupe_plantable)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  set(files ${ARGN})
-  list(TRANSFORM files PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-  set_property(GLOBAL APPEND PROPERTY TROUPE_PLANTABLE ${files})
-endfunction()
-
 # Files of a target that use the same templates are compiled several at a time: these are instantiated once. Names in
 # their unnamed namespaces must differ, therefore.
 function(troupe_unity target)

@@ -4,7 +4,6 @@
 #include <troupe/collectives/operation/retry_objection.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -112,8 +111,7 @@ void collective_state::forget(std::uint64_t client, const error& why) {
 error collective_state::objection_to(const rank_request& asked, const terms& now, const reply_promise& reply) {
   if (host_memory_is_short()) return no_host_memory();
   if (now.closed) return now.closed;
-  if (!now.admits(asked.epoch) && !is_planted(planted_bug::stale_request))
-    return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
+  if (!now.admits(asked.epoch)) return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
   error objection = validate(asked.what, now.pipeline->sitting());

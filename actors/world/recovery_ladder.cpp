@@ -1,5 +1,4 @@
 #include <troupe/actors/world/recovery_ladder.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <array>
@@ -146,7 +145,7 @@ recovery_step recovery_ladder::on_fault(const error& why, time_point now, const 
   if (terms_.policy == recovery_policy::fail_fast) return give_up(why, {});
   if (why.code == errc::process_poisoned) return give_up(why, "; the process must be replaced");
   while (!rebuilds_.empty() && now - rebuilds_.front() > terms_.window) rebuilds_.pop_front();
-  if (rebuilds_.size() >= terms_.rebuilds && !is_planted(planted_bug::endless_rebuilds))
+  if (rebuilds_.size() >= terms_.rebuilds)
     return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
   recovery_step step;
   if (terms_.policy == recovery_policy::shrink) step.without = seen.blamed;

@@ -4,7 +4,6 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/device/overloaded.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -195,8 +194,6 @@ void world_executor::carry_out(const world_effects& effects) {
                    [this](world_effect::retire) { retire(); },
                    [this](const world_effect::lose& what) { lose(what); },
                    [this](world_effect::abort_retired) {
-                     if (is_planted(planted_bug::blocking_turn))
-                       for (const auto& one : retired_) one->abort();
                      on_each(std::exchange(retired_, {}), "the abort", plan_.deadlines.abort,
                              rank_report::kind::released, [all = spares_](rank_pipeline& one) {
                                one.abort();
@@ -493,7 +490,7 @@ world_executor::step world_executor::forming(const world_effect::form& how) {
     if (is_beside) give_back_spares(all, one);
     one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
-    for (std::size_t i = 0; i < registered.size() && !is_planted(planted_bug::lost_registration); ++i) {
+    for (std::size_t i = 0; i < registered.size(); ++i) {
       const time_point began = time->now();
       one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
       times->note(i, began, time->now());
@@ -558,13 +555,6 @@ void world_executor::register_memory(const registration_request& asked, std::sha
   if (!objection && asked.size_bytes == 0)
     objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
   if (objection) return reply->deliver(std::move(objection));
-  if (is_planted(planted_bug::awaited_turn)) {
-    const auto quiet = std::make_shared<latch>();
-    maintain({.name = "the wait for a quiet world",
-              .step = [](rank_pipeline&) {},
-              .done = [quiet](const error&) { quiet->open(); }});
-    quiet->wait();
-  }
   const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
   maintain({.name = "the allocation of memory to register",
             .step = [made](rank_pipeline& one) { made->allocate(one); },
@@ -729,7 +719,7 @@ void world_executor::lose(const world_effect::lose& what) {
     told.rank = plan_.locals[i].self;
     lost_[place] = told;
     if (ended_.erase(place) > 0) states_[place] = shell_.replace_rank(place, plan_.locals[i].self);
-    if (!is_planted(planted_bug::untold_rank)) states_[place]->lose(std::move(told));
+    states_[place]->lose(std::move(told));
   }
   for (const auto& pool : registered_) pool->leave_out(gone);
   plan_.locals = std::move(locals);

@@ -5,7 +5,6 @@
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <array>
@@ -116,7 +115,7 @@ objection check_life(const buffer& memory, std::string_view role, const device& 
 }
 
 bool is_elsewhere(const buffer& memory, const device& where) {
-  return memory && !memory.on_host() && memory.where()->id() != where.id() && !is_planted(planted_bug::foreign_memory);
+  return memory && !memory.on_host() && memory.where()->id() != where.id();
 }
 
 objection check_residence(const buffer& memory, std::string_view role, const device& where) {

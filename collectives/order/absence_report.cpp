@@ -29,7 +29,8 @@ std::vector<rank> absence_report::missing() const {
 
 std::string name_ranks(const std::vector<rank>& all) {
   std::string text = all.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < all.size() && i < most_missing_named; ++i) text += (i == 0 ? "" : ", ") + to_string(all[i]);
+  for (std::size_t i = 0; i < all.size() && i < most_missing_named; ++i)
+    text += (i == 0 ? "" : ", ") + to_string(all[i]);
   if (all.size() > most_missing_named) text += " and " + std::to_string(all.size() - most_missing_named) + " more";
   return text;
 }

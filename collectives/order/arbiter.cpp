@@ -1,11 +1,58 @@
-#include <troupe/collectives/order/arbiter_queue.hpp>
-#include <troupe/device/planted_bug.hpp>
+#include <troupe/collectives/order/arbiter.hpp>
+
+#include <troupe/completion/reply/reply_group.hpp>
 
 #include <algorithm>
 #include <span>
 #include <utility>
 
 namespace troupe {
+
+/// One rank's request. First it is a task; then the sequencer keeps it, until its call is given to the rank's pipeline.
+class arbiter::joining final : public sequenced, public combining_queue::task {
+public:
+  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call,
+          bool is_retry_safe)
+    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)}, retry_safe_{is_retry_safe} {}
+
+  [[nodiscard]] const operation& what() const noexcept override { return call_->what(); }
+  [[nodiscard]] ordered_world& world() const noexcept { return *world_; }
+  [[nodiscard]] std::shared_ptr<pipeline_call>& call() noexcept { return call_; }
+  [[nodiscard]] bool is_retry_safe() const noexcept { return retry_safe_; }
+
+  void execute(std::unique_ptr<task> self) noexcept override {
+    static_cast<void>(self.release());
+    arbiter& above = *world_->above_;
+    belongs_to(world_->number_);
+    above.order_.ask(std::unique_ptr<sequenced>{this}, above.effects_);
+    above.settle();
+  }
+
+private:
+  std::shared_ptr<ordered_world> world_;
+  std::shared_ptr<pipeline_call> call_;
+  bool retry_safe_;
+};
+
+/// An operation of all ranks, which needs no matching.
+class arbiter::whole final : public combining_queue::task {
+public:
+  whole(std::shared_ptr<ordered_world> world, released_operation parts, bool is_retry_safe)
+    : world_{std::move(world)}, parts_{std::move(parts)}, retry_safe_{is_retry_safe} {}
+
+  void execute(std::unique_ptr<task>) noexcept override {
+    if (!world_->closed_) {
+      if (retry_safe_ && world_->retries_) world_->retries_->enroll(*world_, std::nullopt, parts_);
+      return world_->push(std::move(parts_));
+    }
+    for (const released_part& one : parts_) one.call->fail(world_->closed_);
+  }
+
+private:
+  std::shared_ptr<ordered_world> world_;
+  released_operation parts_;
+  bool retry_safe_;
+};
 
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
                  fusion_limits fused)
@@ -110,7 +157,7 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
     parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
     marked += one.is_retry_safe() ? 1 : 0;
   }
-  const bool all_marked = marked == parts.size() || (is_planted(planted_bug::unmarked_retry) && marked > 0);
+  const bool all_marked = marked == parts.size();
   if (all_marked && world.retries_) world.retries_->enroll(world, part(0).terms().lane, parts);
   world.push(std::move(parts));
 }
@@ -160,6 +207,111 @@ void arbiter::end_round() {
   if (waiting != before) waiting_.store(waiting);
   if (waiting > 0 && before == 0)
     if (const auto awake = poller_.lock()) awake->notify();
+}
+
+ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                             std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
+                             std::shared_ptr<retry_queue> retries)
+  : above_{std::move(above)},
+    ranks_{std::move(ranks)},
+    on_straggling_{std::move(on_straggling)},
+    retries_{std::move(retries)},
+    queue_{ranks_, above_->fused_} {}
+
+void ordered_world::push(released_operation one) {
+  queue_.push(std::move(one));
+  if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
+}
+
+void ordered_world::ask(rank self, lane_request asked) {
+  const time_point now = above_->time_->now();
+  const sequencing_terms terms{.rank = self,
+                               .lane = asked.where,
+                               .client = asked.client,
+                               .position = asked.position,
+                               .asked = now,
+                               .deadline = later(now, asked.deadline)};
+  auto call = pipeline_of(self).prepare({.name = asked.name,
+                                         .what = std::move(asked.what),
+                                         .deadline = asked.deadline,
+                                         .reply = std::move(asked.reply),
+                                         .from = request_origin{.lane = asked.where, .client = asked.client},
+                                         .site = asked.site},
+                                        now);
+  above_->queue_.submit(
+      std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
+}
+
+void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,
+                            bool is_retry_safe, std::uint64_t client, call_site site) {
+  const time_point now = above_->time_->now();
+  auto answers = divide_promise(std::move(reply), name, parts.size());
+  released_operation all;
+  all.reserve(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    all.push_back({.self = ranks_[i]->self(),
+                   .call = ranks_[i]->prepare(
+                       {.name = name,
+                        .what = std::move(parts[i]),
+                        .deadline = deadline,
+                        .reply = std::move(answers[i]),
+                        .from = request_origin{.position = name.value(), .client = client, .of_world = true},
+                        .site = site},
+                       now)});
+  above_->queue_.submit(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all), is_retry_safe));
+}
+
+void ordered_world::cancel(rank self, lane where, std::uint64_t position) {
+  above_->queue_.run([world = shared_from_this(), self, where, position] {
+    arbiter& above = *world->above_;
+    static_cast<void>(above.order_.cancel(world->number_, self, where, position, above.effects_));
+    above.settle();
+  });
+}
+
+void ordered_world::withdraw(rank self, std::uint64_t client, error why) {
+  above_->queue_.run([world = shared_from_this(), self, client, why = std::move(why)] {
+    arbiter& above = *world->above_;
+    above.order_.withdraw(world->number_, self, client, why, above.effects_);
+    above.settle();
+  });
+}
+
+void ordered_world::add_registered(std::shared_ptr<registered_pool> pool) {
+  above_->queue_.run([world = shared_from_this(), pool = std::move(pool)] { world->registered_.push_back(pool); });
+}
+
+std::shared_ptr<latch> ordered_world::hold() {
+  const auto held = std::make_shared<latch>();
+  above_->queue_.run([world = shared_from_this(), held] {
+    for (const auto& one : world->ranks_) one->hold();
+    held->open();
+  });
+  return held;
+}
+
+void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
+  above_->queue_.run([world = shared_from_this(), work = std::move(work)] {
+    world->queue_.flush_all();
+    for (const auto& one : world->ranks_) one->sequence(work);
+  });
+}
+
+std::shared_ptr<latch> ordered_world::close(error why) {
+  const auto closed = std::make_shared<latch>();
+  above_->queue_.run([world = shared_from_this(), why = std::move(why), closed] {
+    arbiter& above = *world->above_;
+    world->closed_ = why;
+    world->closed_.effect = effect::rejected;
+    above.order_.close_world(world->number_, why, above.effects_);
+    above.settle();
+    world->queue_.flush_all();
+    above.worlds_.erase(world->number_);
+    world->registered_.clear();
+    if (world->retries_) world->retries_->leave(*world);
+    closed->open();
+  });
+  return closed;
 }
 
 } // namespace troupe

@@ -1,5 +1,4 @@
 #include <troupe/collectives/order/release_queue.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -99,7 +98,6 @@ void release_queue::send(std::size_t operations) {
     ready_.pop_front();
   }
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (is_planted(planted_bug::reordered_rank) && r == 1) std::ranges::reverse(together_[r]);
     if (!together_[r].empty()) ranks_[r]->submit_together(std::move(together_[r]));
     together_[r].clear();
   }

@@ -3,7 +3,6 @@
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
 #include <troupe/completion/sources/recycling.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <string>
@@ -68,7 +67,6 @@ void retry_queue::enroll(ordered_world& where, std::optional<lane> line, release
 void retry_queue::continue_in(std::shared_ptr<ordered_world> next) {
   world_ = std::move(next);
   advance(above_->time_->now());
-  if (is_planted(planted_bug::overtaken_retry)) return;
   for (const auto& one : all_) {
     if (!one->line() || one->formed_in() >= epoch_of(*world_) || one->at() == stage::over) continue;
     if (std::ranges::find(held_, *one->line()) != held_.end()) continue;
@@ -126,7 +124,7 @@ bool retry_queue::dispose(std::shared_ptr<retried_operation>& one, bool line_is_
     give_up(*one);
     return true;
   }
-  const bool may_still_write = one->may_have_run() && !is_planted(planted_bug::early_retry);
+  const bool may_still_write = one->may_have_run();
   const auto released = released_.find(one->formed_in());
   if (may_still_write && released != released_.end() && !released->second) {
     give_up(*one);

@@ -1,6 +1,5 @@
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/order/sequencer_state.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <tuple>
@@ -296,7 +295,6 @@ std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, e
 }
 
 void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) noexcept {
-  if (is_planted(planted_bug::missed_deadline)) return;
   time_point first = asked.deadline;
   if (limits_.straggling > nanoseconds{0}) first = std::min(first, later(asked.asked, limits_.straggling));
   if (first >= at.due) return;
@@ -560,7 +558,6 @@ void sequencer::state::collect_members(exchange& root) {
 }
 
 error sequencer::state::disagreement(const meeting& one) const {
-  if (is_planted(planted_bug::unchecked_request)) return {};
   std::vector<std::vector<signature>> ranks;
   ranks.reserve(one.where->queues.size());
   for (lane_queue& queue : one.where->queues) ranks.push_back(signatures_of(queue.front().one->what()));

@@ -6,7 +6,6 @@
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/completion/sources/recycling.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <new>
@@ -448,8 +447,6 @@ void rank_pipeline::launch(pipeline_call& one) {
       staging_->launch(one.what(), *peers_, *stream_, one.staged());
     else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-    else if (const auto* parts = std::get_if<group>(&one.what()); parts && is_planted(planted_bug::split_group))
-      for (const operation& part : parts->parts) peers_->launch(part, *stream_);
     else
       launch_with_copies(*peers_, one.what(), *stream_);
     shared_event behind;

@@ -1,9 +1,7 @@
 #include <troupe/completion/poller/poller.hpp>
-#include <troupe/device/planted_bug.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <random>
 #include <utility>
 
 namespace troupe {
@@ -90,8 +88,6 @@ bool poller::step() {
 bool poller::step(const polled_list& all) {
   const time_point now = time_->now();
   bool answered = false;
-  if (is_planted(planted_bug::unseeded_choice) && std::random_device{}() % 2 == 0)
-    for (auto one = all.rbegin(); one != all.rend(); ++one) answered = (*one)->poll(now) || answered;
   for (const auto& one : all) answered = one->poll(now) || answered;
   if (answered)
     for (const auto& one : all) one->tidy();

@@ -1,7 +1,5 @@
 #include <troupe/completion/poller/track.hpp>
 
-#include <troupe/device/planted_bug.hpp>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -118,12 +116,6 @@ void track::fail_pending(time_point now) {
   }
   for (auto& one : pending_) {
     if (one->withdraw()) {
-      if (is_planted(planted_bug::lost_answer)) {
-        static auto* const forgotten = new std::vector<std::shared_ptr<in_flight>>;
-        forgotten->push_back(std::exchange(one, nullptr));
-        forget(1);
-        continue;
-      }
       error certain = why;
       certain.effect = effect::rejected;
       one->lost(std::move(certain));
@@ -134,12 +126,7 @@ void track::fail_pending(time_point now) {
     if (one->at() == in_flight::stage::refused)
       one->lost(one->refusal());
     else
-      one->lost(is_planted(planted_bug::false_rejection) ? why : with_unknown_outcome(why));
-    if (is_planted(planted_bug::early_release)) {
-      one = nullptr;
-      forget(1);
-      continue;
-    }
+      one->lost(with_unknown_outcome(why));
     quarantine_.push_back(std::move(one));
   }
   pending_.clear();

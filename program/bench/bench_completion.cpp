@@ -64,7 +64,8 @@ struct completion_contender {
   std::vector<double> added{}; ///< armed − unarmed, by block, of the medians.
 };
 
-std::vector<completion_contender> make_contenders(const std::shared_ptr<device>& where, const completion_options& options) {
+std::vector<completion_contender> make_contenders(const std::shared_ptr<device>& where,
+                                                  const completion_options& options) {
   const std::size_t bytes = parse_byte_size(options.bytes);
   if (bytes == 0) throw exception{errc::invalid_argument, "an operation of 0 bytes does nothing: give at least 1"};
   std::vector<completion_contender> all;

@@ -220,7 +220,8 @@ void print_row(const text_table& table, const workload& what, std::size_t wrong)
 
 json row_report(const workload& what, std::size_t wrong) {
   json row{{"workload", what.name()}, {"size_bytes", what.size_bytes()}};
-  for (std::size_t who = 0; who < plan_contender_count; ++who) row[plan_contender_names[who]] = figures_report(what.figures[who]);
+  for (std::size_t who = 0; who < plan_contender_count; ++who)
+    row[plan_contender_names[who]] = figures_report(what.figures[who]);
   for (const auto& [name, other] : {std::pair{"of_raw", raw}, std::pair{"of_eager", eager}})
     row["plan"][name] = {{"p50", median(ratios(what, other))}, {"blocks", ratios(what, other)}};
   row["wrong"] = wrong;
@@ -268,7 +269,8 @@ int run(const plan_bench_options& options) {
     workload what{where, rt, options, bytes, with_work};
     progress.show(what.name());
     std::size_t mine = 0;
-    for (std::size_t who = 0; who < plan_contender_count; ++who) mine += what.wrong_after(static_cast<plan_contender>(who));
+    for (std::size_t who = 0; who < plan_contender_count; ++who)
+      mine += what.wrong_after(static_cast<plan_contender>(who));
     measure_all(what, options);
     progress.done(1);
     progress.clear();
