@@ -1,5 +1,7 @@
-# Runs PROGRAM with ARGUMENTS; fails unless it exits with STATUS and says something that matches EXPECTED.
-execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
+# Runs PROGRAM with ARGUMENTS; fails unless it exits with STATUS and its output, followed by its errors, matches EXPECTED.
+# Kept apart: progress lines, which come on standard error after two seconds, would divide lines that belong together.
+execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE printed ERROR_VARIABLE errors)
+set(said "${printed}${errors}")
 message("${said}")
 if(NOT status STREQUAL STATUS)
   message(FATAL_ERROR "exit status ${status} instead of ${STATUS}")
