@@ -10,6 +10,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <future>
@@ -374,37 +375,43 @@ TEST_CASE("a job's status is that of the first process that failed", "[launch]")
 }
 
 TEST_CASE("a respawn that was waited for and came earlier does not come again in its time", "[launch]") {
-  using instants = std::vector<std::chrono::steady_clock::time_point>;
-  constexpr auto delay = 500ms;
-  /// Waits before each respawn, and sees when what happened.
+  using std::chrono::steady_clock;
+  static constexpr auto first_wait = 1s;
+  static constexpr auto second_wait = 500ms;
+  /// Has the first respawn come before its time. The time of the first is over when the second begins to be waited for.
   class timing_supervisor final : public launch::launch_supervisor {
   public:
-    void on_started(place_index, pid_t) override { note(starts); }
+    void on_started(place_index, pid_t) override {
+      if (++starts == 3) third_start.set_value(steady_clock::now());
+    }
     exit_decision on_exit(place_index, pid_t, const exit_status&) override {
-      note(ends);
-      return {.what = after_exit::respawn, .delay = delay};
+      const auto now = steady_clock::now();
+      if (starts == 1) {
+        first_end = now;
+        job.load()->respawn(0);
+        return {.what = after_exit::respawn, .delay = first_wait};
+      }
+      std::this_thread::sleep_until(first_end + first_wait + 50ms);
+      if (starts == 2) second_end = steady_clock::now();
+      return {.what = after_exit::respawn, .delay = second_wait};
     }
     void on_drain() override {}
-    instants seen(const instants& which) {
-      const std::lock_guard lock{guard};
-      return which;
-    }
-    void note(instants& which) {
-      const std::lock_guard lock{guard};
-      which.push_back(std::chrono::steady_clock::now());
-    }
 
-    std::mutex guard;
-    instants starts;
-    instants ends;
+    std::promise<steady_clock::time_point> third_start;
+    std::atomic<launched_job*> job = nullptr;
+    int starts = 0; // These by the job's thread alone until the third start.
+    steady_clock::time_point first_end;
+    steady_clock::time_point second_end;
   };
-  job_rig<timing_supervisor> rig{job_setup{script("exit 6", 1)}};
+  const job_folder folder;
+  job_rig<timing_supervisor> rig{
+      job_setup{script("until [ -e " + folder / "mark" + " ]; do sleep 0.01; done; exit 6", 1)}};
   timing_supervisor& by = rig.supervisor();
-  while (by.seen(by.ends).empty()) std::this_thread::yield();
-  rig.job().respawn(0); // long before its time
-  while (by.seen(by.starts).size() < 3) std::this_thread::yield();
-  const auto second_end = by.seen(by.ends)[1];
-  CHECK(by.seen(by.starts)[2] - second_end >= delay);
+  by.job = &rig.job();
+  std::ofstream{folder / "mark"}.close(); // Nothing ends before the supervisor knows its job.
+  auto third_start = by.third_start.get_future();
+  REQUIRE(third_start.wait_for(60s) == std::future_status::ready);
+  CHECK(third_start.get() - by.second_end >= second_wait);
   rig.job().end(0, "");
   CHECK(rig.status() == 0);
 }
@@ -450,12 +457,15 @@ TEST_CASE("when the connection to a host breaks, its processes are killed there 
   ::kill(std::stoi(shell.substr(2)), SIGKILL); // The agent itself, of which the shell has become one.
   CHECK_FALSE(rig.errors().await("process 0 on a (pid").empty());
   CHECK_FALSE(rig.errors().await("process 1 on a (pid").empty());
-  for (const auto& one : rig.supervisor().exits()) CHECK(one.status == exit_status{.lost = true});
   while (runs(pids['0']) || runs(pids['1'])) {
   } // By the system, soon.
   CHECK(runs(pids['2']));
   rig.job().end(0, "");
   CHECK(rig.status() == 0);
+  const auto exits = rig.supervisor().exits();
+  REQUIRE(exits.size() == 3);
+  for (const auto& one : exits)
+    CHECK(one.status == (one.place == 2 ? exit_status{.signal = SIGTERM} : exit_status{.lost = true}));
 }
 
 TEST_CASE("a host that cannot be reached, or has no such program, ends the job with what is wrong", "[launch]") {

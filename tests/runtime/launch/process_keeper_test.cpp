@@ -225,8 +225,15 @@ TEST_CASE("a keeper that goes kills what runs, without telling, and writes what 
   CHECK(output.rest() == std::vector<std::string>{"started"});
 }
 
-TEST_CASE("what is to happen later happens in the order of its time", "[launch]") {
+TEST_CASE("what is to happen later happens in the order of its time, and not before it", "[launch]") {
+  constexpr auto delay = std::chrono::milliseconds{200};
   process_keeper keeper;
+  std::promise<std::chrono::steady_clock::time_point> happened;
+  const auto begun = std::chrono::steady_clock::now();
+  keeper.after(delay, [&] { happened.set_value(std::chrono::steady_clock::now()); });
+  auto when = happened.get_future();
+  REQUIRE(when.wait_for(std::chrono::seconds{60}) == std::future_status::ready);
+  CHECK(when.get() - begun >= delay);
   std::promise<std::string> all;
   std::string said; // By the keeper's thread alone.
   keeper.after(std::chrono::milliseconds{20}, [&] { all.set_value(said + "c"); });
