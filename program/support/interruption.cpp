@@ -26,6 +26,7 @@ interruption::interruption() {
 
 interruption::~interruption() {
   for (const int one : {SIGINT, SIGTERM}) std::signal(one, SIG_DFL);
+  came.store(0);
 }
 
 int interruption::signal() noexcept {

@@ -8,7 +8,8 @@
 namespace troupe::program {
 
 /// While the object exists, the first SIGINT or SIGTERM is recorded; a second one ends the process as if it was not
-/// caught. Only one object may exist at a time.
+/// caught. Destroying it forgets the signal. Only one object may exist
+/// at a time.
 class interruption {
 public:
   interruption();

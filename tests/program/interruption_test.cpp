@@ -37,6 +37,7 @@ TEST_CASE("after a signal nobody begins a round that no other has begun, and all
     common_rounds not_begun{100};
     CHECK_FALSE(not_begun.begins(0));
   }
+  CHECK(interruption::signal() == 0);
 }
 
 } // namespace troupe::tests
