@@ -16,11 +16,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <filesystem>
 #include <future>
 #include <latch>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -155,6 +158,35 @@ void print_what_next() {
               "  docs/quick-start.md            how to write a program of your own\n");
 }
 
+/// Stops a world three seconds after a signal. Where one rank has refused a request, the round would wait for the other
+/// ranks until its deadline.
+class stop_after_signal {
+public:
+  explicit stop_after_signal(world& where)
+    : watcher_{[where](const std::stop_token& ending) mutable { watch(where, ending); }} {}
+
+private:
+  static void watch(world& where, const std::stop_token& ending) {
+    constexpr std::chrono::milliseconds interval{50};
+    constexpr std::chrono::seconds patience{3};
+    std::mutex guard;
+    std::condition_variable_any ended;
+    std::unique_lock lock{guard};
+    const auto ends_within = [&](std::chrono::milliseconds time) {
+      return ended.wait_for(lock, ending, time, [&] { return ending.stop_requested(); });
+    };
+    while (interruption::signal() == 0)
+      if (ends_within(interval)) return;
+    if (ends_within(patience)) return;
+    try {
+      where.stop();
+    } catch (const exception&) { // run() reports it
+    }
+  }
+
+  std::jthread watcher_;
+};
+
 /// Runs the tasks at the same time: actors run those at even positions, threads those at odd positions.
 void run_clients(runtime& rt, world& where, const std::vector<client_task>& tasks, demo_ledger& books) {
   std::latch actors_ended{static_cast<std::ptrdiff_t>((tasks.size() + 1) / 2)};
@@ -226,6 +258,7 @@ int run(const demo_options& options) {
   }
   {
     const progress_line progress{stderr, [&books] { return books.progress(); }};
+    const stop_after_signal watcher{where};
     run_clients(rt, where, tasks, books);
   }
 

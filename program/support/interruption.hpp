@@ -8,8 +8,7 @@
 namespace troupe::program {
 
 /// While the object exists, the first SIGINT or SIGTERM is recorded; a second one ends the process as if it was not
-/// caught. Destroying it forgets the signal. Only one object may exist
-/// at a time.
+/// caught. Destroying it forgets the signal. Only one object may exist at a time.
 class interruption {
 public:
   interruption();

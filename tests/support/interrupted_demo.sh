@@ -2,20 +2,31 @@
 set -eu
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-"$1" demo --backend mock --ranks 2 --requests 100000000 >"$out" 2>&1 &
-demo=$!
-tries=0
-until grep -q "one request alone" "$out"; do # printed once signals are noted
-  tries=$((tries + 1))
-  if [ $tries -gt 1200 ]; then
-    echo "the demo did not begin within a minute:" && cat "$out" && kill -KILL $demo && exit 1
-  fi
-  sleep 0.05
-done
-kill -"$2" $demo
-status=0
-wait $demo || status=$?
-cat "$out"
-[ $status -eq "$3" ] || { echo "exit status $status instead of $3"; exit 1; }
-grep -q "ended early by SIG$2: the summary so far" "$out"
-grep -Eq "^answered ([0-9]+)/\1, wrong 0, lost 0, doubled 0$" "$out"
+# play TROUPE SIGNAL STATUS [OPTION...]
+play() {
+  troupe=$1 signal=$2 expected=$3
+  shift 3
+  "$troupe" demo --backend mock --ranks 2 --requests 100000000 "$@" >"$out" 2>&1 &
+  demo=$!
+  tries=0
+  until grep -q "one request alone" "$out"; do # printed once signals are noted
+    tries=$((tries + 1))
+    if [ $tries -gt 1200 ] || ! kill -0 $demo; then
+      echo "the demo did not begin, or not within a minute:"
+      cat "$out"
+      kill -KILL $demo || true
+      exit 1
+    fi
+    sleep 0.05
+  done
+  kill -"$signal" $demo
+  status=0
+  wait $demo || status=$?
+  cat "$out"
+  [ $status -eq "$expected" ] || { echo "exit status $status instead of $expected"; exit 1; }
+  grep -q "ended early by SIG$signal: the summary so far" "$out"
+  grep -Eq "^answered ([0-9]+)/\1, wrong 0, lost 0, doubled 0$" "$out"
+}
+play "$@"
+# One rank of some requests is refused, and the other's halves would wait for it without end.
+play "$@" --limits-lead 1 --limits-hang 60min --deadlines-operation 60min
