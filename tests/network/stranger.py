@@ -30,6 +30,7 @@ import time
 
 NOBODY = 65534
 MOST_MIB = 1024  # of resident memory, of any program that is given nonsense
+MOST_DEVICES_MIB = 2048  # beside it: what two mock devices have, of a program that is asked to use all of it
 MOST_THREADS = 1000
 WORDS_OF_NO_ONE = ("terminate called", "std::", "what():", "basic_string", "vector::")
 BIG = ("2147483647", "2147483648", "9223372036854775807", "18446744073709551616")
@@ -53,7 +54,8 @@ def expect(holds, text):
 class Program:
     """One run of the program, watched: its size, its threads, its words and its end."""
 
-    def __init__(self, words, environment=None, limits=None, user=None, feed=subprocess.DEVNULL):
+    def __init__(self, words, environment=None, limits=None, user=None, feed=subprocess.DEVNULL,
+                 most_mib=MOST_MIB):
         def prepare():
             for which, value in (limits or {}).items():
                 resource.setrlimit(which, (value, value))
@@ -69,6 +71,7 @@ class Program:
                                         preexec_fn=prepare, start_new_session=True)
         self.pid = self.process.pid
         self.most_mib = self.most_threads = 0
+        self.allowed_mib = most_mib
 
     def __enter__(self):
         return self
@@ -94,7 +97,7 @@ class Program:
         return self.process.poll()
 
     def is_small(self):
-        return self.most_mib <= MOST_MIB and self.most_threads <= MOST_THREADS
+        return self.most_mib <= self.allowed_mib and self.most_threads <= MOST_THREADS
 
     def text(self):
         self.said.seek(0)
@@ -104,7 +107,8 @@ class Program:
         """What holds of every program, whatever it was given. \\p sent: signals that may have ended it."""
         status, text = self.process.poll(), self.text()
         tail = text.strip()[-300:]
-        expect(self.most_mib <= MOST_MIB, f"it took {self.most_mib} MiB, where {MOST_MIB} are expected at most")
+        expect(self.most_mib <= self.allowed_mib,
+               f"it took {self.most_mib} MiB, where {self.allowed_mib} are expected at most")
         expect(self.most_threads <= MOST_THREADS, f"it made {self.most_threads} threads, {MOST_THREADS} at most expected")
         for word in WORDS_OF_NO_ONE:
             expect(word not in text, f"it speaks of '{word}': {tail}")
@@ -448,9 +452,11 @@ def words_with(command, option, value):
 
 
 def try_values(command, option, values, seconds, must_end):
+    most_mib = MOST_MIB + (MOST_DEVICES_MIB if option == "--maxbytes" else 0)
     for value in values:
         try:
-            run(words_with(command, option, value), seconds, must_end=must_end, environment=with_token(command))
+            run(words_with(command, option, value), seconds, must_end=must_end, environment=with_token(command),
+                most_mib=most_mib)
         except Failed as failure:
             shown = value if len(value) < 40 else value[:8] + f"… ({len(value)} characters)"
             raise Failed(f"{option} '{shown}': {failure}") from None
