@@ -1,4 +1,5 @@
-# Runs PROGRAM with ARGUMENTS; fails unless it exits with STATUS and its output, followed by its errors, matches EXPECTED.
+# Runs PROGRAM with ARGUMENTS; fails unless it exits with STATUS and its output and its errors, one
+# behind the other in either order, match EXPECTED.
 # Kept apart: progress lines, which come on standard error after two seconds, would divide lines that belong together.
 execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE printed ERROR_VARIABLE errors)
 set(said "${printed}${errors}")
@@ -6,6 +7,6 @@ message("${said}")
 if(NOT status STREQUAL STATUS)
   message(FATAL_ERROR "exit status ${status} instead of ${STATUS}")
 endif()
-if(NOT said MATCHES "${EXPECTED}")
+if(NOT said MATCHES "${EXPECTED}" AND NOT "${errors}${printed}" MATCHES "${EXPECTED}")
   message(FATAL_ERROR "nothing said matches: ${EXPECTED}")
 endif()
