@@ -88,10 +88,7 @@ void start_tool(const CLI::App& program, int argc, char** argv) {
     if (is_known) throw;
     return; // A mistyped subcommand, which the parser will refuse.
   }
-  std::vector<char*> words{path.data()};
-  words.insert(words.end(), argv + 2, argv + argc);
-  words.push_back(nullptr);
-  ::execv(path.c_str(), words.data());
+  ::execv(path.c_str(), argv); // whose reports name the command as it was called
   throw std::system_error{errno, std::generic_category(), path + " cannot be started"};
 }
 
