@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdio>
 #include <set>
+#include <string>
+#include <string_view>
 
 namespace troupe::program {
 
@@ -15,9 +17,12 @@ constexpr std::size_t part_width = 11;
 constexpr std::size_t verdict_width = 9;
 constexpr std::size_t link_width = 22;
 
-std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
+std::string padded(std::string_view text, std::size_t width) {
+  std::string cell;
+  cell.reserve(std::max(width, text.size()));
+  cell += text;
+  while (cell.size() < width) cell += ' ';
+  return cell;
 }
 
 std::string line(const std::string& part, const std::string& verdict, const std::string& what) {
