@@ -489,7 +489,8 @@ def add_option_cases():
             if "PATH" not in takes and "FOLDER" not in takes and "FILE" not in takes:
                 @case(f"numbers/{command} {option}", beside=True, in_slice=few)
                 def _(command=command, option=option, seconds=seconds):
-                    try_values(command, option, FEW_NUMBERS if SLICE else NUMBERS, seconds, command in ENDS)
+                    must_end = command in ENDS and option != "--hosts"  # ssh may wait long for a host that is not there
+                    try_values(command, option, FEW_NUMBERS if SLICE else NUMBERS, seconds, must_end)
             if TAKES_FILE.search(option):
                 @case(f"files/{command} {option}", beside=True, in_slice=few or command == "config")
                 def _(command=command, option=option, seconds=seconds):
