@@ -36,7 +36,7 @@ struct launch_options {
   std::size_t spares = 0;
   std::string hosts;
   std::string hosts_file;
-  std::string shell = "ssh -oBatchMode=yes -oServerAliveInterval=5";
+  std::string shell = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=5";
   std::string agent;
   std::vector<std::string> exported;
   std::string bind = "127.0.0.1";
