@@ -67,11 +67,11 @@ error current_error() noexcept {
     } catch (const exception& known) {
       return known.why();
     } catch (const std::bad_alloc&) {
-      return error{.code = errc::out_of_memory, .text = "host memory ran out"};
+      return error{.code = errc::out_of_memory, .text = "out of host memory"};
     } catch (const std::exception& other) {
       return error{.code = errc::internal, .text = other.what()};
     } catch (...) {
-      return error{.code = errc::internal, .text = "an exception that is no std::exception"};
+      return error{.code = errc::internal, .text = "an exception that does not derive from std::exception"};
     }
   } catch (...) { // no memory for the text
     return error{.code = errc::out_of_memory};

@@ -44,13 +44,15 @@ error admission_quota::objection(pending_amount what) const {
   const pending_amount pending = now();
   std::string text;
   if (load() > 0)
-    text = std::to_string(load()) + " clients wait for credit, and what becomes free is theirs";
+    text = std::to_string(load()) + " clients wait for credit, and they get what becomes free first";
   else if (counts_bytes() && (what.bytes > limits_.bytes || pending.bytes > limits_.bytes - what.bytes))
     text = "requests that name " + std::to_string(pending.bytes) + " bytes are pending, this one names " +
-           std::to_string(what.bytes) + ", and " + std::to_string(limits_.bytes) + " may be (limits.pending_bytes)";
+           std::to_string(what.bytes) + ", and the limit is " + std::to_string(limits_.bytes) +
+           " (limits.pending_bytes)";
   else
-    text = std::to_string(pending.operations) + " requests beyond the first of each lane are pending, and " +
-           std::to_string(limits_.operations) + " may be (limits.pending_operations)";
+    text = std::to_string(pending.operations) +
+           " requests beyond the first of each lane are pending, and the limit is " +
+           std::to_string(limits_.operations) + " (limits.pending_operations)";
   return {.code = errc::busy,
           .text =
               "too much is pending in this world: " + text + "; ask again after a reply, or ask the world for credit"};
@@ -59,11 +61,12 @@ error admission_quota::objection(pending_amount what) const {
 void admission_quota::ask(pending_amount wanted, time_point until, credit_sink to) {
   const auto refuse = [&](const char* what, std::size_t asked, std::size_t limit, const char* setting) {
     to(error{.code = errc::invalid_argument,
-             .text = "credit for " + std::to_string(asked) + ' ' + what + " can never be given: " +
-                     std::to_string(limit) + " may be pending (" + setting + "): ask for less"});
+             .text = "credit for " + std::to_string(asked) + ' ' + what + " can never be granted: the limit is " +
+                     std::to_string(limit) + " (" + setting + "): ask for less"});
   };
   if (wanted.operations == 0)
-    return to(error{.code = errc::invalid_argument, .text = "credit for 0 requests is of no use: name how many"});
+    return to(
+        error{.code = errc::invalid_argument, .text = "credit for 0 requests cannot be granted: name at least one"});
   if (limits_.operations > 0 && wanted.operations > limits_.operations)
     return refuse("requests", wanted.operations, limits_.operations, "limits.pending_operations");
   if (counts_bytes() && wanted.bytes > limits_.bytes)
@@ -143,11 +146,11 @@ bool admission_quota::poll(time_point now) {
   }
   const pending_amount pending = this->now();
   for (const waiter& one : late)
-    one.to(error{.code = errc::deadline_exceeded,
-                 .text = "there was no room for credit of " + std::to_string(one.wanted.operations) + " requests and " +
-                         std::to_string(one.wanted.bytes) + " bytes in time: " + std::to_string(pending.operations) +
-                         " requests and " + std::to_string(pending.bytes) +
-                         " bytes are pending or set aside; ask for less, or give more time"});
+    one.to(error{
+        .code = errc::deadline_exceeded,
+        .text = "no credit became free in time for " + std::to_string(one.wanted.operations) + " requests and " +
+                std::to_string(one.wanted.bytes) + " bytes: " + std::to_string(pending.operations) + " requests and " +
+                std::to_string(pending.bytes) + " bytes are pending or reserved. Ask for less, or give more time"});
   serve(); // the following waiters may want less
   return !late.empty();
 }
@@ -183,7 +186,8 @@ error charge(const admission_quota& where, pending_line& asking, const credit& b
              reply_promise& reply) {
   if (!by) return asking.charge(bytes, reply);
   if (by.reserved()->is_of(where)) return by.reserved()->charge(bytes, reply);
-  return {.code = errc::invalid_argument, .text = "the request names credit of another world: ask its own for some"};
+  return {.code = errc::invalid_argument,
+          .text = "the request names credit of another world: ask the request's own world for credit"};
 }
 
 } // namespace troupe

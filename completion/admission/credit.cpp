@@ -20,8 +20,8 @@ error credit::pool::charge(std::size_t bytes, reply_promise& reply) {
   if (!where_->counts_bytes()) bytes = 0;
   if (bytes > size_.bytes)
     return {.code = errc::invalid_argument,
-            .text = "the request names " + std::to_string(bytes) + " bytes, its credit is for " +
-                    std::to_string(size_.bytes) + ": ask for more, or for none"};
+            .text = "the request names " + std::to_string(bytes) + " bytes, and its credit covers " +
+                    std::to_string(size_.bytes) + ": ask for more credit, or send the request without credit"};
   if (operations_.take(1, size_.operations)) {
     if (bytes_.take(bytes, size_.bytes)) {
       reply.carry({*this, {1, bytes}, shared_from_this()});
@@ -30,7 +30,7 @@ error credit::pool::charge(std::size_t bytes, reply_promise& reply) {
     operations_.give_back(1);
   }
   return {.code = errc::busy,
-          .text = "as much as its credit is for is pending (" + std::to_string(size_.operations) + " requests, " +
+          .text = "pending requests use up the credit (" + std::to_string(size_.operations) + " requests, " +
                   std::to_string(size_.bytes) + " bytes): ask again after one of their replies"};
 }
 

@@ -54,7 +54,7 @@ public:
       const std::lock_guard lock{guard_};
       if (std::exchange(is_asked_, true)) {
         result = error{.code = errc::invalid_argument,
-                       .text = "the outcome has been asked for before, and is given once: keep that reply"};
+                       .text = "the outcome was asked for before and is given only once: keep the first reply"};
       } else if (result_) {
         result = std::exchange(result_, std::nullopt);
       } else {
@@ -91,7 +91,8 @@ private:
 
 void outcome_claim::redeem(reply_promise to) const {
   if (record_) return record_->redeem(std::move(to));
-  to.deliver(error{.code = errc::invalid_argument, .text = "this is no claim to an outcome: it was never given one"});
+  to.deliver(error{.code = errc::invalid_argument,
+                   .text = "this claim to an outcome is empty: use one that a request has returned"});
 }
 
 reply_promise make_overlapped_promise(std::shared_ptr<value_promise<enqueued>> first, std::size_t part_count) {

@@ -112,7 +112,7 @@ completion_strategy parse_completion_strategy(std::string_view name) {
     if (to_string(strategy) == name) return strategy;
   if (name == to_string(completion_strategy::automatic)) return completion_strategy::automatic;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no completion strategy: choose one of auto, flag, event, host_fn"};
+                  "unknown completion strategy '" + std::string{name} + "': choose one of auto, flag, event, host_fn"};
 }
 
 completion_strategy choose_strategy(completion_strategy asked, driver& api, device_id id) {
@@ -133,7 +133,7 @@ std::unique_ptr<completion_source> make_completion_source(completion_strategy st
     case completion_strategy::host_fn: return std::make_unique<host_function_source>();
     case completion_strategy::automatic: break;
   }
-  throw exception{errc::invalid_argument, "no such completion strategy"};
+  throw exception{errc::invalid_argument, "unknown completion strategy"};
 }
 
 } // namespace troupe

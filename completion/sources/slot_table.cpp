@@ -35,8 +35,8 @@ slot slot_table::acquire() {
   if (free_.empty())
     throw exception{errc::out_of_memory,
                     "all " + std::to_string(generations_.size()) +
-                        " completion slots of this runtime are taken: each rank of each world and sub-world has one "
-                        "until the world has been stopped, and streams that hang keep theirs; stop worlds that are no "
+                        " completion slots of this runtime are in use: each rank of each world and sub-world holds one "
+                        "until the world has stopped, and streams that hang keep theirs. Stop worlds that are no "
                         "longer needed, or use another runtime"};
   const std::size_t index = free_.back();
   free_.pop_back();

@@ -9,12 +9,11 @@ namespace {
 std::string advice(errc code) {
   switch (code) {
     case errc::invalid_argument: return "CUDA refused an argument";
-    case errc::out_of_memory: return "the memory ran out: free something or ask for less";
+    case errc::out_of_memory: return "out of memory: free memory or request less";
     case errc::unsupported: return "the device or its driver cannot do this";
     case errc::missing: return "there is no usable CUDA device";
     case errc::too_old: return "the CUDA driver is too old for this program: upgrade it";
-    case errc::process_poisoned:
-      return "a sticky device error, which cannot be undone in this process: replace the process";
+    case errc::process_poisoned: return "a sticky device error, which this process cannot clear: replace the process";
     default: return "the device reported an error";
   }
 }

@@ -26,7 +26,7 @@ int count_devices() {
   int driver_version = 0;
   // Without libcuda this call succeeds and reports 0, whereas cudaGetDeviceCount would report an insufficient driver.
   cuda_call(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
-  if (driver_version == 0) throw exception{errc::missing, "no CUDA driver: " + driver_remedy()};
+  if (driver_version == 0) throw exception{errc::missing, "no CUDA driver found: " + driver_remedy()};
 
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
@@ -34,12 +34,12 @@ int count_devices() {
     case cudaSuccess: break;
     case cudaErrorInsufficientDriver:
       throw_cuda_error(result, "cudaGetDeviceCount",
-                       "the CUDA driver is too old: it is made for CUDA " + cuda_version_text(driver_version) +
+                       "the CUDA driver is too old: it supports CUDA " + cuda_version_text(driver_version) +
                            ", and this program needs CUDA " + cuda_version_text(CUDART_VERSION) + ": " +
                            driver_remedy());
     case cudaErrorStubLibrary:
       throw_cuda_error(result, "cudaGetDeviceCount",
-                       "libcuda.so is the toolkit's stub, no driver: take the toolkit's stubs folder out of "
+                       "libcuda.so is the toolkit's stub, not a driver: remove the toolkit's stubs folder from "
                        "LD_LIBRARY_PATH, or " +
                            driver_remedy());
     case cudaErrorSystemNotReady:
@@ -47,14 +47,13 @@ int count_devices() {
                        "the GPUs are not ready: start the nvidia-fabricmanager service, or set the backend to mock");
     case cudaErrorSystemDriverMismatch:
       throw_cuda_error(result, "cudaGetDeviceCount",
-                       "libcuda and the kernel's NVIDIA module are of different versions: reboot, or " +
-                           driver_remedy());
+                       "libcuda and the kernel's NVIDIA module have different versions: reboot, or " + driver_remedy());
     case cudaErrorNoDevice: count = 0; break;
     default: throw_cuda_error(result, "cudaGetDeviceCount");
   }
   forget_cuda_error(result);
   if (count == 0)
-    throw exception{errc::missing, "a CUDA driver, but no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES, "
+    throw exception{errc::missing, "the CUDA driver found no CUDA device: check nvidia-smi and CUDA_VISIBLE_DEVICES, "
                                    "or set the backend to mock"};
   return count;
 }
@@ -123,7 +122,7 @@ cuda_scope cuda_api::on(device_id id) const {
 }
 
 void cuda_api::expect_cuda() {
-  if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA with it"};
+  if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA cannot be used any more"};
 }
 
 /// Returns whether \p stream is a default stream, whose handle is the same for every device and refers to the current
@@ -170,8 +169,8 @@ void cuda_api::open(device_id id) {
   if (result == cudaErrorDevicesUnavailable)
     throw_cuda_error(errc::device_occupied, result, "cudaInitDevice",
                      "device " + to_string(id) +
-                         " is held exclusively by another process, or lost to this one: free it "
-                         "(nvidia-smi shows who holds it) or choose another");
+                         " is held exclusively by another process, or no longer accessible to this one: free it "
+                         "(nvidia-smi shows its processes) or choose another device");
   cuda_call(result, "cudaInitDevice");
 
   CUdevice native = 0;

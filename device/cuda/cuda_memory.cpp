@@ -73,7 +73,7 @@ void* cuda_api::allocate(device_id id, native_pool pool, std::size_t size_bytes,
   if (result == cudaErrorMemoryAllocation)
     throw_cuda_error(result, "cudaMallocFromPoolAsync",
                      "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
-                         " bytes left: free something or ask for less");
+                         " bytes left: free memory or request less");
   cuda_call(result, "cudaMallocFromPoolAsync");
   return address;
 }
@@ -88,10 +88,9 @@ void* cuda_api::allocate_pinned(std::size_t size_bytes) {
   void* address = nullptr;
   const cudaError_t result = cudaHostAlloc(&address, size_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (result == cudaErrorMemoryAllocation)
-    throw_cuda_error(
-        result, "cudaHostAlloc",
-        "the host has no " + std::to_string(size_bytes) +
-            " bytes left to page-lock: free something, ask for less, or raise the container's memory limit");
+    throw_cuda_error(result, "cudaHostAlloc",
+                     "the host cannot page-lock " + std::to_string(size_bytes) +
+                         " bytes: free memory, request less, or raise the container's memory limit");
   cuda_call(result, "cudaHostAlloc");
   return address;
 }

@@ -43,7 +43,7 @@ peer_description cuda_api::describe_peer(device_id from, device_id to) {
   cuda_call(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value(), to.value()),
             "cudaDeviceGetP2PAttribute");
   peers.nvlink = atomics != 0;
-  peers.nvlink_source = "CUDA's native atomics, without the number of links, as NVML does not tell: " + found.failure;
+  peers.nvlink_source = "CUDA's native atomics; the number of links is unknown, because NVML failed: " + found.failure;
   return peers;
 }
 

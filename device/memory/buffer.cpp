@@ -21,7 +21,7 @@ public:
   }
 
   void note_use(stream_ref) override {
-    throw exception{errc::unsupported, "note_use() is for device memory: keep a handle to pinned memory instead"};
+    throw exception{errc::unsupported, "note_use() needs device memory: for pinned memory, keep a handle instead"};
   }
 };
 
@@ -33,7 +33,8 @@ public:
     : memory_block{std::move(where), kind, address, size_bytes}, owner_{std::move(owner)} {}
 
   void note_use(stream_ref) override {
-    throw exception{errc::unsupported, "note_use() is for memory of troupe's pools: let this memory's owner wait"};
+    throw exception{errc::unsupported,
+                    "note_use() needs memory of troupe's pools: let the owner of this memory wait instead"};
   }
 
 private:
@@ -59,7 +60,7 @@ std::byte* buffer::data() const noexcept {
 buffer buffer::slice(std::size_t offset_bytes, std::size_t length_bytes) const {
   if (offset_bytes > size_bytes_ || length_bytes > size_bytes_ - offset_bytes)
     throw exception{errc::invalid_argument, "the slice of " + std::to_string(length_bytes) + " bytes at " +
-                                                std::to_string(offset_bytes) + " reaches beyond the buffer's " +
+                                                std::to_string(offset_bytes) + " exceeds the buffer's " +
                                                 std::to_string(size_bytes_) + " bytes"};
   buffer part = *this;
   part.offset_bytes_ += offset_bytes;
@@ -88,7 +89,7 @@ void* buffer::host_address(std::size_t element_bytes, std::size_t alignment) con
     throw exception{errc::invalid_argument, "host_span() needs host memory, and this is device memory: copy it first"};
   if (size_bytes_ % element_bytes != 0 || reinterpret_cast<std::uintptr_t>(data()) % alignment != 0)
     throw exception{errc::invalid_argument, "a buffer of " + std::to_string(size_bytes_) +
-                                                " bytes holds no whole, aligned elements of " +
+                                                " bytes is not a whole number of aligned elements of " +
                                                 std::to_string(element_bytes) + " bytes"};
   return data();
 }
@@ -102,8 +103,8 @@ buffer adopt(const std::shared_ptr<device>& where, void* address, std::size_t si
   const pointer_description found = where->api().describe(address);
   if (found.kind == memory_kind::pageable)
     throw exception{errc::invalid_argument,
-                    "only device or pinned memory can be adopted, and this address is ordinary host memory to the " +
-                        std::string{where->api().name()} + " driver: adopt_host() takes that too"};
+                    "adopt() needs device or pinned memory, and this address is ordinary host memory to the " +
+                        std::string{where->api().name()} + " driver: use adopt_host()"};
   if (found.kind == memory_kind::device && found.device && *found.device != where->id())
     throw exception{errc::wrong_device, "the address lives on device " + to_string(*found.device) + ", not on device " +
                                             to_string(where->id())};
@@ -120,7 +121,7 @@ buffer adopt_host(const std::shared_ptr<device>& where, void* address, std::size
   }
   if (kind == memory_kind::device)
     throw exception{errc::invalid_argument,
-                    "adopt_host() takes host memory, and this address is device memory to the " +
+                    "adopt_host() needs host memory, and this address is device memory to the " +
                         std::string{where->api().name()} + " driver: use adopt()"};
   return buffer{std::make_shared<adopted_block>(where, kind, address, size_bytes, std::move(owner))};
 }

@@ -25,7 +25,7 @@ void return_or_report(const char* what, Release&& release) noexcept {
   } catch (...) {
     error why = current_error();
     try {
-      why.text = std::string{what} + " could not be returned: " + why.text;
+      why.text = std::string{what} + " could not be released: " + why.text;
     } catch (...) { // no memory left for the text
     }
     report_leak(why);

@@ -61,8 +61,8 @@ memory_reserve::memory_reserve() {
       }
       throw exception{errc::out_of_memory,
                       std::to_string(piece_count * piece_bytes >> 20U) +
-                          " MiB of address space are set aside so that requests can be answered when memory runs out, "
-                          "and they cannot be had: raise the limit on memory (ulimit -v)"};
+                          " MiB of address space could not be reserved, which troupe needs to answer requests when "
+                          "memory runs out: raise the limit on memory (ulimit -v)"};
     }
     is_short.store(false);
     before.store(std::set_new_handler(give_way));
@@ -90,8 +90,7 @@ bool host_memory_is_short() noexcept {
 
 error no_host_memory() {
   return {.code = errc::out_of_memory,
-          .text =
-              "host memory ran out, and what is left is kept for requests that are pending: free some, and ask again"};
+          .text = "out of host memory, and the rest is reserved for pending requests: free memory, and ask again"};
 }
 
 } // namespace troupe

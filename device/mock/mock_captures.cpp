@@ -8,7 +8,7 @@ namespace troupe {
 void mock_captures::begin(native_stream stream) {
   const std::lock_guard lock{guard_};
   if (streams_.contains(stream))
-    throw exception{errc::invalid_argument, "the stream is in capture already: end that one first"};
+    throw exception{errc::invalid_argument, "the stream is already being captured: end that capture first"};
   auto made = std::make_shared<recording>(recording{.origin = stream});
   made->members.emplace(stream, recording::member{});
   streams_.emplace(stream, std::move(made));
@@ -19,15 +19,17 @@ std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
   const std::lock_guard lock{guard_};
   const auto ended = find(stream);
   if (!ended || ended->origin != stream)
-    throw exception{errc::invalid_argument, "no capture was begun in this stream: end the one that began it"};
+    throw exception{errc::invalid_argument,
+                    "no capture was begun in this stream: end the capture in the stream that began it"};
   std::erase_if(streams_, [&](const auto& one) { return one.second == ended; });
   std::erase_if(events_, [&](const auto& one) { return one.second.where == ended; });
   count_.fetch_sub(1, std::memory_order_acq_rel);
   expect_whole(*ended);
   for (const auto& [one, how] : ended->members)
     if (one != stream && how.joined < how.given)
-      throw exception{errc::invalid_argument, "a stream that joined the capture has work that nobody waits for: record "
-                                              "an event behind it, and let the first stream wait for that"};
+      throw exception{errc::invalid_argument,
+                      "a stream that joined the capture has work that the first stream does not wait for: record an "
+                      "event after it, and let the first stream wait for that event"};
   return std::move(ended->tasks);
 }
 
@@ -52,7 +54,7 @@ void mock_captures::refuse(native_stream stream, const char* what) {
   if (!any()) return;
   const std::lock_guard lock{guard_};
   if (const auto found = find(stream))
-    break_off(*found, std::string{what} + " cannot be captured: leave it out of what is captured");
+    break_off(*found, std::string{what} + " cannot be captured: call it outside of the capture");
 }
 
 bool mock_captures::record(native_event event, native_stream stream) {
@@ -94,7 +96,7 @@ void mock_captures::refuse_query(native_event event) const {
   const std::lock_guard lock{guard_};
   const auto found = events_.find(event);
   if (found == events_.end()) return;
-  break_off(*found->second.where, "a look at an event that is being captured");
+  break_off(*found->second.where, "a query of an event that is being captured");
 }
 
 std::shared_ptr<mock_captures::recording> mock_captures::find(native_stream stream) const {

@@ -134,17 +134,17 @@ native_stream mock_driver::create_stream(device_id id) {
 }
 
 void mock_driver::destroy_stream(device_id id, native_stream stream) {
-  captures_.refuse(stream, "the end of a stream");
+  captures_.refuse(stream, "the destruction of a stream");
   engine_.destroy_stream(id, stream);
 }
 
 progress mock_driver::query(device_id id, native_stream stream) {
-  captures_.refuse(stream, "a look at the stream");
+  captures_.refuse(stream, "a query of the stream");
   return engine_.query(id, stream);
 }
 
 void mock_driver::synchronize(device_id id, native_stream stream) {
-  captures_.refuse(stream, "waiting for the stream");
+  captures_.refuse(stream, "a wait for the stream");
   engine_.synchronize(id, stream);
 }
 

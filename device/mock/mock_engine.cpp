@@ -66,7 +66,8 @@ private:
 
 mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
   if (device_count < 0)
-    throw exception{errc::invalid_argument, "a mock cannot have " + std::to_string(device_count) + " devices"};
+    throw exception{errc::invalid_argument,
+                    "the number of mock devices is " + std::to_string(device_count) + " and must not be negative"};
   devices_.resize(static_cast<std::size_t>(device_count));
   if (mode_ == engine_mode::threaded)
     thread_ = worker{[this] {
@@ -195,14 +196,15 @@ void mock_engine::drain_manually(lock_type& lock, queue& line, std::uint64_t tar
   run_until_blocked();
   lock.lock();
   if (line.finished < target)
-    throw exception{errc::invalid_argument, "waiting for this stream would never end: in manual mode nothing but the "
-                                            "waiting thread could open what it waits for"};
+    throw exception{errc::invalid_argument, "waiting for this stream would never end: in manual mode only the waiting "
+                                            "thread could complete the work that it waits for"};
 }
 
 void mock_engine::run_until_blocked() {
   running_role::refuse_inside(*this);
   if (mode_ != engine_mode::manual)
-    throw exception{errc::invalid_argument, "run_until_blocked() is for manual mode: here a thread runs the streams"};
+    throw exception{errc::invalid_argument,
+                    "run_until_blocked() needs manual mode: in threaded mode a thread runs the streams"};
   run_rounds();
 }
 
@@ -320,7 +322,7 @@ void mock_engine::throw_if_failed_locked(device_id id) {
 }
 
 void mock_engine::fail_next(device_id id, error why) {
-  if (!why) throw exception{errc::invalid_argument, "fail_next() needs a failure, and errc::none is none"};
+  if (!why) throw exception{errc::invalid_argument, "fail_next() needs an error code other than errc::none"};
   const std::lock_guard lock{guard_};
   state_of(id).armed = std::move(why);
 }

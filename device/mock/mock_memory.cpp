@@ -25,7 +25,7 @@ std::byte* allocate_aligned(std::size_t size_bytes) {
   void* const found = rounded < size_bytes || rounded > most_bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (found == nullptr)
     throw exception{errc::out_of_memory, "the machine has no " + std::to_string(size_bytes) +
-                                             " bytes of memory for the mock's devices: ask for less"};
+                                             " bytes of memory for the mock's devices: request less"};
   return static_cast<std::byte*>(found);
 }
 

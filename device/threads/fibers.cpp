@@ -51,7 +51,8 @@ struct fibers::fiber {
   public:
     explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
       first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (first_ == MAP_FAILED) throw std::system_error{errno, std::generic_category(), "a fiber's stack"};
+      if (first_ == MAP_FAILED)
+        throw std::system_error{errno, std::generic_category(), "cannot allocate a fiber's stack"};
 #ifdef TROUPE_ASAN_FIBERS
       __lsan_register_root_region(first_, size_bytes_);
 #endif
@@ -150,7 +151,8 @@ std::shared_ptr<fibers::fiber> fibers::start(std::function<void()> body) {
   made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
   made->stack_first = made->stack->first();
   made->stack_bytes = made->stack->size_bytes();
-  if (::getcontext(&made->context) != 0) throw std::system_error{errno, std::generic_category(), "a fiber's context"};
+  if (::getcontext(&made->context) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot create a fiber's context"};
   made->context.uc_stack.ss_sp = made->stack->first();
   made->context.uc_stack.ss_size = made->stack->size_bytes();
   made->context.uc_link = nullptr;

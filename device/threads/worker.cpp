@@ -16,7 +16,7 @@ worker::worker(std::function<void()> body) {
     real_ = std::thread{std::move(body)};
   } catch (const std::system_error& why) {
     throw exception{errc::out_of_memory,
-                    "no thread can be started (" + std::string{why.what()} +
+                    "a thread cannot be started (" + std::string{why.what()} +
                         "): raise the limit on threads (ulimit -u, the cgroup's pids.max) or on memory (ulimit -v)"};
   }
 }

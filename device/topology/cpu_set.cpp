@@ -45,7 +45,8 @@ cpu_set parse_cpu_set(std::string_view list) {
   constexpr int most = 1 << 16; // CPUs, repetitions included: a typing error must not exhaust the memory
   const auto refuse = [list] {
     return exception{errc::invalid_argument,
-                     "'" + std::string{list} + "' is no list of CPUs: write numbers and ranges, as 0-15,32"};
+                     "'" + std::string{list} +
+                         "' is not a list of CPUs: write numbers and ranges, for example 0-15,32"};
   };
   std::vector<int> cpus;
   const char* at = list.data();

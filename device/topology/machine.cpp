@@ -35,13 +35,13 @@ topology_owner examine(const std::string* description) {
   if (description != nullptr) {
     // hwloc expects the size to include the terminating null.
     if (hwloc_topology_set_xmlbuffer(made, description->c_str(), static_cast<int>(description->size()) + 1) != 0)
-      throw exception{errc::invalid_argument, "the description is no XML of hwloc's: make one with lstopo --of xml"};
+      throw exception{errc::invalid_argument, "the description is not XML of hwloc: create one with lstopo --of xml"};
   }
   if (hwloc_topology_load(made) != 0) {
     const std::string why = std::strerror(errno);
     if (description != nullptr)
       throw exception{errc::invalid_argument,
-                      "hwloc cannot load the description (" + why + "): make one with lstopo --of xml"};
+                      "hwloc cannot load the description (" + why + "): create one with lstopo --of xml"};
     throw exception{errc::unsupported, "hwloc cannot examine this machine (" + why +
                                            "): check that /sys and /proc are mounted and that HWLOC_ variables are "
                                            "right"};

@@ -30,14 +30,15 @@ bitmap_owner new_bitmap() {
 cpu_set bind(const cpu_set& wanted, const machine& host) {
   if (wanted.empty()) throw exception{errc::invalid_argument, "no CPUs to bind a thread to: name at least one"};
   if (!host.is_here())
-    throw exception{errc::unsupported, "the machine was described to hwloc and is not this one, so no thread is bound: "
-                                       "unset HWLOC_XMLFILE and HWLOC_SYNTHETIC, or use TROUPE_PLACEMENT=none"};
+    throw exception{errc::unsupported,
+                    "hwloc uses a description of a machine instead of this machine, so threads cannot be bound: unset "
+                    "HWLOC_XMLFILE and HWLOC_SYNTHETIC, or use TROUPE_PLACEMENT=none"};
   const cpu_set usable = usable_cpus(host);
   const cpu_set chosen = intersection_of(wanted, usable);
   if (chosen.empty())
-    throw exception{errc::unsupported, "none of the CPUs " + to_string(wanted) +
-                                           " may be used by this process, which " + "has " + to_string(usable) +
-                                           ": widen its CPUs (taskset, cgroup), or use TROUPE_PLACEMENT=none"};
+    throw exception{errc::unsupported, "this process may use none of the CPUs " + to_string(wanted) + ", only " +
+                                           to_string(usable) +
+                                           ": allow it more CPUs (taskset, cgroup), or use TROUPE_PLACEMENT=none"};
   const bitmap_owner bits = new_bitmap();
   for (const int cpu : chosen.cpus())
     if (hwloc_bitmap_set(bits.get(), static_cast<unsigned>(cpu)) != 0) throw std::bad_alloc{};
@@ -61,7 +62,7 @@ thread_placement parse_thread_placement(std::string_view name) {
   for (const auto placement : {thread_placement::near_device, thread_placement::anywhere})
     if (to_string(placement) == name) return placement;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no placement of threads: choose one of near, none"};
+                  "unknown thread placement '" + std::string{name} + "': choose one of near, none"};
 }
 
 cpu_set usable_cpus(const machine& host) {
@@ -70,7 +71,7 @@ cpu_set usable_cpus(const machine& host) {
   // can fail while threads start and end.
   if (hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_PROCESS) != 0 &&
       hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
-    throw_failed("hwloc_get_cpubind", "the CPUs that this process may use cannot be told");
+    throw_failed("hwloc_get_cpubind", "the CPUs that this process may use cannot be determined");
   std::vector<int> cpus;
   for (int cpu = hwloc_bitmap_first(bits.get()); cpu >= 0; cpu = hwloc_bitmap_next(bits.get(), cpu))
     cpus.push_back(cpu);

@@ -44,8 +44,8 @@ const device_pair& topology::between(device_id from, device_id to) const {
   const auto found =
       std::ranges::find_if(pairs_, [&](const device_pair& one) { return one.from == from && one.to == to; });
   if (found == pairs_.end())
-    throw exception{errc::missing, "nothing is known between the devices " + to_string(from) + " and " + to_string(to) +
-                                       ": name both when the topology is examined"};
+    throw exception{errc::missing, "the topology has no connection between the devices " + to_string(from) + " and " +
+                                       to_string(to) + ": name both when the topology is examined"};
   return *found;
 }
 

@@ -163,7 +163,7 @@ TEST_CASE("requests under credit are taken while the world is busy, and who wait
     replies.push_back(
         where.ask(world_request{.parts = held_sum(values, client), .epoch = where.epoch(), .credit = *mine}));
   CHECK(failure_of(where.ask(world_request{.parts = held_sum(values, client), .epoch = where.epoch(), .credit = *mine}))
-            .text.find("its credit") != std::string::npos);
+            .text.find("use up the credit") != std::string::npos);
   auto waits = where.credit(4);
   auto behind = where.credit(1);
   const error late = [&] {
@@ -240,7 +240,7 @@ TEST_CASE("a world that stops or fails answers who waits for credit", "[runtime]
     }
     try {
       static_cast<void>(waits.get());
-      FAIL("there was no room");
+      FAIL("no credit became free in time");
     } catch (const exception& failure) {
       CHECK(failure.why().code == (fails ? errc::world_failed : errc::stopping));
       CHECK(failure.why().effect == effect::rejected);

@@ -127,7 +127,7 @@ TEST_CASE("a sub-world for which there is no completion slot says what takes the
   for (int i = 0; i < 256; ++i) many.push_back(group_of("world " + std::to_string(i), {0})); // as many as slots
   const error why = error_of([&] { static_cast<void>(whole.split(many)); });
   CHECK(why.code == errc::out_of_memory);
-  CHECK_THAT(why.text, ContainsSubstring("all 256 completion slots") && ContainsSubstring("stop worlds"));
+  CHECK_THAT(why.text, ContainsSubstring("all 256 completion slots") && ContainsSubstring("Stop worlds"));
   CHECK(sum_of(whole, {1}) == 1);
 }
 

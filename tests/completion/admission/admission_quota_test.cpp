@@ -77,7 +77,7 @@ TEST_CASE("what is pending beyond a line's first is counted until the answer, an
   const error busy = one.ask();
   CHECK(busy.code == errc::busy);
   CHECK(busy.effect == effect::rejected);
-  CHECK_THAT(busy.text, ContainsSubstring("2 requests beyond the first of each lane are pending, and 2 may be "
+  CHECK_THAT(busy.text, ContainsSubstring("2 requests beyond the first of each lane are pending, and the limit is 2 "
                                           "(limits.pending_operations); ask again after a reply, or ask the world for "
                                           "credit"));
   one.finish(0); // the one that was not counted: the others still are
@@ -156,7 +156,7 @@ TEST_CASE("credit is set aside, bounds what is under it, and comes back with the
   for (int i = 0; i < 3; ++i) CHECK_FALSE(one.ask(10, mine.got));
   const error busy = one.ask(10, mine.got);
   CHECK(busy.code == errc::busy);
-  CHECK_THAT(busy.text, ContainsSubstring("as much as its credit is for is pending (3 requests, 50 bytes)"));
+  CHECK_THAT(busy.text, ContainsSubstring("pending requests use up the credit (3 requests, 50 bytes)"));
   one.finish(2);
   CHECK(one.ask(31, mine.got).code == errc::busy); // 20 are pending
   CHECK_FALSE(one.ask(30, mine.got));
@@ -211,7 +211,7 @@ TEST_CASE("who waits for credit too long is told, and those behind go on (TIM-1)
   CHECK(one.work->poll(at_ms(10)));
   CHECK(impatient.why.code == errc::deadline_exceeded);
   CHECK(impatient.why.effect == effect::rejected);
-  CHECK_THAT(impatient.why.text, ContainsSubstring("no room for credit of 2 requests"));
+  CHECK_THAT(impatient.why.text, ContainsSubstring("no credit became free in time for 2 requests"));
   CHECK(modest.got);
   CHECK_FALSE(one.work->poll(at_ms(30)));
 }
@@ -224,7 +224,7 @@ TEST_CASE("credit that can never be given is refused at once, and a world that e
   one.work->ask({3, 0}, time_point::max(), much.sink());
   one.work->ask({1, 11}, time_point::max(), heavy.sink());
   for (const given* refused : {&none, &much, &heavy}) CHECK(refused->why.code == errc::invalid_argument);
-  CHECK_THAT(much.why.text, ContainsSubstring("3 requests can never be given: 2 may be pending"));
+  CHECK_THAT(much.why.text, ContainsSubstring("3 requests can never be granted: the limit is 2"));
   for (int i = 0; i < 2; ++i) CHECK_FALSE(one.ask());
   one.work->ask({2, 0}, time_point::max(), waits.sink());
   one.work->close({.code = errc::stopping, .text = "the world is stopping"});

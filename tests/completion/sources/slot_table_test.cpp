@@ -98,7 +98,7 @@ TEST_CASE("slots run out with an error that says how many there are, until one i
   static_cast<void>(table.acquire());
   const error why = error_of([&] { static_cast<void>(table.acquire()); });
   CHECK(why.code == errc::out_of_memory);
-  CHECK_THAT(why.text, ContainsSubstring("all 3 completion slots") && ContainsSubstring("stop worlds"));
+  CHECK_THAT(why.text, ContainsSubstring("all 3 completion slots") && ContainsSubstring("Stop worlds"));
   table.release(first);
   CHECK(table.acquire().word() == first.word());
   CHECK(error_of([&] { static_cast<void>(table.acquire()); }).code == errc::out_of_memory);

@@ -87,7 +87,7 @@ TEST_CASE("the path between two devices is the best that PCI shows, in both dire
 }
 
 TEST_CASE("what is no description of a machine is refused with what makes one", "[device]") {
-  for (const char* text : {"", "no XML", "<topology version=\"2.0\"></topology>"}) {
+  for (const char* text : {"", "not XML", "<topology version=\"2.0\"></topology>"}) {
     const error why = error_of([&] { static_cast<void>(machine::from_xml(text)); });
     CHECK(why.code == errc::invalid_argument);
     CHECK(why.text.find("lstopo --of xml") != std::string::npos);

@@ -83,7 +83,7 @@ TEST_CASE("a thread stays where it was if no CPU is named", "[device]") {
 TEST_CASE("no thread is bound by the description of another machine", "[device]") {
   const auto seen = bind_a_thread({0}, machine::from_xml(two_sockets));
   CHECK(seen.result.why.code == errc::unsupported);
-  CHECK(seen.result.why.text.find("not this one") != std::string::npos);
+  CHECK(seen.result.why.text.find("instead of this machine") != std::string::npos);
   CHECK(seen.after == seen.before);
 }
 
@@ -105,5 +105,5 @@ TEST_CASE("placements have names, and another name is refused with the choices",
     CHECK(parse_thread_placement(to_string(placement)) == placement);
   const error why = error_of([] { static_cast<void>(parse_thread_placement("far")); });
   CHECK(why.code == errc::invalid_argument);
-  CHECK(why.text == "'far' is no placement of threads: choose one of near, none");
+  CHECK(why.text == "unknown thread placement 'far': choose one of near, none");
 }
