@@ -31,11 +31,12 @@ void communicator::register_region(registered_region&) {
 }
 
 std::size_t communicator::suspend() {
-  throw exception{errc::unsupported, "this kind of communicator gives no memory back: stop the world instead"};
+  throw exception{errc::unsupported, "this kind of communicator cannot release its memory: stop the world instead"};
 }
 
 void communicator::resume() {
-  throw exception{errc::unsupported, "this kind of communicator gives no memory back, and so has none to take again"};
+  throw exception{errc::unsupported,
+                  "this kind of communicator cannot release its memory, so there is none to allocate again"};
 }
 
 } // namespace troupe

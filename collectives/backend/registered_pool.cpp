@@ -68,10 +68,10 @@ std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
     reclaim();
     offset = offsets_.take(std::max<std::size_t>(size_bytes, 1));
     if (!offset)
-      throw exception{errc::out_of_memory, "no " + std::to_string(size_bytes) + " bytes in a row are free of the " +
-                                               std::to_string(offsets_.size()) + " registered, " +
-                                               std::to_string(offsets_.free()) +
-                                               " are in all: free some, or register more at first"};
+      throw exception{errc::out_of_memory, "no " + std::to_string(size_bytes) +
+                                               " contiguous bytes are free: " + std::to_string(offsets_.free()) +
+                                               " bytes are free in all, of " + std::to_string(offsets_.size()) +
+                                               " registered. Free some, or register more at the start"};
   }
   const auto share =
       std::make_shared<block::share>(shared_from_this(), room{*offset, std::max<std::size_t>(size_bytes, 1), {}});

@@ -73,7 +73,7 @@ feature parse_feature(std::string_view name) {
     if (to_string(one) == name) return one;
     known += (known.empty() ? "" : ", ") + std::string{to_string(one)};
   }
-  throw exception{errc::invalid_argument, "'" + std::string{name} + "' is no feature: choose one of " + known};
+  throw exception{errc::invalid_argument, "unknown feature '" + std::string{name} + "': choose one of " + known};
 }
 
 std::string_view to_string(availability what) noexcept {
@@ -115,7 +115,7 @@ std::string describe(const exclusion& what) {
 feature_finding capabilities::find(feature what) const {
   const auto found = std::ranges::find(features, what, &feature_finding::what);
   if (found != features.end()) return *found;
-  return {what, availability::unknown, "nobody looked"};
+  return {what, availability::unknown, "not examined"};
 }
 
 error capabilities::supports(std::size_t kind, dtype type, std::optional<reduction> op, int world_size) const {

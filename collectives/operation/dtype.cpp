@@ -17,7 +17,7 @@ Value parse(const Value (&values)[Count], std::string_view what, std::string_vie
     known += to_string(value);
   }
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no " + std::string{what} + ": choose one of " + known};
+                  "unknown " + std::string{what} + " '" + std::string{name} + "': choose one of " + known};
 }
 
 } // namespace

@@ -16,14 +16,14 @@ namespace {
 } // namespace
 
 mesh_shape::mesh_shape(std::vector<mesh_axis> axes) : axes_{std::move(axes)} {
-  if (axes_.empty()) refuse("a mesh needs at least one axis, such as {tp: 2}");
+  if (axes_.empty()) refuse("a mesh needs at least one axis, for example {tp: 2}");
   std::set<std::string> names;
   for (const mesh_axis& one : axes_) {
     if (one.name.empty()) refuse("an axis of the mesh has no name");
     if (!names.insert(one.name).second) refuse("the mesh has two axes called " + one.name);
     if (one.size < 1)
-      refuse("axis " + one.name + " of the mesh has size " + std::to_string(one.size) + ": it is 1 at least");
-    if (one.size > std::numeric_limits<int>::max() / size_) refuse("the mesh has more ranks than can be counted");
+      refuse("axis " + one.name + " of the mesh has size " + std::to_string(one.size) + ": it must be at least 1");
+    if (one.size > std::numeric_limits<int>::max() / size_) refuse("the mesh has more ranks than an int can count");
     size_ *= one.size;
   }
 }

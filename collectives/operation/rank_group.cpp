@@ -19,7 +19,7 @@ error check_groups(std::span<const rank_group> groups, int world_size) {
   for (const rank_group& one : groups) {
     if (one.name.empty()) return refuse("a group of ranks has no name: name each, so that it can be found");
     if (!names.insert(one.name).second)
-      return refuse("two groups are called " + one.name + ": give each a name of its own");
+      return refuse("two groups are called " + one.name + ": give each a different name");
     if (one.members.empty()) return refuse("group " + one.name + " has no ranks: name at least one");
     std::set<rank> seen;
     for (const rank member : one.members) {

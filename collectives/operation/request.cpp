@@ -11,7 +11,7 @@ std::string_view to_string(ordering order) noexcept {
 ordering parse_ordering(std::string_view name) {
   for (const ordering one : {ordering::agreed, ordering::caller})
     if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument, "'" + std::string{name} + "' is no ordering: choose one of agreed, caller"};
+  throw exception{errc::invalid_argument, "unknown ordering '" + std::string{name} + "': choose one of agreed, caller"};
 }
 
 } // namespace troupe

@@ -18,9 +18,8 @@ memory_range addresses_of(const extent& one) {
 
 error two_step_retry() {
   return {.code = errc::invalid_argument,
-          .text =
-              "a request in two steps cannot be retry_safe: kernels behind its event would have run before it is run "
-              "again; ask for its outcome alone, or leave the mark out"};
+          .text = "a request in two steps cannot be retry_safe: kernels behind its event would already have run before "
+                  "the retry. Ask for its outcome alone, or leave the mark out"};
 }
 
 error objection_to_retry(const operation& what, rank self, int world_size) {
@@ -42,8 +41,8 @@ error objection_to_retry(const operation& what, rank self, int world_size) {
   visit_extents(what, self, world_size, look);
   if (!in_place) return {};
   return {.code = errc::invalid_argument,
-          .text = "an operation in place cannot be retry_safe: its input is gone once it has run, so give the result "
-                  "memory of its own, or leave the mark out (" +
+          .text = "an operation in place cannot be retry_safe: its input is overwritten once it has run, so give the "
+                  "result its own memory, or leave the mark out (" +
                   describe(what) + ")",
           .rank = self};
 }

@@ -244,8 +244,8 @@ objection check_ends(const buffer& from, const buffer& to, const device& where) 
     const device_id away = one->where()->id();
     if (!is_here(*other))
       return refuse(errc::wrong_device, "the " + std::string{role} + " buffer lives on device " + to_string(away) +
-                                            ", and nothing of the copy on this rank's device " + to_string(where.id()) +
-                                            ": ask the rank of device " + to_string(away));
+                                            ", and no part of the copy is on this rank's device " +
+                                            to_string(where.id()) + ": ask the rank of device " + to_string(away));
     if (!where.reaches(away))
       return refuse(errc::unsupported, "device " + to_string(where.id()) + " has no access to the memory of device " +
                                            to_string(away) + ", where the " + role +

@@ -58,10 +58,10 @@ std::string describe(const absence_report& report) {
   const std::vector<rank> missing = report.missing();
   std::string text = report.what + " in lane " + report.lane.name() + " has waited " + describe(report.waited);
   if (missing.empty() && report.held)
-    return text + ": all who take part have asked, but requests from before a fault go first in the lane, and wait for "
+    return text + ": all participants have asked, but requests from before a fault go first in the lane and wait for "
                   "the failed communicators to end";
   if (missing.empty())
-    return text + ": all who take part have asked, but it stands behind other requests of " + name_ranks(asked) +
+    return text + ": all participants have asked, but it waits behind other requests of " + name_ranks(asked) +
            " in the lane: let ranks that ask in different orders use different lanes, or one group";
   text += ": " + name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not asked";
   if (!asked.empty()) text += ", " + name_ranks(asked) + (asked.size() == 1 ? " has" : " have");

@@ -21,10 +21,9 @@ std::uint32_t lane_names::index_of(std::string_view name) {
   const std::unique_lock writing{mutex_};
   if (const auto found = indices_.find(name); found != indices_.end()) return found->second;
   if (names_.size() >= most_)
-    throw exception{errc::invalid_argument, "lane '" + std::string{name} + "' would be one more than the " +
-                                                std::to_string(most_) +
-                                                " names that a process may have: use lanes again instead of naming "
-                                                "one for each request"};
+    throw exception{errc::invalid_argument,
+                    "lane '" + std::string{name} + "' exceeds the limit of " + std::to_string(most_) +
+                        " lane names in a process: reuse lanes instead of naming one for each request"};
   const auto index = static_cast<std::uint32_t>(names_.size());
   indices_.emplace(names_.emplace_back(name), index);
   return index;

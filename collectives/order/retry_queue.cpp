@@ -143,8 +143,8 @@ error retry_queue::misfit(const retried_operation& one) const {
   if (one.world_size() != world_->size())
     return {.code = errc::mismatch,
             .text = "the request was asked of a world of " + std::to_string(one.world_size()) +
-                    " ranks, which has come back with " + std::to_string(world_->size()) +
-                    ": ask for what fits the new size"};
+                    " ranks, which has recovered with " + std::to_string(world_->size()) +
+                    ": ask again for the new size"};
   error why;
   one.visit([&](const kept_part& part) {
     if (why) return;

@@ -89,7 +89,7 @@ std::size_t sequencer::waiting() const noexcept {
 std::uint32_t sequencer::state::open_world(int size) {
   if (size < 1)
     throw exception{errc::invalid_argument,
-                    "a world of " + std::to_string(size) + " ranks cannot be: it has 1 at least"};
+                    "a world of " + std::to_string(size) + " ranks is impossible: it needs at least 1"};
   auto made = std::make_unique<world_table>();
   made->number = static_cast<std::uint32_t>(worlds_.size());
   made->size = size;
@@ -138,8 +138,7 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
   if (owner != 0 && owner != asked.client)
     return refuse(errc::invalid_argument, asked.rank,
                   name_lane(asked.lane) + " of rank " + to_string(asked.rank) +
-                      " belongs to another client, which asked there first: use a "
-                      "lane of your own");
+                      " belongs to another client, which asked there first: use another lane");
   if (asked.position && *asked.position != next) {
     const bool gap = *asked.position > next;
     return refuse(errc::invalid_argument, asked.rank,
@@ -150,14 +149,15 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
   if (there->unreleased[self] >= limits_.lead)
     return refuse(errc::busy, asked.rank,
                   std::to_string(there->unreleased[self]) + " requests of rank " + to_string(asked.rank) +
-                      " wait for its peers, and " + std::to_string(limits_.lead) +
-                      " may: ask again when one of them has been answered");
+                      " wait for its peers, and the limit is " + std::to_string(limits_.lead) +
+                      " (limits.lead): ask again when one of them has been answered");
   const lane_queue* const queue = at != nullptr ? &at->queues[self] : nullptr;
   if (queue != nullptr && queue->extent() >= limits_.lead)
-    return refuse(errc::busy, asked.rank,
-                  std::to_string(queue->extent()) + " requests of rank " + to_string(asked.rank) + " in " +
-                      name_lane(asked.lane) + " wait or were taken back before its peers had come to them, and " +
-                      std::to_string(limits_.lead) + " may: ask again when they have, or in another lane");
+    return refuse(
+        errc::busy, asked.rank,
+        std::to_string(queue->extent()) + " requests of rank " + to_string(asked.rank) + " in " +
+            name_lane(asked.lane) + " wait or were cancelled before its peers reached them, and the limit is " +
+            std::to_string(limits_.lead) + " (limits.lead): ask again when the peers have, or in another lane");
   return {};
 }
 

@@ -57,9 +57,9 @@ void refuse(entries& all, errc code, const char* why) noexcept {
   for (entry& one : all) report(std::move(one.what.on_done), refusal(code, one.what.name, why));
 }
 
-constexpr const char* no_memory = " could not begin: there was no memory for it";
+constexpr const char* no_memory = " could not begin: out of host memory";
 constexpr const char* no_thread = " could not begin before its deadline: no thread was free, and none could be started";
-constexpr const char* is_over = " has no helper any more: the runtime is ending";
+constexpr const char* is_over = " has no helper thread any more: the runtime is ending";
 
 } // namespace
 
@@ -230,10 +230,11 @@ void deadline_pool::reserve(std::size_t count) {
   } catch (...) {
     roster_->reserved = before;
     roster_->changed.notify_all(); // surplus threads end
-    throw exception{errc::out_of_memory,
-                    std::to_string(count) +
-                        " helper threads are reserved so that faults can be answered on a machine " +
-                        "that has no more, and one could not be started (" + current_error().text + ')'};
+    throw exception{
+        errc::out_of_memory,
+        std::to_string(count) +
+            " helper threads must be reserved so that faults can be handled when no more threads can be started, " +
+            "and one could not be started (" + current_error().text + ')'};
   }
 }
 

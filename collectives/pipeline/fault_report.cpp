@@ -93,13 +93,13 @@ std::string describe(const fault_report& report) {
   }
   if (report.suspects.size() > most_named)
     text += "; and " + std::to_string(report.suspects.size() - most_named) + " more";
-  if (report.suspects.empty()) text += "; nobody is suspected: " + report.remark;
+  if (report.suspects.empty()) text += "; no rank is suspected: " + report.remark;
   std::vector<const fault_report::standing*> order;
   for (const auto& one : report.ranks) order.push_back(&one);
   std::stable_partition(order.begin(), order.end(), [&](const auto* one) { return is_suspect(report, one->rank); });
   for (std::size_t i = 0; i < order.size() && i < most_named; ++i)
     text += "; " + name_standing(*order[i], report.taken);
-  if (order.size() > most_named) text += "; and " + std::to_string(order.size() - most_named) + " ranks more";
+  if (order.size() > most_named) text += "; and " + std::to_string(order.size() - most_named) + " more ranks";
   if (const std::string words = last_errors(report); !words.empty())
     text += "; the library's last error, which may be an older one: " + words;
   for (const std::string& one : report.asking) text += "; to ask it: " + one;

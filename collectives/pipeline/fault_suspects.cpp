@@ -156,8 +156,8 @@ private:
         if (others_wait)
           suspect_it(*one, suspicion::not_started,
                      "it has launched " + stuck_name() +
-                         ", and its device has not begun: what it is to wait for, a client's event or work before it, "
-                         "does not come");
+                         ", and its device has not begun: a client's event or earlier work, which it waits for, has "
+                         "not completed");
       } else if (runs &&
                  (others_wait ? runs->reach != operation_reach::all_ranks : runs->reach == operation_reach::itself)) {
         suspect_it(*one, suspicion::runs_other,
@@ -184,7 +184,7 @@ private:
       for (const standing* one : all_)
         if (finished_by(*one) >= stuck_)
           suspect_it(*one, suspicion::alone_done,
-                     "it says that it is done with " + stuck_name() + ", in which " + names_of(open) +
+                     "it reports that it has finished " + stuck_name() + ", in which " + names_of(open) +
                          " still wait: its part may never have reached the device");
     }
   }
@@ -210,10 +210,10 @@ private:
     else if (std::ranges::all_of(all_, [](const standing* one) { return one->progress.launching_since.has_value(); }))
       text = "all ranks here are inside a launch call";
     else if (std::ranges::none_of(all_, [&](const standing* one) { return has_come(*one); }))
-      text = "no collective is in flight, and what is looks alike at both its ends";
+      text = "no collective is in flight, and the transfers in flight look alike at both ends";
     else
-      text =
-          "all ranks here stand alike at " + stuck_name() + ": a device or a link hangs, and it cannot be told which";
+      text = "all ranks here are equally far in " + stuck_name() +
+             ": a device or a link hangs, and which one cannot be determined";
     const auto elsewhere = report_.world_size - static_cast<int>(all_.size());
     if (elsewhere > 0)
       text += "; " + std::to_string(elsewhere) + (elsewhere == 1 ? " rank" : " ranks") +

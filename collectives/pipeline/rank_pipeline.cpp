@@ -63,7 +63,7 @@ rank_pipeline::~rank_pipeline() {
   // Answers requests that the poller has not failed yet, because an abort may have been faster than its check. If the
   // abort failed or there was none, no other code ends them.
   static_cast<void>(mark_->set(
-      {.code = errc::abandoned, .text = "the rank was let go of before the request had an outcome", .rank = self()}));
+      {.code = errc::abandoned, .text = "the rank was released before the request had an outcome", .rank = self()}));
   track_->release_quarantine();
   services_.poller->let_go(*track_);
 }
@@ -327,7 +327,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
       odd != all.end()) {
     const error why{.code = errc::internal,
                     .text = "a " + describe((*odd)->what()) +
-                            " was to be launched together with others: copies, barriers and requests on host memory "
+                            " cannot be launched together with others: copies, barriers and requests on host memory "
                             "are launched by themselves",
                     .rank = self()};
     for (const auto& one : all) one->fail(why);
@@ -579,7 +579,7 @@ void rank_pipeline::sequence(std::function<void(rank_pipeline&)> work) {
 void rank_pipeline::launch_captured(std::span<const operation* const> all, stream_ref into) {
   if (error why = fault()) throw exception{std::move(why)};
   if (!peers_->can_be_captured())
-    throw exception{errc::unsupported, "what goes by way of host memory cannot be captured: ask for it by requests"};
+    throw exception{errc::unsupported, "operations through host memory cannot be captured: ask for them by requests"};
   if (services_.observer) services_.observer->about_to_launch({self(), epoch_, where()->id(), {}});
   try {
     if (all.size() == 1)

@@ -31,7 +31,7 @@ void check_refusal(const error& seen) {
   INFO(to_string(seen));
   CHECK(seen.code == errc::unsupported);
   CHECK(seen.effect == effect::rejected);
-  CHECK(says(seen.text, "all_reduce of f8e4m3, sum: the mock was told to be without fp8_reductions"));
+  CHECK(says(seen.text, "all_reduce of f8e4m3, sum: the mock is configured without fp8_reductions"));
 }
 
 } // namespace
@@ -86,7 +86,7 @@ TEST_CASE("a world answers actors with its capabilities", "[runtime]") {
       .receive([&](const capabilities& able) { heard = able; },
                [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
   CHECK(heard == two.capabilities());
-  CHECK(heard.find(feature::collnet).why == "the mock was told to be without collnet");
+  CHECK(heard.find(feature::collnet).why == "the mock is configured without collnet");
 }
 
 TEST_CASE("nccl: a world of GPUs knows what it can do", "[runtime][gpu]") {

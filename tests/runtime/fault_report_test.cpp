@@ -211,7 +211,7 @@ TEST_CASE("a report that cannot be written is a warning and nothing else", "[run
   CHECK_THAT(log.text(), ContainsSubstring("cannot be written to /dev/null/reports/world3-epoch2-pid") &&
                              ContainsSubstring("report.folder"));
   CHECK_NOTHROW(heard(faulty_event())); // no helper any more
-  CHECK_THAT(log.text(), ContainsSubstring("has no helper any more"));
+  CHECK_THAT(log.text(), ContainsSubstring("has no helper thread any more"));
 }
 
 } // namespace troupe::tests::fault_report_test

@@ -122,7 +122,7 @@ TROUPE_WORLD_TEST(2, "a client that waits for the stream in its capture breaks i
     one.launch(sum_in_place(values[index(one)]));
   });
   CHECK(told.code == errc::invalid_argument);
-  CHECK_THAT(told.text, ContainsSubstring("not in capture any more"));
+  CHECK_THAT(told.text, ContainsSubstring("no longer being captured"));
 }
 
 TEST_CASE("a client's function that does not come back is answered, and takes its world with it",

@@ -17,13 +17,13 @@ feature_finding find_in_gloo(feature what) {
     case feature::fp8_reductions: return {what, availability::yes, "troupe's own arithmetic on the host"};
     case feature::buffer_registration:
       return {what, availability::yes, "sockets read and write any host memory: there is nothing to register"};
-    case feature::split: return {what, availability::yes, "the parts' ranks connect anew"};
+    case feature::split: return {what, availability::yes, "the ranks of each part connect again"};
     case feature::shrink:
-      return {what, availability::no, "Gloo's connections fail together: worlds are formed anew, which is as cheap"};
+      return {what, availability::no, "Gloo's connections fail together: forming a new world costs as little"};
     case feature::revoke:
-      return {what, availability::no, "Gloo's connections fail together: worlds are formed anew, which is as cheap"};
+      return {what, availability::no, "Gloo's connections fail together: forming a new world costs as little"};
     case feature::suspend:
-      return {what, availability::no, "Gloo's communicators hold no memory of devices: there is nothing to give back"};
+      return {what, availability::no, "Gloo's communicators hold no device memory: there is nothing to release"};
     case feature::multicast:
     case feature::symmetric_windows:
     case feature::copy_engine:

@@ -241,7 +241,7 @@ public:
 
   template <class Other>
   void operator()(const Other&) const {
-    throw exception{errc::internal, "a " + std::string{name_of_kind(mine_.what.kind)} + " is no collective of Gloo's"};
+    throw exception{errc::internal, "Gloo has no collective " + std::string{name_of_kind(mine_.what.kind)}};
   }
 
 private:

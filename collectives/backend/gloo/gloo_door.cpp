@@ -51,7 +51,8 @@ socket_address parse_socket_address(const std::string& numbers) {
   const bool is_v4 = ::inet_pton(AF_INET, numbers.c_str(), &v4.sin_addr) == 1;
   const bool is_v6 = !is_v4 && ::inet_pton(AF_INET6, numbers.c_str(), &v6.sin6_addr) == 1;
   if (!is_v4 && !is_v6)
-    throw exception{errc::invalid_argument, "'" + numbers + "' is no IPv4 or IPv6 address in numbers, as 127.0.0.1"};
+    throw exception{errc::invalid_argument,
+                    "'" + numbers + "' is not a numeric IPv4 or IPv6 address: write one, for example 127.0.0.1"};
   if (is_v4 ? v4.sin_addr.s_addr == htonl(INADDR_ANY)
             : std::memcmp(&v6.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0)
     throw exception{errc::invalid_argument, "'" + numbers +

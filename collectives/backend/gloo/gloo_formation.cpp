@@ -43,9 +43,9 @@ void gloo_formation::form(const gloo_meeting& at) {
     const auto peer = reach->unreached();
     if (!peer) throw;
     throw exception{error{.code = errc::communicator_failed,
-                          .text = "rank " + to_string(self_) + " has waited for " +
-                                  std::to_string(patience_for_peers.count()) + " ms to be connected with rank " +
-                                  to_string(*peer) + ": see to the network between them",
+                          .text = "rank " + to_string(self_) + " has waited " +
+                                  std::to_string(patience_for_peers.count()) + " ms for a connection with rank " +
+                                  to_string(*peer) + ": check the network between them",
                           .rank = peer}};
   }
 }
@@ -132,7 +132,7 @@ std::shared_ptr<gloo::transport::Device> gloo_network::transport() {
   } catch (const std::exception& refused) { // from Gloo
     throw exception{error{.code = errc::invalid_argument,
                           .text = "Gloo cannot use the address " + options_.interface_address +
-                                  ": name one of this machine's (gloo.interface_address)",
+                                  ": name an address of this machine (gloo.interface_address)",
                           .call = "gloo::transport::tcp::CreateDevice",
                           .native_text = refused.what()}};
   }

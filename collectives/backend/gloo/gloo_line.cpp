@@ -122,7 +122,7 @@ void gloo_line::serve() {
       failure = thrown.why();
     } catch (const std::exception& thrown) { // from Gloo
       failure = {.code = errc::communicator_failed,
-                 .text = "a peer has gone, or the network failed: form a new world",
+                 .text = "a peer has ended, or the network failed: form a new world",
                  .call = "gloo",
                  .native_text = thrown.what()};
     } catch (...) {

@@ -17,7 +17,7 @@ gloo_memory parse_gloo_memory(std::string_view name) {
   for (const gloo_memory one : {gloo_memory::host, gloo_memory::device})
     if (to_string(one) == name) return one;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no memory for Gloo: choose one of host, device"};
+                  "unknown memory for Gloo '" + std::string{name} + "': choose one of host, device"};
 }
 
 void check(const gloo_options& options) {

@@ -19,7 +19,7 @@ using store_clock = std::chrono::steady_clock;
 [[noreturn]] void report_lost_store(const char* call, int code) {
   throw exception{error{.code = errc::communicator_failed,
                         .text = "the formation's store does not answer: the process that made the unique id has ended, "
-                                "cannot be reached, or has given the formation up; form anew with a fresh id",
+                                "cannot be reached, or has given the formation up. Form again with a new id",
                         .call = call,
                         .native_code = code,
                         .native_text = code == 0 ? "connection closed" : std::generic_category().message(code)}};
@@ -41,8 +41,9 @@ void gloo_store::await(short what, time_point until) {
     if (interrupted_) throw exception{errc::communicator_failed, "the communicator was aborted"};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - store_clock::now()).count();
     if (left <= 0)
-      throw exception{errc::deadline_exceeded, "other ranks did not come to the formation in time: see that all are "
-                                               "started and have the same unique id"};
+      throw exception{
+          errc::deadline_exceeded,
+          "other ranks did not join the formation in time: check that all are started and have the same unique id"};
     std::array looks{pollfd{.fd = socket_.number(), .events = what, .revents = 0},
                      pollfd{.fd = bell_.number(), .events = POLLIN, .revents = 0}};
     ::poll(looks.data(), looks.size(), static_cast<int>(std::min<decltype(left)>(left, 60'000)));
@@ -101,10 +102,11 @@ void gloo_store::ask(gloo_wire::request what, const std::string& key, const std:
                      time_point until) {
   if (const auto reach = reach_.lock()) reach->connected();
   if (key.size() > gloo_wire::most_key_bytes || value.size() > gloo_wire::most_value_bytes)
-    throw exception{errc::invalid_argument,
-                    "a key of " + std::to_string(key.size()) + " bytes and a value of " + std::to_string(value.size()) +
-                        " bytes are more than a formation's store takes (" + std::to_string(gloo_wire::most_key_bytes) +
-                        " and " + std::to_string(gloo_wire::most_value_bytes) + ")"};
+    throw exception{errc::invalid_argument, "a key of " + std::to_string(key.size()) + " bytes and a value of " +
+                                                std::to_string(value.size()) +
+                                                " bytes exceed the limits of a formation's store (" +
+                                                std::to_string(gloo_wire::most_key_bytes) + " and " +
+                                                std::to_string(gloo_wire::most_value_bytes) + ")"};
   connect(until);
   const gloo_wire::heading wish{.what = what,
                                 .key_bytes = static_cast<std::uint32_t>(key.size()),

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
   const int code = errno;
   throw exception{error{.code = code == EADDRNOTAVAIL ? errc::invalid_argument : errc::internal,
                         .text = "the gloo backend's store cannot listen: name an address of this machine "
-                                "(gloo.interface_address), and see that file descriptors are left",
+                                "(gloo.interface_address), and check that file descriptors are left (ulimit -n)",
                         .call = call,
                         .native_code = code,
                         .native_text = std::generic_category().message(code)}};

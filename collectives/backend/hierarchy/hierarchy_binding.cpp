@@ -25,7 +25,7 @@ troupe::factor inverse_of(int parts, dtype type) {
     case dtype::i64: return troupe::factor::of(static_cast<std::int64_t>(parts));
     case dtype::u64: return troupe::factor::of(static_cast<std::uint64_t>(parts));
   }
-  throw exception{errc::internal, "a value that names no dtype"};
+  throw exception{errc::internal, "unknown dtype"};
 }
 
 } // namespace

@@ -18,7 +18,7 @@ hierarchy_mode parse_hierarchy_mode(std::string_view name) {
   for (const auto mode : {hierarchy_mode::automatic, hierarchy_mode::always, hierarchy_mode::never})
     if (to_string(mode) == name) return mode;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no mode of hierarchies: choose one of auto, always, never"};
+                  "unknown hierarchy mode '" + std::string{name} + "': choose one of auto, always, never"};
 }
 
 bool has_hierarchy(const node_map& nodes, const hierarchy_terms& terms) noexcept {

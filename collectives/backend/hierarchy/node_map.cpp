@@ -21,7 +21,7 @@ std::vector<int> numbered_names(std::span<const Name> names) {
 } // namespace
 
 node_map::node_map(std::span<const int> node_of_rank) {
-  if (node_of_rank.empty()) throw exception{errc::invalid_argument, "a map of nodes needs one rank at least"};
+  if (node_of_rank.empty()) throw exception{errc::invalid_argument, "a node map needs at least one rank"};
   for (const int node : numbered_names(node_of_rank)) {
     const auto number = static_cast<std::size_t>(node);
     if (number == nodes_.size()) nodes_.emplace_back();

@@ -13,7 +13,7 @@ public:
   explicit host_staged_backend(std::shared_ptr<backend> inner) : inner_{std::move(inner)} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] std::string version() const override { return inner_->version() + ", by way of host memory"; }
+  [[nodiscard]] std::string version() const override { return inner_->version() + ", through host memory"; }
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
     capabilities found = inner_->examine(devices);
     found.version = version();

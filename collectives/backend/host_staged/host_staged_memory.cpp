@@ -73,9 +73,10 @@ void host_staged_stock::give_back(std::unique_ptr<host_staged_memory> one) noexc
 host_staged_device host_staged_devices::of(const std::shared_ptr<device>& where) {
   driver& api = where->api();
   if (!api.has_word_operations(where->id()))
-    throw exception{errc::unsupported, "the streams of device " + to_string(where->id()) +
-                                           " cannot wait for words in host memory, as moving its data by way of the "
-                                           "host takes: use NCCL"};
+    throw exception{
+        errc::unsupported,
+        "the streams of device " + to_string(where->id()) +
+            " cannot wait for words in host memory, which moving its data through host memory needs: use NCCL"};
   const std::lock_guard lock{guard_};
   if (!host_) host_ = make_mock_driver({.device_count = api.device_count()});
   host_staged_device& one = all_[where];

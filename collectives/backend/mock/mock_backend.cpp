@@ -30,7 +30,7 @@ mock_results parse_mock_results(std::string_view name) {
   for (const auto results : {mock_results::computed, mock_results::none})
     if (to_string(results) == name) return results;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no kind of the mock's results: choose one of computed, none"};
+                  "unknown kind of mock results '" + std::string{name} + "': choose one of computed, none"};
 }
 
 namespace {
@@ -129,9 +129,10 @@ public:
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
     if (is_suspended_)
-      throw exception{error{.code = errc::internal,
-                            .text = "launch() between suspend() and resume(), when the memory that it needs is away",
-                            .rank = self()}};
+      throw exception{
+          error{.code = errc::internal,
+                .text = "launch() between suspend() and resume(), while the memory that it needs is released",
+                .rank = self()}};
     mock_launch mine = make_launch(all, self(), world_size());
     mine.computes = skills_.results == mock_results::computed;
     if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
@@ -256,7 +257,7 @@ public:
     capabilities found{.backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {}};
     for (const feature one : all_features) {
       const bool lacks = !has(one);
-      const std::string why = lacks ? "the mock was told to be without " + std::string{to_string(one)}
+      const std::string why = lacks ? "the mock is configured without " + std::string{to_string(one)}
                                     : "the mock's ranks share one memory and compute on the host";
       found.features.push_back({one, lacks ? availability::no : availability::yes, why});
       if (!lacks) continue;

@@ -28,11 +28,9 @@ mock_call call_of(const operation& what, rank self, int world_size) {
   std::visit(
       [&]<class T>(const T& one) {
         if constexpr (requires { one.type; })
-          if (size_bytes(one.type) == 0)
-            throw exception{errc::invalid_argument, "an operation needs a dtype that exists"};
+          if (size_bytes(one.type) == 0) throw exception{errc::invalid_argument, "unknown dtype"};
         if constexpr (requires { one.op; })
-          if (to_string(one.op).empty())
-            throw exception{errc::invalid_argument, "an operation needs a reduction that exists"};
+          if (to_string(one.op).empty()) throw exception{errc::invalid_argument, "unknown reduction"};
         if constexpr (requires { one.count; })
           if (one.count > SIZE_MAX / size_bytes(one.type) / static_cast<std::size_t>(world_size))
             throw exception{errc::invalid_argument, "the count exceeds any memory"};

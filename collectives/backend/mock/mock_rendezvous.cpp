@@ -102,7 +102,7 @@ void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   member& me = member_of(self);
   if (me.aborted) throw exception{aborted_error(self)};
   if (me.engine)
-    throw exception{errc::invalid_argument, "rank " + to_string(self) + " has come to this formation before"};
+    throw exception{errc::invalid_argument, "rank " + to_string(self) + " has already joined this formation"};
   me.engine = std::move(engine);
   // A peer that joined and was aborted counts as absent. As with a network, this then waits until abort().
   formed_ = std::ranges::all_of(members_, [](const member& one) { return one.engine && !one.aborted; });

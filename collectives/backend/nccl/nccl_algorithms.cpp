@@ -59,18 +59,19 @@ std::array<std::bitset<Count>, 5> parse_choice(std::string_view variable, std::s
       function = find_name(function_names, list.substr(0, colon));
       if (!function)
         refuse(variable, text,
-               "'" + std::string{list.substr(0, colon)} + "' is no function: choose one of " + list_of(function_names));
+               "unknown function '" + std::string{list.substr(0, colon)} + "': choose one of " +
+                   list_of(function_names));
       list.remove_prefix(colon + 1);
     } else if (i > 0) {
       refuse(variable, text,
-             "every list but the first needs a function in front, as in allreduce:" + std::string{list});
+             "every list after the first needs a function before it, as in allreduce:" + std::string{list});
     }
     const bool without = list.starts_with('^');
     if (without) list.remove_prefix(1);
     std::bitset<Count> allowed;
     for (const auto name : split(list, ',')) {
       const auto found = find_name(names, name);
-      if (!found) refuse(variable, text, "'" + std::string{name} + "' is none of " + list_of(names));
+      if (!found) refuse(variable, text, "'" + std::string{name} + "' is unknown: choose one of " + list_of(names));
       allowed.set(*found);
     }
     if (without) allowed.flip();

@@ -43,7 +43,7 @@ public:
       case feature::revoke: return function("ncclCommRevoke");
       case feature::suspend: return suspension();
     }
-    return {availability::unknown, "nobody looked"};
+    return {availability::unknown, "not examined"};
   }
 
   [[nodiscard]] bool several_here() const { return facts_.devices.size() > 1; }
@@ -74,7 +74,7 @@ private:
       known = known && value;
     }
     return known ? yes("each device has " + what)
-                 : verdict{availability::unknown, "the driver does not tell whether each device has " + what};
+                 : verdict{availability::unknown, "the driver does not report whether each device has " + what};
   }
 
   [[nodiscard]] verdict fp8() const {
@@ -108,7 +108,7 @@ private:
     if (number("NCCL_P2P_USE_CUDA_MEMCPY", 0) != 0)
       return no("NCCL_P2P_USE_CUDA_MEMCPY is set, and copies by CUDA need no registration: leave it out");
     if (several_here() && number("NCCL_SINGLE_PROC_MEM_REG_ENABLE", 0) == 0)
-      return no("several devices of one process register their buffers under NCCL_SINGLE_PROC_MEM_REG_ENABLE=1 alone: "
+      return no("several devices of one process register their buffers only with NCCL_SINGLE_PROC_MEM_REG_ENABLE=1: "
                 "set nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE");
     return handles();
   }
@@ -117,7 +117,7 @@ private:
     for (const char* symbol : {"ncclCommWindowRegister", "ncclMemAlloc"})
       if (verdict found = function(symbol); found.first != availability::yes) return found;
     if (number("NCCL_WIN_ENABLE", 1) == 0) return no("NCCL_WIN_ENABLE is 0: set it to 1, or leave it out");
-    if (!facts_.all_peers) return no("the devices do not all reach each other's memory");
+    if (!facts_.all_peers) return no("not all devices can access each other's memory");
     return handles();
   }
 
@@ -153,9 +153,9 @@ private:
     for (const char* symbol : {"ncclCommSuspend", "ncclCommResume"})
       if (verdict found = function(symbol); found.first != availability::yes) return found;
     if (number("NCCL_DISABLE_MEM_MANAGER", 0) != 0)
-      return no("NCCL_DISABLE_MEM_MANAGER is set, and NCCL then does not know its memory: leave it out");
+      return no("NCCL_DISABLE_MEM_MANAGER is set, and NCCL then does not track its memory: leave it out");
     if (number("NCCL_COMM_SPLIT_SHARE_RESOURCES", facts_.options.splitShare.value_or(0)) != 0)
-      return no("nccl.splitShare is 1, and memory that communicators share is not given back: leave it out");
+      return no("nccl.splitShare is 1, and memory that communicators share is not released: leave it out");
     return handles();
   }
 

@@ -61,7 +61,7 @@ void nccl_communicator::require_ready() const {
   const char* text = "the communicator has been aborted or destroyed: form a new world";
   if (phase_ == phase::fresh || phase_ == phase::forming)
     text = "the communicator has not been formed yet: call init() first";
-  if (phase_ == phase::spent) text = "another communicator has been made of this one: use that";
+  if (phase_ == phase::spent) text = "another communicator was derived from this one: use that one";
   throw exception{error{.code = errc::communicator_failed, .text = text, .rank = self()}};
 }
 
@@ -172,8 +172,9 @@ std::shared_ptr<communicator> nccl_communicator::split(const split_seat& as) {
 
 std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_seat& as) {
   if (nccl_.comm_shrink == nullptr)
-    throw exception{errc::unsupported, "this NCCL has no ncclCommShrink: install NCCL 2.27 or newer, or let "
-                                       "recovery.first_rung be form_beside"};
+    throw exception{
+        errc::unsupported,
+        "this NCCL has no ncclCommShrink: install NCCL 2.27 or newer, or set recovery.first_rung to form_beside"};
   const std::lock_guard lock{guard_};
   require_ready();
   descent from{.parent = shared_from_this(), .how = descent::way::shrink};
@@ -183,8 +184,9 @@ std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_seat& as) {
 
 std::shared_ptr<communicator> nccl_communicator::revoke_and_split() {
   if (nccl_.comm_revoke == nullptr)
-    throw exception{errc::unsupported, "this NCCL has no ncclCommRevoke: install NCCL 2.28.9 or newer, or let "
-                                       "recovery.first_rung be form_beside"};
+    throw exception{
+        errc::unsupported,
+        "this NCCL has no ncclCommRevoke: install NCCL 2.28.9 or newer, or set recovery.first_rung to form_beside"};
   const std::lock_guard lock{guard_};
   require_ready();
   return std::make_shared<nccl_communicator>(descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(),

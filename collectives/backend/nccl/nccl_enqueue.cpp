@@ -17,7 +17,7 @@ ncclRedOp_t as_nccl(reduction op) {
     case reduction::avg: return ncclAvg;
     case reduction::pre_mul_sum: break; // made for each use
   }
-  throw exception{errc::invalid_argument, "a value that names no reduction of NCCL"};
+  throw exception{errc::invalid_argument, "the reduction has no equivalent in NCCL"};
 }
 
 /// The NCCL calls of one launch. After the first failure only calls that close the group or free operators are made.
@@ -255,7 +255,7 @@ ncclDataType_t as_nccl(dtype type) {
     case dtype::f8e4m3: return ncclFloat8e4m3;
     case dtype::f8e5m2: return ncclFloat8e5m2;
   }
-  throw exception{errc::invalid_argument, "a value that names no dtype"};
+  throw exception{errc::invalid_argument, "unknown dtype"};
 }
 
 nccl_enqueued enqueue(const operation& what, const nccl_target& target) {

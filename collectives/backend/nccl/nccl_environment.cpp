@@ -47,7 +47,7 @@ constexpr std::array reserved{
 void require_number(std::string_view name, const std::string& value) {
   const std::string_view digits = std::string_view{value}.substr(value.starts_with('-') ? 1 : 0);
   if (value.empty() || (!digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos)) return;
-  refuse(std::string{name} + " is '" + value + "' and must be a number, as 0 or 1: NCCL would read a 0");
+  refuse(std::string{name} + " is '" + value + "' and must be a number, for example 0 or 1: NCCL would read it as 0");
 }
 
 /// Compares without case, as NCCL does.
@@ -65,14 +65,14 @@ void check_other(const std::string& name, const std::string& value) {
     return (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') || letter == '_';
   };
   if (!name.starts_with("NCCL_") || name.size() == 5 || !std::ranges::all_of(name, is_part))
-    refuse("nccl.environment: '" + name + "' is no variable of NCCL's: these begin with NCCL_, in capitals");
+    refuse("nccl.environment: '" + name + "' is not a variable of NCCL: their names begin with NCCL_, in capitals");
   if (value.find('\0') != std::string::npos) refuse("nccl.environment: the value of " + name + " holds a null byte");
   if (std::ranges::find(variables, name, &nccl_variable::name) != variables.end())
-    refuse("nccl.environment: " + name + " is a setting of its own: nccl." + name);
+    refuse("nccl.environment: " + name + " has its own setting: use nccl." + name);
   for (const nccl_field& one : nccl_fields())
     if (one.variable == name)
-      refuse("nccl.environment: " + name + " is a setting of its own: nccl." + std::string{one.name});
-  if (name == "NCCL_NET") refuse("nccl.environment: NCCL_NET is a setting of its own: nccl.netName");
+      refuse("nccl.environment: " + name + " has its own setting: use nccl." + std::string{one.name});
+  if (name == "NCCL_NET") refuse("nccl.environment: NCCL_NET has its own setting: use nccl.netName");
   for (const auto& [kept, why] : reserved)
     if (kept == name) refuse("nccl.environment: " + name + " cannot be chosen: " + why);
 }
@@ -96,7 +96,7 @@ void check(const nccl_environment& wanted) {
   std::vector<std::string> seen;
   for (const auto& [name, value] : wanted.others) {
     check_other(name, value);
-    if (std::ranges::find(seen, name) != seen.end()) refuse("nccl.environment: " + name + " is there twice");
+    if (std::ranges::find(seen, name) != seen.end()) refuse("nccl.environment: " + name + " is set twice: leave one");
     seen.push_back(name);
   }
 }
@@ -125,7 +125,8 @@ std::vector<std::string> set_environment(const nccl_environment& wanted,
   for (const change& one : changes) {
     const auto present = environment(one.name);
     if (nccl_library::is_loaded(library))
-      refuse(one.name + " is to be " + one.value + ", but NCCL is in this process already and may have read it as " +
+      refuse(one.name + " must be " + one.value +
+             ", but NCCL is already loaded in this process and may have read it as " +
              (present ? "'" + *present + "'" : std::string{"not set"}) +
              ": set it before NCCL is loaded (by the first runtime, or in the environment of the process)");
     if (present && !one.replaces)
@@ -135,8 +136,8 @@ std::vector<std::string> set_environment(const nccl_environment& wanted,
   std::vector<std::string> replaced;
   for (const change& one : changes) {
     if (const auto present = environment(one.name))
-      replaced.push_back(one.name + "=" + *present + " of the environment gives way to " + one.value +
-                         ", which the settings say");
+      replaced.push_back(one.name + "=" + *present + " of the environment is replaced by " + one.value +
+                         " of the settings");
     ::setenv(one.name.c_str(), one.value.c_str(), 1); // NOLINT(concurrency-mt-unsafe): see the header
   }
   return replaced;

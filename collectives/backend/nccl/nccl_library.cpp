@@ -85,7 +85,7 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
   if (number < oldest_version)
     throw exception{errc::too_old, "NCCL " + version_text(number) + " from " + path.string() + " is too old, and " +
                                        version_text(oldest_version) +
-                                       " is the oldest that troupe works with: " + remedy};
+                                       " is the oldest version that troupe supports: " + remedy};
   auto functions = std::make_shared<const nccl_functions>(nccl_functions::find(handle));
   // Reads the variables now, before other threads could change the environment. NCCL reads them when it first forms a
   // communicator.

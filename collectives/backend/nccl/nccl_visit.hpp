@@ -24,10 +24,10 @@ public:
     if (which == kind::last) {
       host_.phase_ = phase::spent;
       if (!host_.left_.wait_for(lock, time_to_leave, [&] { return host_.inside_ == 0; }))
-        throw exception{error{.code = errc::communicator_failed,
-                              .text = "a call on the failed communicator does not return, so that no other can be "
-                                      "made of it",
-                              .rank = host_.self()}};
+        throw exception{
+            error{.code = errc::communicator_failed,
+                  .text = "a call on the failed communicator has not returned, so no other can be derived from it",
+                  .rank = host_.self()}};
       if (host_.phase_ == phase::ended) throw exception{host_.aborted("a recovery")};
     }
     handle_ = host_.handle_;

@@ -29,8 +29,8 @@ struct batch_header {
     out.varint(seen);
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
-    if (in.left_bytes() > longest_batch_bytes) in.refuse("it is longer than a batch may be");
-    if (in.u8() != version) in.refuse("it is of another version of troupe: start the same one everywhere");
+    if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
+    if (in.u8() != version) in.refuse("it is of another version of troupe: start the same version everywhere");
     batch_header made;
     made.epoch = troupe::epoch{in.varint()};
     made.number = in.varint();

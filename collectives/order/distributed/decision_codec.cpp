@@ -112,7 +112,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
       }
       break;
     case decision_kind::turn: into.kind = decision_record::form::turn; break;
-    default: in.refuse("a record is of no known kind");
+    default: in.refuse("a record has an unknown kind");
   }
   return in.ok();
 }

@@ -128,9 +128,9 @@ error distributed_order::receive(std::string_view batch) {
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
   if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
-  if (in.ok() && header.number != received_ + 1) in.refuse("batches are missing before it, or it has come before");
+  if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
   if (in.ok() && (header.seen > sent_.load() || header.seen < seen_.load()))
-    in.refuse("it speaks of batches that have not been sent");
+    in.refuse("it confirms batches that have not been sent");
   if (in.ok()) {
     received_ = header.number;
     seen_.store(header.seen);
@@ -167,7 +167,7 @@ void distributed_order::follow(step& next) {
 error distributed_order::decide(decision_record& one) {
   if (one.kind == decision_record::form::turn) {
     if (turns_asked_.empty())
-      return {.code = errc::internal, .text = "the controller has given a turn that has not been asked for"};
+      return {.code = errc::internal, .text = "the controller has granted a turn that was not requested"};
     steps_.emplace_back(std::move(turns_asked_.front()));
     turns_asked_.pop_front();
     return {};
@@ -176,7 +176,7 @@ error distributed_order::decide(decision_record& one) {
   if (!found)
     return {.code = errc::internal,
             .text = "the controller has decided request " + std::to_string(one.number) + " of rank " +
-                    to_string(pipeline_->self()) + ", which does not wait for that"};
+                    to_string(pipeline_->self()) + ", which does not wait for a decision"};
   if (one.kind == decision_record::form::release) {
     if (const auto position = one.position ? one.position : found->position)
       found->call->stands_at({found->where, *position, found->client});
@@ -212,8 +212,8 @@ void distributed_order::expire(time_point now) {
   for (auto& [number, one] : late) {
     one.call->fail({.code = errc::deadline_exceeded,
                     .effect = effect::unknown_outcome,
-                    .text = "the controller of the world did not answer: neither that the peers have asked too nor who "
-                            "is missing; the request stays in its place in the order",
+                    .text = "the controller of the world did not answer: it reported neither that the peers have asked "
+                            "nor which ranks are missing; the request stays in its place in the order",
                     .rank = pipeline_->self()});
     one.give_up = time_point::max();
   }

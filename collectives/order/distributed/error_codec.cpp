@@ -66,7 +66,7 @@ void write_error(wire_writer& out, const error& why) {
 
 error read_error(wire_reader& in) {
   error why{.code = in.one_of(errc::internal)};
-  if (in.ok() && why.code == errc::none) in.refuse("an error is none");
+  if (in.ok() && why.code == errc::none) in.refuse("an error has the code none");
   why.effect = in.one_of(effect::unknown_outcome);
   why.text = read_text(in);
   why.call = read_text(in);
@@ -98,7 +98,7 @@ bool write_report(wire_writer& out, const absence_report& report) {
 std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   auto made = std::make_shared<absence_report>();
   if (in.count(static_cast<std::size_t>(world_size)) != static_cast<std::size_t>(world_size))
-    in.refuse("a report is not of all ranks of the world");
+    in.refuse("a report does not cover all ranks of the world");
   made->what = read_text(in);
   made->lane = read_lane(in);
   made->waited = nanoseconds{in.signed_varint()};

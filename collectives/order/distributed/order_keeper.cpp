@@ -62,14 +62,14 @@ error order_keeper::receive(rank from, std::string_view batch, time_point now) {
   const std::string name = "a batch of rank " + to_string(from);
   if (from.value() < 0 || static_cast<std::size_t>(from.value()) >= ranks_.size())
     return {.code = errc::internal,
-            .text = name + " has come to a world of " + std::to_string(ranks_.size()) + " ranks",
+            .text = name + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks",
             .rank = from};
   connection& by = ranks_[static_cast<std::size_t>(from.value())];
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
   if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
-  if (in.ok() && header.number != by.received + 1) in.refuse("batches are missing before it, or it has come before");
+  if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
   if (in.ok()) by.out.has_seen(by.received = header.number);
   request_record one;
   while (by.in.next(in, one)) switch (one.kind) {

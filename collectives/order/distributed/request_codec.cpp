@@ -138,7 +138,7 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         into.why = read_error(in);
         break;
       case request_kind::turn: into.kind = request_record::form::turn; break;
-      default: in.refuse("a record is of no known kind");
+      default: in.refuse("a record has an unknown kind");
     }
     return in.ok();
   }
@@ -265,7 +265,7 @@ operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_byte
   if constexpr (requires { made.recv_parts; }) made.recv_parts = read_counts(in);
   if constexpr (requires { made.staged; }) made.staged = in.flag();
   if constexpr (stands_alone<T>)
-    if (in_group) in.refuse("a group holds what only stands alone");
+    if (in_group) in.refuse("a group contains an operation that must be alone");
   if constexpr (std::is_same_v<T, copy>) copied_bytes = in.varint();
   if constexpr (std::is_same_v<T, replay>)
     if (const std::uint64_t number = in.varint(); number > 0) made.of = std::make_shared<captured_plan>(number);
@@ -311,9 +311,9 @@ error write_outline(wire_writer& out, const operation& what) {
   if (parts <= most_outline_parts && size <= longest_outline_bytes) return {};
   out.cut(before);
   return {.code = errc::invalid_argument,
-          .text = describe(compact(what)) + " has more parts than can be told to the other processes of the world: " +
-                  std::to_string(most_outline_parts) + " may be in one list, and " +
-                  std::to_string(longest_outline_bytes) + " bytes hold them all; divide it"};
+          .text = describe(compact(what)) + " has more parts than can be sent to the other processes of the world: " +
+                  std::to_string(most_outline_parts) + " fit in one list, and " +
+                  std::to_string(longest_outline_bytes) + " bytes hold all lists. Divide it"};
 }
 
 std::optional<operation_outline> read_outline(wire_reader& in) {

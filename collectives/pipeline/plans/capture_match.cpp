@@ -133,7 +133,7 @@ void capture_match::wait(lock_type& lock, const member& mine, const interruption
 
 error capture_match::lateness() const {
   return {.code = errc::deadline_exceeded,
-          .text = "not all ranks have come to the capture's end before its deadline: " + describe_ranks()};
+          .text = "not all ranks reached the end of the capture before its deadline: " + describe_ranks()};
 }
 
 void capture_match::expire() {

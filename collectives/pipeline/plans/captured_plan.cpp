@@ -56,7 +56,7 @@ error captured_plan::objection_to_replay(const world_stamp& at) const {
     for (const home& one : content_->homes)
       if (one.where->current_epoch() != one.made_in)
         return {.code = errc::stale_buffer,
-                .text = name + " works on memory from before device " + to_string(one.where->id()) +
+                .text = name + " uses memory from before device " + to_string(one.where->id()) +
                         " lost it: allocate it again, and capture a plan with that"};
   return {};
 }

@@ -43,7 +43,7 @@ error objection_to(const operation& what, int world_size) {
     return refuse(what, "it is on host memory, and staged by other threads: copy to device memory in the plan, or use "
                         "pinned memory for a copy");
   if (waits_for_events(what))
-    return refuse(what, "it waits for a ready event: what it is to wait for goes into the stream before it");
+    return refuse(what, "it waits for a ready event: put the work that it waits for into the stream before it");
   if (world_size == 1 && is_scaled(what))
     return refuse(what, "in a world of one rank pre_mul_sum is done by a host function: scale by a kernel of your own");
   return {};
@@ -80,7 +80,7 @@ void rank_capture::check_side_by_side(std::span<const operation> parts) const {
   std::vector<std::size_t> ends;
   for (const operation& one : parts) {
     if (!may_be_fused(one)) {
-      error why = refuse(one, "not side by side with others: launch it by itself");
+      error why = refuse(one, "it cannot be launched together with others: launch it by itself");
       why.rank = self();
       throw exception{std::move(why)};
     }
@@ -118,8 +118,8 @@ void rank_capture::enqueue(std::span<const operation> parts) {
   // Checked before the peers are waited for: a rank for which the wait has ended must enqueue too.
   if (into_.where().api().status_of_capture(into_.where().id(), into_.native()) != capture_status::active)
     throw exception{error{.code = errc::invalid_argument,
-                          .text = "the stream is not in capture any more: something was asked of it that cannot be "
-                                  "captured, as to wait for it or to look at it",
+                          .text = "the stream is no longer being captured: a call on it cannot be captured, for "
+                                  "example a wait for it or a query of it",
                           .rank = self()}};
   if (const auto* move = std::get_if<copy>(&parts.front()))
     return into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());

@@ -55,7 +55,7 @@ TEST_CASE("what is in place at a rank may not, at that rank alone", "[collective
   CHECK(code(group{{barrier{}, all_reduce{all, all, 4}}}) == errc::invalid_argument);
   CHECK(code(all_reduce{from(4), all, 4}) == errc::none); // neighbours
   CHECK_THAT(objection_to_retry(all_reduce{all, all, 4}, rank{1}, 3).text,
-             ContainsSubstring("give the result memory of its own"));
+             ContainsSubstring("give the result its own memory"));
 }
 
 TEST_CASE("a replay may not be run again: what its kernels do is not known", "[collectives][retry]") {

@@ -136,7 +136,7 @@ TEST_CASE("of ranks that have all launched the same, the odd one is suspected", 
   SECTION("and nobody, where all stand alike") {
     const auto found = judge(standing_at({waits, waits, waits}));
     CHECK(found.suspects.empty());
-    CHECK_THAT(found.remark, StartsWith("all ranks here stand alike at the 18th"));
+    CHECK_THAT(found.remark, StartsWith("all ranks here are equally far in the 18th"));
     const auto even = judge(standing_at({waits, done}));
     CHECK(even.suspects.empty());
   }

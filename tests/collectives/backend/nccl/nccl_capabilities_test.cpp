@@ -127,7 +127,7 @@ TEST_CASE("what the devices or the library lack is said of them", "[collectives]
 
   all = facts();
   all.all_peers = false;
-  check_no(all, feature::symmetric_windows, "reach each other's memory");
+  check_no(all, feature::symmetric_windows, "access each other's memory");
 
   for (const auto& [symbol, what] :
        {std::pair{"ncclCommSplit", feature::split}, std::pair{"ncclCommShrink", feature::shrink},
@@ -157,8 +157,8 @@ TEST_CASE("algorithms and protocols are read as NCCL reads them", "[collectives]
   CHECK(parse_nccl_protocols("^LL128;allreduce:LL128")[2].to_string() == "101");
 
   for (const auto& [text, words] :
-       {std::pair{"rings", "'rings' is none of Tree, Ring"}, std::pair{"ring;tree", "allreduce:tree"},
-        std::pair{"ring;allsum:tree", "'allsum' is no function"}, std::pair{"ring, tree", "' tree' is none"}}) {
+       {std::pair{"rings", "'rings' is unknown: choose one of Tree, Ring"}, std::pair{"ring;tree", "allreduce:tree"},
+        std::pair{"ring;allsum:tree", "unknown function 'allsum'"}, std::pair{"ring, tree", "' tree' is unknown"}}) {
     try {
       static_cast<void>(parse_nccl_algorithms(text));
       FAIL("taken: " << text);

@@ -99,15 +99,15 @@ TEST_CASE("a variable that makes no sense is refused by name", "[collectives][nc
   CHECK(says(refused({.p2p_level = "FAR"}), "NCCL_P2P_LEVEL is 'FAR' and must be one of LOC, NVL"));
   CHECK(says(refused({.debug = "LOUD"}), "NCCL_DEBUG is 'LOUD'"));
 
-  CHECK(says(refusal_of_variable("PATH", "x"), "'PATH' is no variable of NCCL's"));
-  CHECK(says(refusal_of_variable("NCCL_", "x"), "'NCCL_' is no variable of NCCL's"));
-  CHECK(says(refusal_of_variable("NCCL_a", "x"), "'NCCL_a' is no variable of NCCL's"));
-  CHECK(says(refusal_of_variable("NCCL_ALGO", "ring"), "setting of its own: nccl.NCCL_ALGO"));
-  CHECK(says(refusal_of_variable("NCCL_MAX_CTAS", "4"), "setting of its own: nccl.maxCTAs"));
-  CHECK(says(refusal_of_variable("NCCL_NET", "IB"), "setting of its own: nccl.netName"));
+  CHECK(says(refusal_of_variable("PATH", "x"), "'PATH' is not a variable of NCCL"));
+  CHECK(says(refusal_of_variable("NCCL_", "x"), "'NCCL_' is not a variable of NCCL"));
+  CHECK(says(refusal_of_variable("NCCL_a", "x"), "'NCCL_a' is not a variable of NCCL"));
+  CHECK(says(refusal_of_variable("NCCL_ALGO", "ring"), "own setting: use nccl.NCCL_ALGO"));
+  CHECK(says(refusal_of_variable("NCCL_MAX_CTAS", "4"), "own setting: use nccl.maxCTAs"));
+  CHECK(says(refusal_of_variable("NCCL_NET", "IB"), "own setting: use nccl.netName"));
   CHECK(says(refusal_of_variable("NCCL_COMM_BLOCKING", "0"), "communicators are blocking"));
   CHECK(says(refusal_of_variable("NCCL_COMM_ID", "host:1"), "secret"));
-  CHECK(says(refusal_of([] { check(nccl_environment{.others = {{"NCCL_X", "1"}, {"NCCL_X", "2"}}}); }), "there twice"));
+  CHECK(says(refusal_of([] { check(nccl_environment{.others = {{"NCCL_X", "1"}, {"NCCL_X", "2"}}}); }), "set twice"));
 }
 
 TEST_CASE("the environment is set before NCCL is loaded, and what gives way is told", "[collectives][nccl]") {
@@ -117,7 +117,7 @@ TEST_CASE("the environment is set before NCCL is loaded, and what gives way is t
   CHECK(algo.value() == "ring");
   CHECK(other.value() == "7");
   REQUIRE(replaced.size() == 1);
-  CHECK(says(replaced.front(), "NCCL_ALGO=tree of the environment gives way to ring"));
+  CHECK(says(replaced.front(), "NCCL_ALGO=tree of the environment is replaced by ring"));
   CHECK(set_environment({.algo = "ring", .others = {{"NCCL_TROUPE_TEST", "7"}}}, nowhere).empty()); // there already
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("once NCCL is in the process, only what it may have read already is ac
   CHECK_THROWS_AS(make_nccl_backend(fake), exception); // it is loaded, and stays so
   CHECK(set_environment({.algo = "tree"}, fake).empty());
   CHECK(says(refusal_of([&] { static_cast<void>(set_environment({.algo = "ring"}, fake)); }),
-             "NCCL_ALGO is to be ring, but NCCL is in this process already and may have read it as 'tree'"));
+             "NCCL_ALGO must be ring, but NCCL is already loaded in this process and may have read it as 'tree'"));
   CHECK(algo.value() == "tree");
 }
 

@@ -326,18 +326,19 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x00, 5, 0, 0, 0})), ContainsSubstring("a lane has not been named"));
   CHECK_THAT(refused(as_bytes({0x18, 3})), ContainsSubstring("an operation has not been outlined"));
   CHECK_THAT(refused(as_bytes({0x18, 65})), ContainsSubstring("a number is too large"));
-  CHECK_THAT(refused(as_bytes({0x07})), ContainsSubstring("no known kind"));
+  CHECK_THAT(refused(as_bytes({0x07})), ContainsSubstring("an unknown kind"));
   CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
-  CHECK_THAT(refused(as_bytes({0x58, 0, 17, 1, 17, 0})), ContainsSubstring("stands alone"));   // a group in a group
+  CHECK_THAT(refused(as_bytes({0x58, 0, 17, 1, 17, 0})), ContainsSubstring("must be alone"));  // a group in a group
   CHECK_THAT(refused(as_bytes({0x58, 0, 0, 12})), ContainsSubstring("a number is too large")); // no such dtype
-  CHECK_THAT(refused(as_bytes({0x03, 1, 0})), ContainsSubstring("an error is none"));
-  CHECK_THAT(keep(std::string(longest_batch_bytes + 1, '\1')).text, ContainsSubstring("longer than a batch may be"));
+  CHECK_THAT(refused(as_bytes({0x03, 1, 0})), ContainsSubstring("an error has the code none"));
+  CHECK_THAT(keep(std::string(longest_batch_bytes + 1, '\1')).text,
+             ContainsSubstring("exceeds the size limit of a batch"));
   CHECK_THAT(keep(std::string{"\x02"}).text, ContainsSubstring("another version"));
   wire_writer second;
   batch_header{.epoch = of, .number = 2}.write(second);
-  CHECK_THAT(keep(second.take()).text, ContainsSubstring("batches are missing"));
+  CHECK_THAT(keep(second.take()).text, ContainsSubstring("batches before it are missing"));
 }
 
 TEST_CASE("a report that is not of this world, or is missing, is refused", "[collectives][wire]") {
@@ -348,7 +349,7 @@ TEST_CASE("a report that is not of this world, or is missing, is refused", "[col
   decision_record one;
   while (larger.next(in, one)) {
   }
-  CHECK_THAT(in.failure("it").text, ContainsSubstring("not of all ranks"));
+  CHECK_THAT(in.failure("it").text, ContainsSubstring("does not cover all ranks"));
   wire_writer out;
   out.u8(1);
   out.varint(1);

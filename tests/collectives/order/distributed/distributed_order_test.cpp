@@ -478,13 +478,13 @@ TEST_CASE("a batch that is missing is noticed by either end", "[collectives][seq
   one.ask(0, one.add(0, 5));
   REQUIRE(one.up[0].size() == 2);
   CHECK_THAT(one.keeper.receive(rank{0}, one.up[0].back(), one.time->now()).text,
-             ContainsSubstring("batches are missing"));
+             ContainsSubstring("batches before it are missing"));
   CHECK(one.keeper.waiting() == 0);
   decision_writer out{rig_epoch};
   out.release(1, 0);
   static_cast<void>(out.take()); // lost on the way
   out.release(2, 1);
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("batches are missing"));
+  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("batches before it are missing"));
   CHECK(one.orders[0]->waiting() == 2);
 }
 
@@ -496,7 +496,7 @@ TEST_CASE("what the controller has seen never becomes less", "[collectives][sequ
   out.has_seen(2);
   CHECK_FALSE(one.orders[0]->receive(out.take()));
   out.has_seen(1);
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("it speaks of batches"));
+  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
 }
 
 TEST_CASE("what was held back is sent as soon as the controller has seen a batch",
