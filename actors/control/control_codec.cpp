@@ -211,7 +211,7 @@ std::optional<Frame> decode_frame(std::string_view bytes, std::string_view from,
   if (bytes.size() > control_frame_limit) {
     why = {.code = errc::internal,
            .text = "a message of " + std::to_string(bytes.size()) + " bytes from " + std::string{from} +
-                   " is refused: at most " + std::to_string(control_frame_limit) + " are taken"};
+                   " exceeds the limit of " + std::to_string(control_frame_limit) + " bytes"};
     return std::nullopt;
   }
   frame_reader io{bytes};
@@ -220,7 +220,7 @@ std::optional<Frame> decode_frame(std::string_view bytes, std::string_view from,
   std::size_t kind = 0;
   io.number(kind, std::variant_size_v<variant> - 1);
   if (io.from().ok()) read_kind<0>(kind, io, frame.what);
-  if (io.from().ok() && !io.from().at_end()) io.from().refuse("something follows its end");
+  if (io.from().ok() && !io.from().at_end()) io.from().refuse("bytes follow its end");
   why = io.from().failure("a message from " + std::string{from});
   if (why) return std::nullopt;
   return frame;

@@ -73,7 +73,7 @@ void controller_actor::on_exit() {
   latest_.clear();
   if (is_told_to_quit_) return;
   const error why{.code = errc::world_failed,
-                  .text = "the controller's actor has ended by a fault of its own: start the job again"};
+                  .text = "the controller's actor has ended with an internal error: start the job again"};
   control_event last = state_.event();
   last.phase = control_phase::failed;
   last.reason = why;

@@ -57,7 +57,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
       lose(one,
            {.code = errc::communicator_failed,
             .effect = effect::unknown_outcome,
-            .text = describe(asked.who) + " has joined anew"},
+            .text = describe(asked.who) + " has joined again"},
            false, now, out);
   }
   if (error why = objection_to(asked, wall_clock_ns)) { // that loss may have ended the world
@@ -206,7 +206,7 @@ control_effects controller_state::on_tick(time_point now) {
       if (is_late && !members_.empty() && (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
         give_up({.code = errc::deadline_exceeded,
                  .text = "the world needs " + std::to_string(terms_.world_size) + " processes, and " + missing_text() +
-                         " not come in time: see why, or give control.gather more time"},
+                         " not joined in time: find out why, or give more time (controller_terms::gather, --gather)"},
                 out);
       break;
     case control_phase::forming:
@@ -216,7 +216,7 @@ control_effects controller_state::on_tick(time_point now) {
       else if (is_late)
         fail_epoch({.code = errc::deadline_exceeded,
                     .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
-                                                                         : "the ranks have not come to rest"} +
+                                                                         : "the ranks have not become idle"} +
                             " in time"},
                    {}, nanoseconds{0}, now, out);
       break;
@@ -356,7 +356,7 @@ void controller_state::quiesce(time_point now, control_effects& out) {
   phase_ = control_phase::quiescing;
   due_ = later(now, terms_.drain);
   reason_ = {.code = errc::rebuilding,
-             .text = "the world forms anew with more ranks: ask again when it is ready in its next epoch",
+             .text = "the world is formed again with more ranks: ask again when it is ready in its next epoch",
              .epoch = epoch_};
   for (auto& [link, one] : members_) one.reported = false;
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
@@ -377,7 +377,7 @@ error controller_state::told_to_end() {
 error controller_state::ended_session(const error& why) {
   return {.code = errc::world_failed,
           .text = "this process is no longer part of its world: " + to_string(why) +
-                  "; start it anew, so that it joins again"};
+                  "; start it again, so that it can join"};
 }
 
 control_effects controller_state::on_link_down(link_id which, time_point now) {
@@ -476,7 +476,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   if (faults_.size() > terms_.rebuilds) {
     why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +
                std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
-               " s have not helped: the world ends; the last reason was: " + why.text;
+               " s did not restore the world, which ends. The last reason was: " + why.text;
     return give_up(std::move(why), out);
   }
   phase_ = control_phase::rebuilding;
@@ -529,8 +529,8 @@ std::string_view to_string(loss_policy policy) noexcept {
 loss_policy parse_loss_policy(std::string_view name) {
   for (const loss_policy one : policies)
     if (to_string(one) == name) return one;
-  throw exception{errc::invalid_argument, "'" + std::string{name} +
-                                              "' is nothing that can be done about a lost process: choose one of "
+  throw exception{errc::invalid_argument, "unknown policy for lost processes '" + std::string{name} +
+                                              "': choose one of "
                                               "fail, respawn, shrink"};
 }
 
@@ -573,20 +573,22 @@ error controller_state::objection_to(const join_request& asked, std::int64_t wal
               describe(asked.who) + " speaks " + std::to_string(asked.protocol) +
               ": run the same version of troupe everywhere");
   if (!terms_.token.empty() && !is_same_secret(terms_.token, asked.token))
-    return no("the join token is not this world's: give every process that of its controller (TROUPE_JOIN_TOKEN)");
+    return no("the join token is not the one of this world: give every process the token of its controller "
+              "(TROUPE_JOIN_TOKEN)");
   if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
-    return {.code = errc::stopping, .text = "the world is stopping: nobody can join it any more"};
+    return {.code = errc::stopping, .text = "the world is stopping: no process can join it any more"};
   if (phase_ == control_phase::failed)
     return {.code = errc::world_failed, .text = "the world has ended: " + to_string(reason_)};
   if (asked.device_count > 0 && asked.local_device >= asked.device_count)
-    return no(describe(asked.who) + " is to use device " + std::to_string(asked.local_device) + ", and its host has " +
-              std::to_string(asked.device_count) + ": start no more processes there than it has devices");
+    return no(describe(asked.who) + " wants to use device " + std::to_string(asked.local_device) +
+              ", and its host has " + std::to_string(asked.device_count) +
+              ": start no more processes there than it has devices");
   const std::int64_t skew = asked.wall_clock_ns - wall_clock_ns;
   if (std::abs(skew) > terms_.clock_skew.count())
     return no("the clock of " + asked.who.host + " says " + milliseconds_text(asked.wall_clock_ns) +
               " since 1970 and the controller's " + milliseconds_text(wall_clock_ns) + ", which are " +
-              milliseconds_text(std::abs(skew)) + " apart, and may be " + milliseconds_text(terms_.clock_skew.count()) +
-              ": set the clocks, or control.clock_skew");
+              milliseconds_text(std::abs(skew)) + " apart, and the limit is " +
+              milliseconds_text(terms_.clock_skew.count()) + ": set the clocks, or raise controller_terms::clock_skew");
   if (error why = objection_to_facts(asked)) return why;
   return objection_to_place(asked);
 }
@@ -603,7 +605,7 @@ error controller_state::objection_to_facts(const join_request& asked) const {
   for (const std::string& name : names)
     if (const std::string mine = find(asked.facts, name), theirs = find(agreed_, name); mine != theirs)
       return no(name + " is " + mine + " in " + describe(asked.who) + " and " + theirs +
-                " in those that joined before: all processes of a world must have it alike");
+                " in those that joined before: all processes of a world must have the same value");
   return {};
 }
 
@@ -616,13 +618,13 @@ error controller_state::objection_to_place(const join_request& asked) const {
   if (asked.place) {
     if (const member* holder = holder_of(*asked.place, &asked.who))
       return no("rank " + std::to_string(*asked.place) + " is claimed by " + describe(asked.who) + ", and " +
-                describe(holder->who) + " has it: give each process a rank of its own");
+                describe(holder->who) + " has it: give each process a different rank");
   } else if (free_places(&asked.who).empty()) {
     return no("the world has all its " + std::to_string(terms_.world_size) + " processes: " + describe(asked.who) +
               " can only join it as a spare (control.spare)");
   }
   if (const member* user = user_of_gpu(asked.who))
-    return no(describe(asked.who) + " is to use GPU " + asked.who.gpu + ", which " + describe(user->who) +
+    return no(describe(asked.who) + " wants to use GPU " + asked.who.gpu + ", which " + describe(user->who) +
               " uses: two ranks of one world cannot share a GPU");
   return {};
 }
@@ -715,7 +717,7 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   error why{.code = errc::communicator_failed,
             .text = describe(members_.at(*link_of(from)).who) + " could not reach " +
                     describe(members_.at(*link_of(to)).who) +
-                    ", though the controller hears both: see to the network between them",
+                    ", although the controller reaches both: check the network between them",
             .rank = is_aside(from) ? from : to};
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
   const auto is_known = [&](const link_name& one) { return broken_.contains(one); };

@@ -29,7 +29,7 @@ orphan_policy parse_orphan_policy(std::string_view name) {
   for (const orphan_policy one : std::array{orphan_policy::leave, orphan_policy::rejoin})
     if (to_string(one) == name) return one;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is nothing to do without a controller: choose one of leave, rejoin"};
+                  "unknown action without a controller '" + std::string{name} + "': choose one of leave, rejoin"};
 }
 
 process_link::process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for)
@@ -157,9 +157,9 @@ bool process_link::tick() {
   }
   if (state_ == state::joining && now - orphaned_ >= orphaned_for_)
     end({.code = errc::deadline_exceeded,
-         .text = "the controller has taken the connection and has not answered for " +
+         .text = "the controller has accepted the connection and has not answered for " +
                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
-                 " s: see whether it runs, or give it more time (control.patience)"});
+                 " s: check that it runs, or give it more time (control.patience)"});
   // Silent at two ticks in a row: messages that had arrived before the first tick are handled before the second.
   if (is_silent_ && was_silent) {
     lock.unlock();

@@ -14,7 +14,7 @@ namespace troupe {
 
 error stale_epoch_error(epoch named, epoch now) {
   return {.code = errc::stale_epoch,
-          .text = (named == epoch{} ? "the request names no epoch, and the world has been formed anew: it"
+          .text = (named == epoch{} ? "the request names no epoch, and the world has been formed again: it"
                                     : "the request is for epoch " + to_string(named) + ", and the world") +
                   " is in epoch " + to_string(now) +
                   "; bring all ranks to one state, then acknowledge that epoch: by rank_lane::acknowledge(), or as "

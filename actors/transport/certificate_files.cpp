@@ -33,7 +33,7 @@ constexpr mode_t owner_only = S_IRUSR | S_IWUSR;
 
 void write_new_file(const std::filesystem::path& file, std::string_view text) {
   const guard_socket to{::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, owner_only)};
-  if (!to) system_failed("open", "'" + file.string() + "' could not be made");
+  if (!to) system_failed("open", "'" + file.string() + "' could not be created");
   while (!text.empty()) {
     const ssize_t written = ::write(to.descriptor(), text.data(), text.size());
     if (written < 0) system_failed("write", "'" + file.string() + "' could not be written");
@@ -45,7 +45,7 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code problem;
   if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), problem);
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && (errno != EEXIST || !std::filesystem::is_directory(folder, problem)))
-    system_failed("mkdir", "the folder '" + folder.string() + "' could not be made");
+    system_failed("mkdir", "the folder '" + folder.string() + "' could not be created");
 }
 
 /// Returns 256 random bits in hexadecimal.
@@ -72,8 +72,8 @@ struct planned_file {
 std::vector<made_file> make_certificates(const certificate_order& order) {
   if (order.folder.empty()) throw exception{errc::invalid_argument, "name the folder to put certificates into"};
   if (order.days < 1 || order.days > longest_days)
-    throw exception{errc::invalid_argument, "certificates that are valid for " + std::to_string(order.days) +
-                                                " days are not made: choose 1 to " + std::to_string(longest_days)};
+    throw exception{errc::invalid_argument, "certificates cannot be valid for " + std::to_string(order.days) +
+                                                " days: choose 1 to " + std::to_string(longest_days)};
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "::1"};
   hosts.insert(hosts.end(), order.hosts.begin(), order.hosts.end());
 
@@ -84,7 +84,7 @@ std::vector<made_file> make_certificates(const certificate_order& order) {
   certificate_pair host = authority.issue(certificate_use::host, hosts, span);
   std::vector<planned_file> all;
   all.push_back({"ca.pem", std::move(own.certificate), "the CA's certificate: every process needs it"});
-  all.push_back({"ca.key", std::move(own.key), "the CA's key: it signs, no process needs it; keep it elsewhere"});
+  all.push_back({"ca.key", std::move(own.key), "the CA's key, which signs: no process needs it; keep it elsewhere"});
   all.push_back({"controller.pem", std::move(controller.certificate), "the controller's certificate"});
   all.push_back({"controller.key", std::move(controller.key), "the controller's key"});
   all.push_back({"host.pem", std::move(host.certificate), "the other processes' certificate"});
@@ -96,10 +96,9 @@ std::vector<made_file> make_certificates(const certificate_order& order) {
   for (const planned_file& one : all) {
     const std::filesystem::path file = order.folder / one.name;
     if (std::error_code none; std::filesystem::exists(std::filesystem::symlink_status(file, none)))
-      throw exception{errc::invalid_argument,
-                      "'" + file.string() +
-                          "' is there already and is not overwritten: choose another folder, or "
-                          "remove what no process uses any more"};
+      throw exception{errc::invalid_argument, "'" + file.string() +
+                                                  "' already exists and is not overwritten: choose another folder, or "
+                                                  "remove files that no process uses any more"};
     made.push_back({file, one.purpose});
   }
   for (planned_file& one : all) {

@@ -54,13 +54,13 @@ std::size_t frame_meter::pass(std::span<const std::uint8_t> bytes) noexcept {
 std::string frame_meter::fault_text() const {
   switch (fault_) {
     case fault::none: break;
-    case fault::kind: return "sent something that is no BASP frame, or a routed one";
+    case fault::kind: return "sent something that is not a BASP frame, or a routed frame";
     case fault::stream: return "sent a message of a stream";
     case fault::emptiness:
       return payload_left_ == 0 ? "sent a frame without its payload" : "sent a heartbeat that has a payload";
     case fault::length:
-      return "sent a frame of " + std::to_string(payload_left_) + " bytes, where at most " + std::to_string(longest_) +
-             " are taken";
+      return "sent a frame of " + std::to_string(payload_left_) + " bytes, and the limit is " +
+             std::to_string(longest_);
   }
   return {};
 }

@@ -78,12 +78,12 @@ std::vector<guard_address> resolve_guard_address(const std::string& host, std::u
   const int problem =
       host.empty() ? EAI_NONAME : getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &first);
   if (problem != 0)
-    throw exception{error{
-        .code = errc::invalid_argument,
-        .text = "'" + host + "' is no address of a machine: give a name that this machine knows, or " + "an IP address",
-        .call = "getaddrinfo",
-        .native_code = problem,
-        .native_text = gai_strerror(problem)}};
+    throw exception{
+        error{.code = errc::invalid_argument,
+              .text = "unknown host '" + host + "': give a name that this machine can resolve, or an IP address",
+              .call = "getaddrinfo",
+              .native_code = problem,
+              .native_text = gai_strerror(problem)}};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{first, &freeaddrinfo};
   std::vector<guard_address> found;
   for (const addrinfo* one = first; one != nullptr && found.size() < most_addresses; one = one->ai_next)

@@ -34,7 +34,7 @@ void expect_peer(SSL* tls, const std::string& name) {
   X509_VERIFY_PARAM_set_hostflags(rules, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   if (X509_VERIFY_PARAM_set1_ip_asc(rules, name.c_str()) == 1) return;
   if (X509_VERIFY_PARAM_set1_host(rules, name.c_str(), name.size()) != 1)
-    throw exception{errc::invalid_argument, "'" + name + "' is no name that a certificate could have"};
+    throw exception{errc::invalid_argument, "'" + name + "' is not a name that a certificate can have"};
 }
 
 } // namespace
@@ -68,7 +68,7 @@ channel_progress guard_channel::judge_tls(int returned, short& events, bool is_h
     case SSL_ERROR_WANT_READ: events = POLLIN; return channel_progress::blocked;
     case SSL_ERROR_WANT_WRITE: events = POLLOUT; return channel_progress::blocked;
     case SSL_ERROR_ZERO_RETURN:
-      return is_handshake ? fail(guard_event_kind::broken, "ended the connection in the middle of the TLS handshake")
+      return is_handshake ? fail(guard_event_kind::broken, "ended the connection during the TLS handshake")
                           : channel_progress::ended;
     default: break;
   }

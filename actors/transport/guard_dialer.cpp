@@ -32,7 +32,9 @@ struct guard_dialer::parts {
 
 guard_dialer::guard_dialer(guard_dialer_options options) {
   require_sensible(options.limits);
-  if (options.port == 0) throw exception{errc::invalid_argument, "port 0 of '" + options.host + "' cannot be dialed"};
+  if (options.port == 0)
+    throw exception{errc::invalid_argument,
+                    "port 0 of '" + options.host + "' is not a port to connect to: give the controller's port"};
   std::vector<guard_address> addresses = resolve_guard_address(options.host, options.port);
   require_protected(options.mode, options.host, addresses);
   parts_ = std::make_unique<parts>(options);

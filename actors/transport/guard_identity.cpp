@@ -69,7 +69,8 @@ void read_pem(const std::string& what, const std::filesystem::path& file, pem_te
   into.text.resize(most_pem_bytes + 1);
   from.read(into.text.data(), static_cast<std::streamsize>(into.text.size()));
   into.text.resize(static_cast<std::size_t>(from.gcount()));
-  if (into.text.size() > most_pem_bytes) refuse_file(what, file, "is larger than 1 MiB: it is no PEM file of ours");
+  if (into.text.size() > most_pem_bytes)
+    refuse_file(what, file, "is larger than 1 MiB: it is not a PEM file of troupe");
 }
 
 std::vector<openssl_owner<x509_st>> read_certificates(const std::string& what, const std::filesystem::path& file) {
@@ -97,7 +98,7 @@ openssl_owner<evp_pkey_st> read_key(const std::filesystem::path& file) {
   const openssl_owner<bio_st> from = pem.reader();
   openssl_owner<evp_pkey_st> found{PEM_read_bio_PrivateKey(from.get(), nullptr, &no_passphrase, nullptr)};
   if (!found)
-    refuse_file("key", file, "holds no private key in PEM, or one with a passphrase: a key without one is needed");
+    refuse_file("key", file, "holds no private key in PEM, or one with a passphrase: use a key without a passphrase");
   return found;
 }
 
@@ -135,12 +136,12 @@ void verify_own(guard_side side, const guard_identity& identity, const guard_cre
       refuse_file(what, file, "has expired on " + day_of(X509_get0_notAfter(at)) + ": `troupe certs` makes new ones");
     case X509_V_ERR_CERT_NOT_YET_VALID:
       refuse_file(what, file,
-                  "is not valid before " + day_of(X509_get0_notBefore(at)) + ": look at this machine's clock");
+                  "is not valid before " + day_of(X509_get0_notBefore(at)) + ": check this machine's clock");
     case X509_V_ERR_INVALID_PURPOSE:
       refuse_file(what, file,
                   side == guard_side::listener
-                      ? "is not made for a server: the controller needs its own one, not a host's"
-                      : "is not made for a client: a process needs a host's one, not the controller's");
+                      ? "is not made for a server: give the controller its own certificate, not a host's"
+                      : "is not made for a client: give a process a host's certificate, not the controller's");
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:

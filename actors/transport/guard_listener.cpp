@@ -22,7 +22,8 @@ struct guard_listener::parts {
 guard_listener::guard_listener(guard_listener_options options) {
   require_sensible(options.limits);
   if (!options.connect_inside)
-    throw exception{errc::invalid_argument, "a guard needs a way to what it guards: set connect_inside"};
+    throw exception{errc::invalid_argument,
+                    "a TLS proxy needs a way to connect to its control port: set connect_inside"};
   const std::vector<guard_address> addresses = resolve_guard_address(options.address, options.port);
   require_protected(options.mode, options.address, addresses);
   parts_ = std::make_unique<parts>(options);

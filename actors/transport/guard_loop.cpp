@@ -28,11 +28,12 @@ time_point guard_now() {
 guard_socket new_wake() {
   guard_socket made{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   if (!made)
-    throw exception{error{.code = errc::internal,
-                          .text = "a guard could not be started: this process has no file descriptors left",
-                          .call = "eventfd",
-                          .native_code = errno,
-                          .native_text = std::strerror(errno)}};
+    throw exception{
+        error{.code = errc::internal,
+              .text = "the proxy of a control port could not be started: this process has no file descriptors left",
+              .call = "eventfd",
+              .native_code = errno,
+              .native_text = std::strerror(errno)}};
   return made;
 }
 
@@ -61,7 +62,8 @@ guard_loop::guard_loop(guard_terms& terms, guard_socket listening, maker make)
   try {
     thread_ = std::thread{[this] { run(); }};
   } catch (const std::system_error& why) {
-    throw exception{errc::internal, std::string{"a guard's thread could not be started: "} + why.what()};
+    throw exception{errc::internal,
+                    std::string{"the thread of a control port's proxy could not be started: "} + why.what()};
   }
 }
 
@@ -102,7 +104,8 @@ void guard_loop::take_adopted(time_point now) {
 void guard_loop::run() {
   pthread_setname_np(pthread_self(), "troupe-guard");
   while (!stopping_.load()) wait_and_advance();
-  for (const auto& one : connections_) one->cut(guard_event_kind::ended, "was closed: this guard has been stopped");
+  for (const auto& one : connections_)
+    one->cut(guard_event_kind::ended, "was closed: the proxy of this control port has been stopped");
   connections_.clear();
   listening_ = {};
   const std::scoped_lock lock{adopted_guard_};
@@ -202,8 +205,9 @@ void guard_loop::make_room() {
   if (std::count_if(connections_.begin(), connections_.end(), is_pending) < terms_.limits.pending) return;
   const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_pending);
   if (oldest == connections_.end()) return;
-  (*oldest)->cut(guard_event_kind::too_many, "made room for another: " + std::to_string(terms_.limits.pending) +
-                                                 " connections waited to be admitted, as many as may");
+  (*oldest)->cut(guard_event_kind::too_many,
+                 "was closed for a newer connection: " + std::to_string(terms_.limits.pending) +
+                     " connections waited to be admitted, which is the limit");
   connections_.erase(oldest);
 }
 

@@ -26,13 +26,14 @@ void set_option(int descriptor, int level, int name, int value) noexcept {
 
 [[noreturn]] void refuse_to_listen(const guard_address& where, const char* call) {
   const int code = errno;
-  throw exception{error{.code = errc::invalid_argument,
-                        .text = "cannot listen at " + where.text() +
-                                (code == EADDRINUSE ? ": another program does; choose another port or end it"
-                                                    : ": choose an address of this machine and a port that is yours"),
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::strerror(code)}};
+  throw exception{
+      error{.code = errc::invalid_argument,
+            .text = "cannot listen at " + where.text() +
+                    (code == EADDRINUSE ? ": another program does; choose another port or end it"
+                                        : ": choose an address of this machine and a port that you may use"),
+            .call = call,
+            .native_code = code,
+            .native_text = std::strerror(code)}};
 }
 
 } // namespace
@@ -89,7 +90,7 @@ void watch_peer(int descriptor, std::chrono::milliseconds patience) noexcept {
 
 std::string connect_failure_text(int native_code) {
   switch (native_code) {
-    case ECONNREFUSED: return "connection refused: nobody listens there";
+    case ECONNREFUSED: return "connection refused: no process listens there";
     case EHOSTUNREACH:
     case ENETUNREACH: return "there is no route to it";
     case ETIMEDOUT: return "it does not answer";

@@ -47,7 +47,7 @@ void guard_splice::advance(guard_channel& outside, guard_channel& inside, time_p
     if (!pipe->is_stuck() || now < later(pipe->last_progress(), limits_.stall)) continue;
     // Bytes that are not read are their reader's fault; an incomplete frame is its writer's fault.
     blame((pipe == &inward_) != pipe->wants_write(),
-          {guard_event_kind::broken, "stood still for " + std::to_string(limits_.stall.count()) + " ms"});
+          {guard_event_kind::broken, "transferred nothing for " + std::to_string(limits_.stall.count()) + " ms"});
     return;
   }
   is_over_ = inward_.has_ended() || outward_.has_ended();

@@ -13,13 +13,14 @@ void require_protected(guard_mode mode, const std::string& host, const std::vect
   throw exception{errc::invalid_argument,
                   "'" + host +
                       "' is not a loopback address, and beyond loopback a control socket needs mutual TLS: name "
-                      "a CA, a certificate and a key (`troupe certs --out DIR` makes them), or stay with 127.0.0.1"};
+                      "a CA, a certificate and a key (`troupe certs --out DIR` makes them), or use 127.0.0.1"};
 }
 
 void require_sensible(const guard_limits& limits) {
   const auto positive = [](const char* name, auto value) {
     if (value <= decltype(value){})
-      throw exception{errc::invalid_argument, std::string{"a guard's limit "} + name + " has to be positive"};
+      throw exception{errc::invalid_argument,
+                      std::string{"the limit "} + name + " of a control port's proxy must be positive"};
   };
   positive("admission", limits.admission);
   positive("connect", limits.connect);

@@ -43,7 +43,7 @@ void incoming_connection::advance(time_point now) {
     phase_ = phase::over;
   } else if (phase_ == phase::reach) {
     refuse(guard_verdict::unreachable,
-           {guard_event_kind::unreachable, "could not be passed on: the control port did not answer in time"}, now);
+           {guard_event_kind::unreachable, "could not be forwarded: the control port did not answer in time"}, now);
   } else {
     leave({guard_event_kind::too_slow, "did not finish " +
                                            std::string{terms_.tls ? "TLS handshake and preamble" : "the preamble"} +
@@ -99,7 +99,7 @@ bool incoming_connection::judge_claim(time_point now) {
   const std::optional<guard_claim> claim = decode_claim(claim_.bytes());
   if (!claim) {
     refuse(guard_verdict::malformed,
-           {guard_event_kind::bad_protocol, "sent no preamble that we know: is it a guard of this version of troupe?"},
+           {guard_event_kind::bad_protocol, "sent an unknown preamble: is it a process of this version of troupe?"},
            now);
     return true;
   }
@@ -117,14 +117,14 @@ bool incoming_connection::judge_claim(time_point now) {
   if (terms_.admitted >= terms_.limits.connections) {
     refuse(guard_verdict::too_many,
            {guard_event_kind::too_many,
-            "was refused: " + std::to_string(terms_.admitted) + " connections are there, as many as may be"},
+            "was refused: " + std::to_string(terms_.admitted) + " connections are open, which is the limit"},
            now);
     return true;
   }
   guard_socket socket = terms_.connect_inside();
   if (!socket) {
     refuse(guard_verdict::unreachable,
-           {guard_event_kind::unreachable, "could not be passed on: " + connect_failure_text(errno)}, now);
+           {guard_event_kind::unreachable, "could not be forwarded: " + connect_failure_text(errno)}, now);
     return true;
   }
   inside_ = guard_channel{std::move(socket)};
@@ -138,7 +138,7 @@ bool incoming_connection::reached(time_point now) {
   if (::poll(&look, 1, 0) == 0) return false;
   if (const int code = connect_result(inside_.descriptor()); code != 0) {
     refuse(guard_verdict::unreachable,
-           {guard_event_kind::unreachable, "could not be passed on: " + connect_failure_text(code)}, now);
+           {guard_event_kind::unreachable, "could not be forwarded: " + connect_failure_text(code)}, now);
     return true;
   }
   watch_peer(inside_.descriptor(), terms_.limits.stall);

@@ -17,9 +17,9 @@ join_secret::join_secret(std::string_view token) {
                                             "(`troupe certs` makes one, in the file join.token)"};
   if (token.size() < shortest || token.size() > longest)
     throw exception{errc::invalid_argument,
-                    "the join token has " + std::to_string(token.size()) + " characters: take one of " +
+                    "the join token has " + std::to_string(token.size()) + " characters: use one of " +
                         std::to_string(shortest) + " to " + std::to_string(longest) +
-                        " that nobody can guess (`troupe certs` makes one, in the file join.token)"};
+                        " that cannot be guessed (`troupe certs` makes one, in the file join.token)"};
   token_.assign(token);
 }
 
@@ -55,7 +55,7 @@ bool is_same(const guard_digest& one, const guard_digest& other) noexcept {
 guard_nonce fresh_nonce() {
   guard_nonce made{};
   if (RAND_bytes(made.data(), static_cast<int>(made.size())) != 1)
-    throw exception{errc::internal, "OpenSSL has no random numbers to give"};
+    throw exception{errc::internal, "OpenSSL could not generate random numbers"};
   return made;
 }
 

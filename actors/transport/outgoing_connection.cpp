@@ -40,7 +40,7 @@ void outgoing_connection::advance(time_point now) {
   else
     fail(guard_event_kind::too_slow,
          "did not finish " + std::string{terms_.tls ? "TLS handshake and preamble" : "the preamble"} + " within " +
-             std::to_string(terms_.limits.admission.count()) + " ms: is it a guard at all?");
+             std::to_string(terms_.limits.admission.count()) + " ms: is it a controller of troupe?");
 }
 
 bool outgoing_connection::go_on(time_point now) {
@@ -79,7 +79,8 @@ bool outgoing_connection::settle(channel_progress got, phase next) {
 void outgoing_connection::dial() {
   if (terms_.admitted >= terms_.limits.connections)
     return cut(guard_event_kind::too_many, "this process has " + std::to_string(terms_.admitted) +
-                                               " connections to the controller at " + to_.name + ", as many as may be");
+                                               " connections to the controller at " + to_.name +
+                                               ", which is the limit");
   while (next_address_ < to_.addresses.size()) {
     connecting_ = begin_connect(to_.addresses[next_address_++]);
     if (connecting_) {
@@ -111,7 +112,7 @@ bool outgoing_connection::claim_place() {
   const std::optional<guard_nonce> nonce = decode_greeting(greeting_.bytes());
   if (!nonce)
     return fail(guard_event_kind::bad_protocol,
-                "sent no preamble that we know: is it a guard, in the same mode and of this version of troupe?");
+                "sent an unknown preamble: is it a controller of this version of troupe, in the same mode?");
   occasion_.of_listener = *nonce;
   occasion_.of_dialer = fresh_nonce();
   claim_ = fixed_message{encode(guard_claim{occasion_.of_dialer, terms_.secret.proof(guard_side::dialer, occasion_)})};
@@ -120,11 +121,11 @@ bool outgoing_connection::claim_place() {
 
 bool outgoing_connection::judge_answer(time_point now) {
   const std::optional<guard_answer> answer = decode_answer(answer_.bytes());
-  if (!answer) return fail(guard_event_kind::bad_protocol, "sent an answer that we do not know");
+  if (!answer) return fail(guard_event_kind::bad_protocol, "sent an unknown answer");
   if (answer->verdict != guard_verdict::admitted)
     return fail(kind_of(answer->verdict), std::string{meaning_of(answer->verdict)});
   if (!is_same(answer->proof, terms_.secret.proof(guard_side::listener, occasion_)))
-    return fail(guard_event_kind::bad_token, "does not know the join token itself: it is not ours");
+    return fail(guard_event_kind::bad_token, "does not know the join token: it is not our controller");
   ++terms_.admitted;
   phase_ = phase::splice;
   splice_.emplace(terms_.limits, now);

@@ -33,8 +33,8 @@ std::string_view meaning_of(guard_verdict verdict) noexcept {
     case guard_verdict::admitted: return "admitted us";
     case guard_verdict::wrong_token: return "refused the join token";
     case guard_verdict::malformed: return "did not understand our preamble: is it another version of troupe?";
-    case guard_verdict::too_many: return "holds as many connections as it may";
-    case guard_verdict::unreachable: return "has nobody at its control port: is the controller itself still starting?";
+    case guard_verdict::too_many: return "has reached its limit of connections";
+    case guard_verdict::unreachable: return "has no process at its control port: is the controller still starting?";
   }
   return "answered something unknown";
 }

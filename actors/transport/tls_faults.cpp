@@ -24,7 +24,7 @@ guard_fault alert_fault(int reason) {
     case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
       return {guard_event_kind::bad_certificate, "refused our certificate: it has expired"};
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-      return {guard_event_kind::bad_certificate, "wants a certificate of us, and we have shown none"};
+      return {guard_event_kind::bad_certificate, "requires a certificate, and we presented none"};
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
@@ -33,7 +33,7 @@ guard_fault alert_fault(int reason) {
     case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
       return {guard_event_kind::bad_certificate, "refused our certificate; its own log says why"};
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
-      return {guard_event_kind::bad_protocol, "speaks no version of TLS that we speak (1.2 or later)"};
+      return {guard_event_kind::bad_protocol, "supports no version of TLS that we support (1.2 or later)"};
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
       return {guard_event_kind::bad_protocol, "refused the TLS handshake; its own log says why"};
     default: return {};
@@ -45,11 +45,12 @@ guard_fault own_fault(const ssl_st& session, int reason, const std::string& expe
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return {guard_event_kind::bad_certificate,
               certificate_fault_text(SSL_get_verify_result(&session), expected_peer)};
-    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return {guard_event_kind::bad_certificate, "showed no certificate"};
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return {guard_event_kind::bad_certificate, "presented no certificate"};
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_VERSION_TOO_LOW:
     case SSL_R_NO_PROTOCOLS_AVAILABLE:
-    case SSL_R_WRONG_SSL_VERSION: return {guard_event_kind::bad_protocol, "speaks no TLS 1.2 or later"};
+    case SSL_R_WRONG_SSL_VERSION: return {guard_event_kind::bad_protocol, "does not support TLS 1.2 or later"};
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_SHARED_SIGNATURE_ALGORITHMS:
     case SSL_R_NO_SUITABLE_KEY_SHARE:
@@ -62,9 +63,9 @@ guard_fault own_fault(const ssl_st& session, int reason, const std::string& expe
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_BAD_RECORD_TYPE:
     case SSL_R_UNEXPECTED_MESSAGE:
-      return {guard_event_kind::bad_protocol, "does not speak TLS: is it in plain mode, or no guard at all?"};
+      return {guard_event_kind::bad_protocol, "does not speak TLS: is it in plain mode, or not a process of troupe?"};
     case SSL_R_UNEXPECTED_EOF_WHILE_READING:
-      return {guard_event_kind::broken, "closed the connection without TLS's farewell"};
+      return {guard_event_kind::broken, "closed the connection without TLS's close_notify"};
     default: return {};
   }
 }
@@ -73,27 +74,28 @@ guard_fault own_fault(const ssl_st& session, int reason, const std::string& expe
 
 std::string certificate_fault_text(long verify_code, const std::string& expected_peer) {
   switch (verify_code) {
-    case X509_V_ERR_CERT_HAS_EXPIRED: return "showed a certificate that has expired";
-    case X509_V_ERR_CERT_NOT_YET_VALID: return "showed a certificate that is not valid yet: compare the clocks";
+    case X509_V_ERR_CERT_HAS_EXPIRED: return "presented a certificate that has expired";
+    case X509_V_ERR_CERT_NOT_YET_VALID: return "presented a certificate that is not valid yet: compare the clocks";
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-    case X509_V_ERR_CERT_UNTRUSTED: return "showed a certificate that is not signed by our CA";
+    case X509_V_ERR_CERT_UNTRUSTED: return "presented a certificate that is not signed by our CA";
     case X509_V_ERR_INVALID_PURPOSE:
-      return "showed a certificate that is not made for its side (a controller's is for servers, a host's for clients)";
+      return "presented a certificate that is not made for its side (a controller's is for servers, a host's for "
+             "clients)";
     case X509_V_ERR_HOSTNAME_MISMATCH:
-    case X509_V_ERR_IP_ADDRESS_MISMATCH: return "showed a certificate that does not name '" + expected_peer + "'";
+    case X509_V_ERR_IP_ADDRESS_MISMATCH: return "presented a certificate that does not name '" + expected_peer + "'";
     default:
-      return "showed a certificate that is not accepted (" + std::string{X509_verify_cert_error_string(verify_code)} +
-             ")";
+      return "presented a certificate that is not accepted (" +
+             std::string{X509_verify_cert_error_string(verify_code)} + ")";
   }
 }
 
 guard_fault tls_fault(const ssl_st& session, const tls_failure& failure) {
-  const std::string when = failure.in_handshake ? " in the middle of the TLS handshake" : "";
+  const std::string when = failure.in_handshake ? " during the TLS handshake" : "";
   const unsigned long code = ERR_peek_error();
   if (failure.returned == SSL_ERROR_SYSCALL || code == 0)
     return {
@@ -107,7 +109,7 @@ guard_fault tls_fault(const ssl_st& session, const tls_failure& failure) {
       of_peer.text = "closed the connection" + when;
     return of_peer;
   }
-  return {guard_event_kind::bad_protocol, "broke the rules of TLS" + when + " (" + reason_words(code) + ")"};
+  return {guard_event_kind::bad_protocol, "violated the TLS protocol" + when + " (" + reason_words(code) + ")"};
 }
 
 } // namespace troupe

@@ -73,7 +73,7 @@ recovery_policy parse_recovery_policy(std::string_view name) {
   for (const recovery_policy one : policies)
     if (name == to_string(one)) return one;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no recovery policy: choose one of " + names_of(policies)};
+                  "unknown recovery policy '" + std::string{name} + "': choose one of " + names_of(policies)};
 }
 
 std::string_view to_string(recovery_rung rung) noexcept {
@@ -90,9 +90,8 @@ std::string_view to_string(recovery_rung rung) noexcept {
 recovery_rung parse_first_rung(std::string_view name) {
   for (const recovery_rung one : first_rungs)
     if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument, "'" + std::string{name} +
-                                              "' is nothing that a recovery begins with: choose one of " +
-                                              names_of(first_rungs)};
+  throw exception{errc::invalid_argument, "unknown first rung of a recovery '" + std::string{name} +
+                                              "': choose one of " + names_of(first_rungs)};
 }
 
 nanoseconds total_backoff(const recovery_terms& terms) noexcept {
@@ -114,21 +113,22 @@ recovery_terms with_window(recovery_terms terms, nanoseconds form, nanoseconds a
 
 void check(const recovery_terms& terms) {
   const auto refuse = [](std::string text) { throw exception{errc::invalid_argument, std::move(text)}; };
-  if (to_string(terms.policy).empty()) refuse("recovery.policy is none of " + names_of(policies));
+  if (to_string(terms.policy).empty()) refuse("recovery.policy is unknown: choose one of " + names_of(policies));
   if (std::ranges::find(first_rungs, terms.first_rung) == first_rungs.end())
-    refuse("recovery.first_rung is none of " + names_of(first_rungs));
+    refuse("recovery.first_rung is unknown: choose one of " + names_of(first_rungs));
   if (terms.first_rung == recovery_rung::shrink && terms.policy != recovery_policy::shrink)
     refuse("recovery.first_rung is shrink, and recovery.policy " + std::string{to_string(terms.policy)} +
-           ": set recovery.policy to shrink, or begin with form_beside, abort_first or revoke, which keep the size");
+           ": set recovery.policy to shrink, or recovery.first_rung to form_beside, abort_first or revoke, which keep "
+           "the size");
   if (terms.first_rung == recovery_rung::revoke && terms.policy != recovery_policy::keep_size)
     refuse("recovery.first_rung is revoke, which keeps the size, and recovery.policy " +
            std::string{to_string(terms.policy)} +
-           ": set recovery.policy to keep_size, or begin with shrink, form_beside or abort_first");
+           ": set recovery.policy to keep_size, or recovery.first_rung to shrink, form_beside or abort_first");
   if (terms.rebuilds == 0)
     refuse("recovery.rebuilds is 0: set recovery.policy to fail_fast for a world that ends with its first fault");
   if (terms.window < nanoseconds{0})
     refuse("recovery.window is " + in_milliseconds(terms.window) +
-           " and cannot be negative: set 0 for one that follows from deadlines and limits");
+           " and cannot be negative: set 0 to derive it from deadlines and limits");
   if (terms.backoff < nanoseconds{0}) refuse("recovery.backoff cannot be negative");
   if (terms.window == nanoseconds{0}) return; // with_window() sets it
   if (terms.backoff > terms.window / 2)
@@ -151,7 +151,7 @@ recovery_step recovery_ladder::on_fault(const error& why, time_point now, const 
   if (terms_.policy == recovery_policy::shrink) step.without = seen.blamed;
   const auto world_size = static_cast<std::size_t>(seen.world_size);
   if (step.without.size() >= world_size)
-    return give_up(why, world_size == 1 ? "; it was the last rank" : "; every rank is to blame, and none would remain");
+    return give_up(why, world_size == 1 ? "; it was the last rank" : "; every rank has failed, and none would remain");
   const std::size_t before = rebuilds_.size();
   rebuilds_.push_back(now);
   step.rung = last_ = choose(why, seen, world_size - step.without.size());

@@ -45,9 +45,8 @@ error request_gate::objection_to_retry(const std::vector<operation>& parts, cons
                                        const reply_promise& reply) const {
   if (now.is_ordered_by_callers)
     return {.code = errc::unsupported,
-            .text =
-                "no request is retry_safe under ordering::caller: nobody else could tell where it is run again in the "
-                "callers' order; leave the mark out, and ask again after a fault"};
+            .text = "no request can be retry_safe under ordering::caller: troupe cannot know where it is run again in "
+                    "the callers' order. Leave the mark out, and ask again after a fault"};
   if (reply.listener() != nullptr) return two_step_retry();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (error objection = troupe::objection_to_retry(parts[i], (*now.seats)[i].self, (*now.seats)[i].world_size))

@@ -244,13 +244,13 @@ void world_executor::close_gates(const error& reason) {
 void world_executor::drain() {
   close_order(
       {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"});
-  on_every_rank(
-      "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
-      [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
-        if (closed) closed->wait(); // by then all released operations have been passed on
-        if (!one.drain(limit))
-          throw exception{errc::deadline_exceeded, "work was still in flight when the world's time to drain was over"};
-      });
+  on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
+                [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
+                  if (closed) closed->wait(); // by then all released operations have been passed on
+                  if (!one.drain(limit))
+                    throw exception{errc::deadline_exceeded,
+                                    "work was still in flight at the world's deadline to drain (deadlines.drain)"};
+                });
 }
 
 void world_executor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
@@ -383,13 +383,13 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
     if (!failure) return tell({}, session->took());
     // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
     for (const rank one : session->give_up())
-      mail->post(rank_report{rank_report::kind::faulted,
-                             one,
-                             now,
-                             {.code = errc::deadline_exceeded,
-                              .text = "the capture of a plan has not come back from the client's function, or "
-                                      "from a launch",
-                              .rank = one}});
+      mail->post(
+          rank_report{rank_report::kind::faulted,
+                      one,
+                      now,
+                      {.code = errc::deadline_exceeded,
+                       .text = "the capture of a plan has not returned from the client's function or from a launch",
+                       .rank = one}});
     if (failure.code == errc::deadline_exceeded) failure = session->failure(); // it knows where each rank was
     failure.effect = effect::rejected;
     tell(failure, session->took());
@@ -748,15 +748,15 @@ world_executor::communicators world_executor::make_ends_of_failed(const world_ef
                                                     : one->peers().shrink({how.without, self, plan_.world_size}));
   }
   if (ends.size() != plan_.locals.size())
-    throw exception{errc::communicator_failed, "not every rank has a communicator that another could be made of"};
+    throw exception{errc::communicator_failed, "not every rank has a communicator from which another can be derived"};
   return ends;
 }
 
 error world_executor::drop_plan(captured_plan& plan) {
   error why{.code = errc::invalid_argument,
             .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
-                    " streams of the client's, one for each rank, and the world has " +
-                    std::to_string(plan_.world_size) + " ranks now: capture another"};
+                    " streams of the client, one for each rank, and the world has " + std::to_string(plan_.world_size) +
+                    " ranks now: capture another"};
   plan.begin({number_, state_.current_epoch()}, pipelines_);
   plan.fail(why);
   return why;
@@ -768,7 +768,7 @@ error objection_to_suspension(const capabilities* able) {
   if (able == nullptr) return {};
   const feature_finding found = able->find(feature::suspend);
   if (found.available != availability::no) return {};
-  return {.code = errc::unsupported, .text = able->version + " gives no memory back: " + found.why};
+  return {.code = errc::unsupported, .text = able->version + " cannot release its memory: " + found.why};
 }
 
 } // namespace

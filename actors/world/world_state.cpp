@@ -295,7 +295,7 @@ error world_state::phase_objection() const {
       [[fallthrough]];
     case world_phase::rebuilding:
       return {.code = errc::rebuilding,
-              .text = "the world is being formed anew: wait until it is ready in its next epoch; the reason was " +
+              .text = "the world is being formed again: wait until it is ready in its next epoch; the reason was " +
                       to_string(reason_),
               .epoch = epoch_};
     case world_phase::failed:

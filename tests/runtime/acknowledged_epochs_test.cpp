@@ -62,7 +62,7 @@ TEST_CASE(
   for (const auto& one : {next, repeated}) {
     REQUIRE(one.is_ready());
     CHECK_THAT(one, fails_with(errc::stale_epoch) && was_rejected());
-    CHECK_THAT(error_in(one).text, ContainsSubstring("the world has been formed anew: it is in epoch 2") &&
+    CHECK_THAT(error_in(one).text, ContainsSubstring("the world has been formed again: it is in epoch 2") &&
                                        ContainsSubstring("rank_lane::acknowledge()"));
   }
   for (const rank self : world.local_ranks()) CHECK_FALSE(was_launched_in(world.script(), self, epoch{2}));

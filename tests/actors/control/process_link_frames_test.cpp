@@ -209,7 +209,7 @@ TEST_CASE("a naming is told of the epoch that it was wanted for", "[control][EPO
 TEST_CASE("a process that is refused or fenced is out, and says nothing more", "[control]") {
   for (const bool is_refused : {true, false}) {
     frames_scene one{orphan_policy::rejoin};
-    const error why{.code = errc::invalid_argument, .text = "the join token is not this world's"};
+    const error why{.code = errc::invalid_argument, .text = "the join token is not the one of this world"};
     if (is_refused) {
       one.link->connected();
       one.hear(join_refusal{why}, 0);

@@ -122,7 +122,7 @@ TEST_CASE("who joins again is not fenced by what was said to its earlier stay", 
   CHECK(scene.count<failure_order>() == 1);
   scene.link->connected();
   // The controller was stopped, and goes on: first it tells the earlier stay that it has ended.
-  scene.hear(7, fence_notice{{.code = errc::world_failed, .text = "it has joined anew"}});
+  scene.hear(7, fence_notice{{.code = errc::world_failed, .text = "it has joined again"}});
   scene.hear(7, heartbeat{});
   CHECK_FALSE(scene.abandoned);
   scene.hear(8, join_welcome{.session = 8, .heartbeat = 250ms, .suspicion = suspicion});

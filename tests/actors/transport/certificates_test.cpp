@@ -72,11 +72,11 @@ TEST_CASE("what is made for controller and hosts lets them in, under the names a
 TEST_CASE("nothing is overwritten, and nothing written where one file is there", "[guard]") {
   const scratch_folder scratch;
   static_cast<void>(scratch.write("host.key", "precious"));
-  CHECK(refusal_of({.folder = scratch.path()}).find("host.key' is there already") != std::string::npos);
+  CHECK(refusal_of({.folder = scratch.path()}).find("host.key' already exists") != std::string::npos);
   CHECK(std::distance(std::filesystem::directory_iterator{scratch.path()}, std::filesystem::directory_iterator{}) == 1);
   std::filesystem::remove(scratch.path() / "host.key");
   std::filesystem::create_symlink("nowhere", scratch.path() / "ca.pem");
-  CHECK(refusal_of({.folder = scratch.path()}).find("ca.pem' is there already") != std::string::npos);
+  CHECK(refusal_of({.folder = scratch.path()}).find("ca.pem' already exists") != std::string::npos);
 }
 
 TEST_CASE("an order that cannot be met is refused", "[guard]") {

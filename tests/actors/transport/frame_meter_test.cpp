@@ -46,7 +46,7 @@ TEST_CASE("a frame longer than the bound stops at its length, and nothing passes
       passed += meter.pass(std::span{all}.subspan(at, std::min(piece, all.size() - at)));
     CHECK(passed == good + 7); // the byte that completes the length does not pass
     CHECK(meter.has_fault());
-    CHECK(meter.fault_text() == "sent a frame of 101 bytes, where at most 100 are taken");
+    CHECK(meter.fault_text() == "sent a frame of 101 bytes, and the limit is 100");
   }
 }
 
@@ -56,14 +56,14 @@ TEST_CASE("the longest length that the format has is no more than a long one", "
   CHECK(meter.pass(head) == head.size()); // a frame may be that long where nobody bounds it
   frame_meter bounded{16u << 20u};
   CHECK(bounded.pass(head) == 7);
-  CHECK(bounded.fault_text() == "sent a frame of 4294967295 bytes, where at most 16777216 are taken");
+  CHECK(bounded.fault_text() == "sent a frame of 4294967295 bytes, and the limit is 16777216");
 }
 
 TEST_CASE("an operation that BASP does not have is no frame", "[guard]") {
   frame_meter meter{100};
   const bytes head{7};
   CHECK(meter.pass(head) == 0);
-  CHECK(meter.fault_text() == "sent something that is no BASP frame, or a routed one");
+  CHECK(meter.fault_text() == "sent something that is not a BASP frame, or a routed frame");
   CHECK(meter.pass(basp_frame(1)) == 0);
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("what CAF would stumble over does not come to it", "[guard]") {
     CHECK(fault_of(frame_meter::direct_message, 1, kind).empty());
   for (const std::uint8_t kind : bytes{0x20, 0x30, 0xb1})
     CHECK(fault_of(frame_meter::direct_message, 1, kind) == "sent a message of a stream");
-  CHECK(fault_of(frame_meter::routed_message, 1) == "sent something that is no BASP frame, or a routed one");
+  CHECK(fault_of(frame_meter::routed_message, 1) == "sent something that is not a BASP frame, or a routed frame");
 }
 
 } // namespace troupe::tests::frame_meter_test

@@ -116,7 +116,7 @@ TEST_CASE("an encrypted key is refused without asking for its passphrase", "[gua
                                         "MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAgAAAAAAAAAAAICCAAw\n"
                                         "DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEAAAAAAAAAAAAAAAAAAAAAAEAAA=\n"
                                         "-----END ENCRYPTED PRIVATE KEY-----\n");
-  CHECK(says(refusal_of(guard_side::dialer, wrong), "without one is needed"));
+  CHECK(says(refusal_of(guard_side::dialer, wrong), "use a key without a passphrase"));
 }
 
 } // namespace troupe::tests::guard_credentials_test

@@ -110,7 +110,7 @@ TEST_CASE("a guard that could not work is refused when it is made", "[guard]") {
   CHECK(refusal_of(options).find("join token is empty") != std::string::npos);
   options = rig.listener_options();
   options.connect_inside = nullptr;
-  CHECK(refusal_of(options).find("a way to what it guards") != std::string::npos);
+  CHECK(refusal_of(options).find("a way to connect to its control port") != std::string::npos);
   options = rig.listener_options();
   options.limits.admission = milliseconds{0};
   CHECK(refusal_of(options).find("admission") != std::string::npos);
@@ -184,7 +184,7 @@ TEST_CASE("a controller that does not know the token is not joined", "[guard]") 
   REQUIRE(::send(peer.descriptor(), greeting.data(), greeting.size(), MSG_NOSIGNAL) == 40);
   REQUIRE(::send(peer.descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL) == 40);
   CHECK(client.is_ended());
-  CHECK(dialer.last_failure().text.ends_with("does not know the join token itself: it is not ours"));
+  CHECK(dialer.last_failure().text.ends_with("does not know the join token: it is not our controller"));
 }
 
 TEST_CASE("claims of another token, garbage and more than a claim are refused with their reason", "[guard]") {
@@ -253,7 +253,7 @@ TEST_CASE("an oversize frame ends its connection before the guarded port has it"
   CHECK(client.is_ended());
   const auto event = rig.heard.first(guard_event_kind::bad_frame);
   REQUIRE(event);
-  CHECK(event->text == "sent a frame of 1001 bytes, where at most 1000 are taken");
+  CHECK(event->text == "sent a frame of 1001 bytes, and the limit is 1000");
   CHECK(rig.echo.received_bytes() < 2 * good.size() + 8);
   CHECK((exchanged(beside, good) == good)); // that connection alone
 }
@@ -267,7 +267,7 @@ TEST_CASE("what is no BASP frame ends its connection, from either side", "[guard
   CHECK(client.is_ended());
   const auto event = rig.said.first(guard_event_kind::bad_frame);
   REQUIRE(event);
-  CHECK(event->text == "this process sent something that is no BASP frame, or a routed one");
+  CHECK(event->text == "this process sent something that is not a BASP frame, or a routed frame");
   CHECK(rig.echo.received_bytes() == 0);
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("a controller that is not there, or whose own port is not, is named", 
   loopback_client first{to_nobody.connect()};
   CHECK(first.is_ended());
   CHECK(to_nobody.last_failure().text == "the controller at 127.0.0.1:" + std::to_string(nobody) +
-                                             " could not be reached: connection refused: nobody listens there");
+                                             " could not be reached: connection refused: no process listens there");
 
   guard_listener_options early = rig.listener_options();
   early.connect_inside = [port = free_port()] { return begin_connect(guard_address::loopback(port)); };
@@ -303,7 +303,7 @@ TEST_CASE("a controller that is not there, or whose own port is not, is named", 
   guard_dialer dialer{rig.dialer_options(listener.port())};
   loopback_client second{dialer.connect()};
   CHECK(second.is_ended());
-  CHECK(dialer.last_failure().text.find("nobody at its control port") != std::string::npos);
+  CHECK(dialer.last_failure().text.find("no process at its control port") != std::string::npos);
   CHECK(rig.heard.first(guard_event_kind::unreachable));
 }
 
@@ -336,7 +336,7 @@ TEST_CASE("no more connections are admitted than may be", "[guard]") {
   CHECK((exchanged(*first, frame) == frame));
   CHECK((exchanged(second, frame) == frame));
   CHECK(loopback_client{dialer.connect()}.is_ended());
-  CHECK(dialer.last_failure().text.ends_with("holds as many connections as it may"));
+  CHECK(dialer.last_failure().text.ends_with("has reached its limit of connections"));
   first.reset();
   REQUIRE(rig.heard.first(guard_event_kind::ended));
   loopback_client third{dialer.connect()};
@@ -412,7 +412,7 @@ TEST_CASE("TIM-1: a frame without its rest, and bytes that nobody takes, end the
   while (deaf.send(frame)) { // until the guard has had enough: nothing of the echo is read
   }
   CHECK(rig.said.comes_to(guard_event_kind::broken, 2));
-  CHECK(rig.said.all_text().find("stood still for 200 ms") != std::string::npos);
+  CHECK(rig.said.all_text().find("transferred nothing for 200 ms") != std::string::npos);
 }
 
 TEST_CASE("a guard that is stopped with connections open ends at once", "[guard]") {

@@ -96,7 +96,7 @@ TEST_CASE("a certificate of another CA is refused by the controller, and the pro
         controller_at(listener) + " refused our certificate: it is not signed by the CA that it trusts");
   const auto event = rig.heard.first(guard_event_kind::bad_certificate);
   REQUIRE(event);
-  CHECK(event->text == "showed a certificate that is not signed by our CA");
+  CHECK(event->text == "presented a certificate that is not signed by our CA");
   CHECK(rig.echo.accepted() == 0);
   CHECK(rig.keeps_secrets());
 }
@@ -109,7 +109,8 @@ TEST_CASE("a controller of another CA is not joined", "[guard]") {
   options.credentials = other.credentials(certificate_use::host);
   guard_dialer dialer{options};
   CHECK_FALSE(gets_through(dialer));
-  CHECK(dialer.last_failure().text == controller_at(listener) + " showed a certificate that is not signed by our CA");
+  CHECK(dialer.last_failure().text ==
+        controller_at(listener) + " presented a certificate that is not signed by our CA");
   const auto event = rig.heard.first(guard_event_kind::bad_certificate);
   REQUIRE(event);
   CHECK(event->text == "refused our certificate: it is not signed by the CA that it trusts");
@@ -136,7 +137,7 @@ TEST_CASE("a client without a certificate is refused", "[guard]") {
     CHECK(client.receive(1).empty());
   }
   CHECK(rig.heard.comes_to(guard_event_kind::bad_certificate, 2));
-  CHECK(rig.heard.first(guard_event_kind::bad_certificate)->text == "showed no certificate");
+  CHECK(rig.heard.first(guard_event_kind::bad_certificate)->text == "presented no certificate");
   CHECK(rig.echo.accepted() == 0);
 }
 
@@ -148,7 +149,7 @@ TEST_CASE("TLS 1.1 is refused, TLS 1.2 and 1.3 are spoken", "[guard]") {
   CHECK_FALSE(old.connect());
   const auto event = rig.heard.first(guard_event_kind::bad_protocol);
   REQUIRE(event);
-  CHECK(event->text == "speaks no TLS 1.2 or later");
+  CHECK(event->text == "does not support TLS 1.2 or later");
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
     tls_client present{listener.port(), {.shows = &good, .highest_version = version}};
     REQUIRE(present.connect());
@@ -170,7 +171,7 @@ TEST_CASE("a certificate that has expired, or is not valid yet, is refused, and 
   CHECK(late.fault().text == "refused our certificate: it has expired");
   const auto event = rig.heard.first(guard_event_kind::bad_certificate);
   REQUIRE(event);
-  CHECK(event->text == "showed a certificate that has expired");
+  CHECK(event->text == "presented a certificate that has expired");
 
   const guard_credentials young =
       rig.ours.credentials(certificate_use::host, {.from = now + hours{1}, .to = now + hours{48}});
@@ -178,7 +179,7 @@ TEST_CASE("a certificate that has expired, or is not valid yet, is refused, and 
   early.connect();
   CHECK(early.receive(1).empty());
   CHECK(rig.heard.comes_to(guard_event_kind::bad_certificate, 2));
-  CHECK(rig.heard.all_text().find("showed a certificate that is not valid yet") != std::string::npos);
+  CHECK(rig.heard.all_text().find("presented a certificate that is not valid yet") != std::string::npos);
   CHECK(rig.echo.accepted() == 0);
 }
 
@@ -196,7 +197,7 @@ TEST_CASE("a controller has to be the one that is expected, where one is", "[gua
     guard_dialer dialer{options};
     CHECK_FALSE(gets_through(dialer));
     CHECK(dialer.last_failure().text ==
-          controller_at(listener) + " showed a certificate that does not name '" + name + "'");
+          controller_at(listener) + " presented a certificate that does not name '" + name + "'");
   }
 }
 
@@ -256,7 +257,7 @@ TEST_CASE("guards of different modes do not understand each other, and say so", 
   CHECK_FALSE(gets_through(plain_dialer));
   CHECK_FALSE(gets_through(tls_dialer));
   CHECK(tls_dialer.last_failure().text ==
-        controller_at(plain_listener) + " does not speak TLS: is it in plain mode, or no guard at all?");
+        controller_at(plain_listener) + " does not speak TLS: is it in plain mode, or not a process of troupe?");
   CHECK(plain_dialer.last_failure().text.starts_with(controller_at(tls_listener)));
 }
 
@@ -288,7 +289,7 @@ TEST_CASE("TIM-1: a controller that accepts and says nothing is given up", "[gua
   guard_dialer dialer{rig.dialer_options(guard_address::of_socket(mute.descriptor()).port())};
   CHECK_FALSE(gets_through(dialer));
   CHECK(dialer.last_failure().text.ends_with(
-      "did not finish TLS handshake and preamble within 300 ms: is it a guard at all?"));
+      "did not finish TLS handshake and preamble within 300 ms: is it a controller of troupe?"));
 }
 
 TEST_CASE("a peer that goes without TLS's farewell is told from one that ends", "[guard]") {
@@ -302,7 +303,7 @@ TEST_CASE("a peer that goes without TLS's farewell is told from one that ends", 
   }
   const auto event = rig.heard.first(guard_event_kind::broken);
   REQUIRE(event);
-  CHECK(event->text == "closed the connection without TLS's farewell");
+  CHECK(event->text == "closed the connection without TLS's close_notify");
 }
 
 TEST_CASE("guards with TLS end at once, with connections open", "[guard]") {

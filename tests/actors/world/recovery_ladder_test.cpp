@@ -169,8 +169,9 @@ TEST_CASE("terms that contradict each other are refused with the arithmetic", "[
   }
   SECTION("a rung that none begins with") {
     terms.first_rung = recovery_rung::give_up;
-    CHECK_THROWS_WITH(check(terms),
-                      ContainsSubstring("recovery.first_rung is none of form_beside, abort_first, shrink, revoke"));
+    CHECK_THROWS_WITH(
+        check(terms),
+        ContainsSubstring("recovery.first_rung is unknown: choose one of form_beside, abort_first, shrink, revoke"));
     CHECK(parse_first_rung("abort_first") == recovery_rung::abort_first);
     CHECK_THROWS_WITH(parse_first_rung("give_up"),
                       ContainsSubstring("choose one of form_beside, abort_first, shrink, revoke"));
