@@ -96,7 +96,7 @@ operand operand_of(const given_operand* one) {
 std::size_t divided(std::size_t count, std::size_t size, const std::string& kind) {
   if (count % size != 0)
     throw invalid(kind + " divides its tensor among " + std::to_string(size) + " ranks, and " + std::to_string(count) +
-                  " elements are no multiple of that");
+                  " elements are not a multiple of that");
   return count / size;
 }
 
@@ -192,7 +192,7 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
   else if (kind == "copy")
     made.what = copy{send, recv};
   else
-    throw invalid("'" + kind + "' is no operation");
+    throw invalid("unknown operation '" + kind + "'");
   return made;
 }
 

@@ -46,9 +46,11 @@ py::tuple device_tuple(const shaped_buffer& own) {
 py::object lend(const shaped_buffer& own, const py::object&, const std::optional<std::pair<int, int>>& max_version,
                 const py::object& device, const std::optional<bool>& copy) {
   if (!device.is_none() && !py::tuple{device}.equal(device_tuple(own)))
-    throw py::buffer_error("a troupe.Buffer is lent where it is, " + py::cast<std::string>(py::str(device_tuple(own))) +
+    throw py::buffer_error("a troupe.Buffer is exported on its own device, " +
+                           py::cast<std::string>(py::str(device_tuple(own))) +
                            ": copy it to the other device yourself");
-  if (copy.value_or(false)) throw py::buffer_error("a troupe.Buffer is lent without a copy: copy what takes it");
+  if (copy.value_or(false))
+    throw py::buffer_error("a troupe.Buffer is exported without a copy: copy the imported tensor");
   const std::vector<std::int64_t> shape{own.shape.begin(), own.shape.end()};
   // fp8 is of DLPack 1.1: readers of less would not know it.
   const bool is_fp8 = own.type == dtype::f8e4m3 || own.type == dtype::f8e5m2;
@@ -64,7 +66,7 @@ bool is_visible(const buffer& memory) {
 /// NumPy's array interface, version 3: for memory that the CPU reads and writes.
 py::dict array_interface(const shaped_buffer& own) {
   if (!is_visible(own.memory))
-    throw py::attribute_error("a GPU's memory is no array of the host: copy it, or take it by DLPack");
+    throw py::attribute_error("GPU memory cannot be read as a host array: copy it, or import it with DLPack");
   const char* kind = "f";
   switch (own.type) {
     case dtype::u8:
@@ -78,7 +80,7 @@ py::dict array_interface(const shaped_buffer& own) {
     case dtype::f64: break;
     case dtype::bf16:
     case dtype::f8e4m3:
-    case dtype::f8e5m2: throw py::attribute_error("NumPy has no " + long_name_of(own.type) + ": take it by DLPack");
+    case dtype::f8e5m2: throw py::attribute_error("NumPy has no " + long_name_of(own.type) + ": import it with DLPack");
   }
   py::dict made;
   py::list shape;
@@ -95,8 +97,8 @@ py::dict array_interface(const shaped_buffer& own) {
 void bind_operands(py::module_& module) {
   py::class_<shaped_buffer, real_time_ptr<shaped_buffer>>(
       module, "Buffer",
-      "Memory of troupe's with a shape and a dtype: an operand of requests, and by __dlpack__ a "
-      "tensor of other libraries, without a copy. Made by troupe.empty().")
+      "Memory of troupe with a shape and a dtype: an operand of requests, and by __dlpack__ a tensor of other "
+      "libraries, without a copy. Created by troupe.empty().")
       .def_property_readonly("shape",
                              [](const shaped_buffer& own) {
                                py::list shape;
@@ -105,15 +107,15 @@ void bind_operands(py::module_& module) {
                              })
       .def_property_readonly("dtype", [](const shaped_buffer& own) { return long_name_of(own.type); })
       .def_property_readonly("nbytes", [](const shaped_buffer& own) { return own.count() * size_bytes(own.type); })
-      .def_property_readonly("size", &shaped_buffer::count, "In elements.")
+      .def_property_readonly("size", &shaped_buffer::count, "The number of elements.")
       .def_property_readonly(
           "is_stale", [](const shaped_buffer& own) { return own.memory.stale(); },
-          "Whether the device has lost its memory since.")
+          "Whether the device has lost this memory since it was allocated.")
       .def_property_readonly("__array_interface__", &array_interface)
       .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
            "A DLPack capsule, with a version where max_version allows. The buffer's values are there once the request "
-           "that wrote them has been answered, so no stream of the consumer's waits for anything.")
+           "that wrote them has been answered, so no stream of the consumer needs to wait.")
       .def("__dlpack_device__", &device_tuple)
       .def("__repr__", [](const py::object& self) {
         return "troupe.Buffer(shape=" + py::cast<std::string>(py::str(self.attr("shape"))) +

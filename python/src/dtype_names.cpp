@@ -51,7 +51,7 @@ dtype dtype_of(const py::object& name) {
     if (to_string(type) == text) return type;
   std::string choices;
   for (const auto& [known, type] : long_names) choices += (choices.empty() ? "" : ", ") + std::string{known};
-  throw exception{errc::unsupported, "'" + text + "' is no element type of troupe: choose one of " + choices};
+  throw exception{errc::unsupported, "unknown element type '" + text + "': choose one of " + choices};
 }
 
 } // namespace troupe::python

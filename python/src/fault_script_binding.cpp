@@ -20,7 +20,7 @@ using testing::launch_record;
 errc code_called(const std::string& name) {
   for (int value = 1; value <= static_cast<int>(errc::internal); ++value)
     if (to_string(static_cast<errc>(value)) == name) return static_cast<errc>(value);
-  throw invalid("'" + name + "' is no code of an error: see troupe.Error.code, such as communicator_failed");
+  throw invalid("unknown error code '" + name + "': see troupe.Error.code, for example communicator_failed");
 }
 
 /// Where a line's fault comes: an operation, forming, registration or abort of a rank.
@@ -33,7 +33,7 @@ struct fault_place_line {
 
   [[nodiscard]] fault_script::rank_lines lines() const { return in ? of->on(whom).in(*in) : of->on(whom); }
   [[noreturn]] void refuse(const char* fault) const {
-    throw invalid("a fault of this kind does not " + std::string{fault} + ": see troupe.testing.FaultScript");
+    throw invalid("a fault at this place cannot " + std::string{fault} + ": see troupe.testing.FaultScript");
   }
 
   void fail(const std::string& name) const {
@@ -100,13 +100,13 @@ void bind_fault_scripts(py::module_& module) {
   using kind = fault_place_line::kind;
   py::class_<fault_place_line>(module, "FaultLine")
       .def("fail", &fault_place_line::fail, py::arg("code") = "communicator_failed",
-           "It fails with that code, and with it the epoch.")
+           "The call fails with that code, and so does the epoch.")
       .def("fail_later", &fault_place_line::fail_later, py::arg("code") = "communicator_failed",
            "It is launched; then the communicator reports an error.")
-      .def("hang", &fault_place_line::hang, "The rank comes to its peers no more in this epoch.")
-      .def("delay", &fault_place_line::delay, py::arg("seconds"), "It takes so much longer.")
+      .def("hang", &fault_place_line::hang, "The rank does not reach its peers any more in this epoch.")
+      .def("delay", &fault_place_line::delay, py::arg("seconds"), "The call takes that many seconds longer.")
       .def("lose_device", &fault_place_line::lose_device, py::arg("code") = "device_failed",
-           "Its device fails there: device_failed, or process_poisoned, which takes all devices.");
+           "The rank's device fails there: device_failed, or process_poisoned, which fails all devices.");
   py::class_<shown_rank_lines>(module, "RankFaults")
       .def("in_epoch",
            [](const shown_rank_lines& one, std::uint64_t which) {
@@ -129,7 +129,8 @@ void bind_fault_scripts(py::module_& module) {
           },
           py::arg("code") = "device_failed", "The next work of its device fails.");
   py::class_<fault_script, std::shared_ptr<fault_script>>(
-      module, "FaultScript", "What goes wrong where, and what each rank was told to launch. Each line happens once.")
+      module, "FaultScript",
+      "The faults to inject and their places, and what each rank was told to launch. Each line happens once.")
       .def(py::init<>())
       .def(
           "on",
@@ -144,9 +145,9 @@ void bind_fault_scripts(py::module_& module) {
              for (const launch_record& one : self.launches(rank{whom})) all.append(shown_launch(one));
              return all;
            })
-      .def("waiting", &fault_script::waiting, "Lines that have not happened, in words.")
+      .def("waiting", &fault_script::waiting, "Descriptions of the lines that have not happened.")
       .def("release", &fault_script::release, py::call_guard<py::gil_scoped_release>(),
-           "What hangs or is delayed goes on, and lines that have not happened never will.");
+           "Releases what hangs or is delayed, and discards lines that have not happened.");
 }
 
 } // namespace troupe::python

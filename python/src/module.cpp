@@ -9,7 +9,7 @@
 
 PYBIND11_MODULE(_troupe, module) {
   namespace python = troupe::python;
-  module.doc() = "What the package troupe is made of. Use the package.";
+  module.doc() = "The extension module of the package troupe. Use the package.";
   module.attr("version") = TROUPE_VERSION;
   python::translate_exceptions();
   python::bind_operands(module);

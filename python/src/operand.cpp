@@ -64,9 +64,8 @@ tensor tensor_of(const world& where, const py::object& capsule, std::optional<st
   if (shown->version.major != 1) return from_dlpack(where, shown); // which refuses it; it is the capsule's still
   auto given = take_capsule<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
   if (use != dlpack_use::source && (given->flags & dlpack_is_copied) != 0)
-    throw invalid(
-        "the tensor's library has lent a copy of it, in which nobody would see what is written: give a tensor "
-        "as out that it lends without a copy");
+    throw invalid("the tensor's library has exported a copy of it, so the result would not reach the tensor: give a "
+                  "tensor as out that is exported without a copy");
   return from_dlpack(where, std::move(given), produced_on, use);
 }
 
@@ -180,14 +179,14 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   }
   if (!py::hasattr(what, "__dlpack__"))
     throw invalid("a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
-                  " is no tensor: give what has __dlpack__ (of NumPy, PyTorch, CuPy, JAX) or a troupe.Buffer");
+                  " is not a tensor: give an object with __dlpack__ (NumPy, PyTorch, CuPy, JAX) or a troupe.Buffer");
   const std::shared_ptr<device>& on = where.device_of(whom);
   const py::tuple lives = what.attr("__dlpack_device__")();
   const bool on_cuda = py::cast<int>(py::object{lives[0]}) == kDLCUDA;
   const known_library* const library = find_library(what);
   if (library == nullptr && use != dlpack_use::source && is_of_jax(what))
-    throw invalid("an array of JAX is immutable, and this request would write it: give an out of another library, or "
-                  "a troupe.Buffer (jax.dlpack.from_dlpack() takes it afterwards)");
+    throw invalid("an array of JAX is immutable, and this request would write it: give an out of another library, or a "
+                  "troupe.Buffer (jax.dlpack.from_dlpack() imports it afterwards)");
 
   std::optional<stream_source> source = on_cuda ? chosen_source(on, streams) : stream_source{};
   std::optional<stream_ref> produced_on;

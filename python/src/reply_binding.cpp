@@ -43,8 +43,8 @@ void require_done(reply& one, const py::object& timeout) {
   const bool for_ever = timeout.is_none();
   const nanoseconds at_most = for_ever ? nanoseconds{0} : duration_of(timeout, nanoseconds{0});
   if (wait_without_gil(one, nanoseconds{result_spin_ns.load(std::memory_order_relaxed)}, at_most, for_ever)) return;
-  PyErr_SetString(PyExc_TimeoutError, "the request has not been answered yet; it goes on, and its reply can be waited "
-                                      "for again");
+  PyErr_SetString(PyExc_TimeoutError,
+                  "the request has not been answered yet; it continues, and its reply can be waited for again");
   throw py::error_already_set{};
 }
 
@@ -67,23 +67,23 @@ void bind_replies(py::module_& module) {
   py::class_<shown_completion>(module, "Completion", "The reply to a request that succeeded.")
       .def_property_readonly(
           "ticket", [](const shown_completion& one) { return one.what.ticket.value(); },
-          "Names the request at who accepted it.")
+          "Identifies the request at the rank or world that accepted it.")
       .def_property_readonly("epoch", [](const shown_completion& one) { return one.what.epoch.value(); })
       .def_property_readonly(
           "launch", [](const shown_completion& one) { return one.what.launch; },
-          "Its place in its rank's order, from 1; 0 of a request to all ranks.")
+          "Its place in its rank's order, from 1; 0 for a request to all ranks.")
       .def_property_readonly(
           "queued", [](const shown_completion& one) { return seconds_of(one.what.times.queued); },
-          "When it was accepted, in seconds as of time.monotonic().")
+          "When it was accepted, in seconds of time.monotonic().")
       .def_property_readonly("launched",
                              [](const shown_completion& one) { return seconds_of(one.what.times.launched); })
       .def_property_readonly("done", [](const shown_completion& one) { return seconds_of(one.what.times.done); })
-      .def_readonly("out", &shown_completion::outputs, "What was written, as it was given or made.")
+      .def_readonly("out", &shown_completion::outputs, "The written tensors, as given or allocated.")
       .def("__repr__", [](const shown_completion& one) {
         return "troupe.Completion(ticket=" + to_string(one.what.ticket) + ", epoch=" + to_string(one.what.epoch) + ")";
       });
 
-  py::class_<reply, std::shared_ptr<reply>>(module, "Reply", "What a request has been answered, or will be: once.")
+  py::class_<reply, std::shared_ptr<reply>>(module, "Reply", "The answer to a request, which arrives once.")
       .def("done", &reply::is_done, "Whether it has been answered.")
       .def(
           "result",
@@ -93,8 +93,8 @@ void bind_replies(py::module_& module) {
             return completion_of(one);
           },
           py::arg("timeout") = py::none(),
-          "Waits without the GIL, spinning for a moment first. Raises troupe.Error, or TimeoutError where the answer "
-          "is not there within timeout seconds: the request then goes on.")
+          "Waits without the GIL, spinning for a moment first. Raises troupe.Error, or TimeoutError if there is no "
+          "answer within timeout seconds: the request then continues.")
       .def(
           "exception",
           [](reply& one, const py::object& timeout) -> py::object {
@@ -105,7 +105,7 @@ void bind_replies(py::module_& module) {
           py::arg("timeout") = py::none(), "The error that result() would raise, or None.")
       .def_property_readonly(
           "out", [](const reply& one) { return one.outputs().get(); },
-          "What is written, as it was given or made: undefined until the reply.")
+          "The written tensors, as given or allocated: undefined until the reply.")
       .def(
           "_spin",
           [](reply& one, double seconds) {
@@ -118,7 +118,7 @@ void bind_replies(py::module_& module) {
             PyEval_RestoreThread(state);
             return done;
           },
-          "Whether it is done, after looking for that long without the GIL.")
+          "Returns whether it is done, after polling for that long without the GIL.")
       .def("_tell", &reply::tell);
 
   py::class_<loop_mailbox, std::shared_ptr<loop_mailbox>>(module, "LoopMailbox")
@@ -130,7 +130,7 @@ void bind_replies(py::module_& module) {
       });
 
   py::class_<prepared_request, real_time_ptr<prepared_request>>(
-      module, "Request", "Operands and an operation, checked once and asked many times.")
+      module, "Request", "Operands and an operation, checked once and sent many times.")
       .def("ask", &prepared_request::ask, "Sends it, with the operands as they were read when it was prepared.")
       .def("__str__", [](const prepared_request& one) {
         return one.parts().empty() ? std::string{"nothing"} : describe(one.parts().front().what);
@@ -140,7 +140,7 @@ void bind_replies(py::module_& module) {
       "set_result_spin",
       [](double seconds) { result_spin_ns = duration_of(py::float_(seconds), nanoseconds{0}).count(); },
       py::arg("seconds"),
-      "For how long result() looks for the reply before it sleeps, in seconds; 50 microseconds at first.");
+      "How long result() polls for the reply before it sleeps, in seconds; 50 microseconds at first.");
 }
 
 } // namespace troupe::python

@@ -4,8 +4,8 @@
 #include "testing_binding.hpp"
 #include "world_binding.hpp"
 
-#include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <pybind11/stl.h>
 
@@ -41,8 +41,8 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
     const auto text = static_cast<std::string>(*id);
     unique_id one{};
     if (text.size() != one.bytes.size())
-      throw invalid("a world's id has " + std::to_string(one.bytes.size()) + " bytes, and this has " +
-                    std::to_string(text.size()) + ": pass what make_unique_id() gave rank 0");
+      throw invalid("the id has " + std::to_string(text.size()) + " bytes, and a world's id has " +
+                    std::to_string(one.bytes.size()) + ": pass what make_unique_id() returned in rank 0");
     std::ranges::transform(text, one.bytes.begin(), [](char c) { return static_cast<std::byte>(c); });
     options.id = one;
   }

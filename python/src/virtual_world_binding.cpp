@@ -133,7 +133,7 @@ void bind_replies_of_it(py::module_& module) {
             }
             return shown_completion{one.what.get(), one.outputs};
           },
-          py::arg("timeout") = py::none(), "Lets virtual time pass until the answer is there.")
+          py::arg("timeout") = py::none(), "Lets virtual time pass until the answer arrives.")
       .def(
           "exception",
           [](const shown_virtual_reply& one, const py::object& timeout) -> py::object {

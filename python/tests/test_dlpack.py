@@ -177,7 +177,7 @@ def test_a_copy_is_a_source_and_no_destination(world):
     values, sums = producers(world, IS_COPIED), outs(world)
     world.all_reduce(values, out=sums).result()
     np.testing.assert_array_equal(sums[0], np.full(4, 6))
-    with pytest.raises(troupe.InvalidArgument, match="lent a copy"):
+    with pytest.raises(troupe.InvalidArgument, match="exported a copy"):
         world.all_reduce(sums, out=values)
 
 

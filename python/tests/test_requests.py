@@ -45,7 +45,7 @@ def test_arrays_that_cannot_be_written_are_not_taken(world):
 @pytest.mark.parametrize("dtype", ["complex64", "bool", "int16"])
 def test_element_types_that_troupe_lacks_are_refused(world, dtype):
     # Older versions of NumPy refuse to lend some of them.
-    with pytest.raises((troupe.Unsupported, BufferError), match="no dtype of troupe|DLPack only supports"):
+    with pytest.raises((troupe.Unsupported, BufferError), match="not a dtype of troupe|DLPack only supports"):
         world.all_reduce([np.ones(4, dtype) for _ in range(3)])
 
 
@@ -74,7 +74,7 @@ def test_an_out_that_is_too_short_is_refused_by_the_reply(world):
 
 
 def test_elements_that_do_not_divide_are_refused(world):
-    with pytest.raises(troupe.InvalidArgument, match="no multiple"):
+    with pytest.raises(troupe.InvalidArgument, match="not a multiple"):
         world.all_to_all([np.ones(4) for _ in range(3)], [np.ones(4) for _ in range(3)])
 
 

@@ -53,11 +53,11 @@ def test_a_lost_device_is_told_and_the_world_comes_back():
 
 def test_faults_that_make_no_sense_are_refused():
     script = FaultScript()
-    with pytest.raises(troupe.InvalidArgument, match="no code"):
+    with pytest.raises(troupe.InvalidArgument, match="unknown error code"):
         script.on(0).operation(0).fail("misfortune")
     with pytest.raises(troupe.InvalidArgument):
         script.on(-1)
-    with pytest.raises(troupe.InvalidArgument, match="does not hang"):
+    with pytest.raises(troupe.InvalidArgument, match="cannot hang"):
         script.on(0).aborting(0).hang()
 
 

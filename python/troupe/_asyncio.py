@@ -20,7 +20,7 @@ def set_await_spin(seconds: float) -> None:
     """
     global _spin_seconds
     if not 0 <= seconds <= 1:
-        raise ValueError(f"an await may spin for 0 to 1 seconds, and {seconds} were asked for")
+        raise ValueError(f"the await spin is {seconds} s and must be from 0 to 1 s")
     _spin_seconds = seconds
 
 

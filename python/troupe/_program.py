@@ -16,7 +16,7 @@ def program_path() -> str:
     """
     path = pathlib.Path(__file__).parent / "_bin" / "troupe"
     if not path.is_file():
-        text = f"this package has no program: {path} is not there; build it with -DTROUPE_BUILD_PROGRAM=ON"
+        text = f"this package has no program: {path} does not exist; build it with -DTROUPE_BUILD_PROGRAM=ON"
         raise make_error(text, {"code": "missing", "effect": "rejected", "text": text})
     return str(path)
 

@@ -69,7 +69,7 @@ class Requests(Generic[R]):
                              out[0] if isinstance(out, (list, tuple)) else out, options, parameters)
             return [one], ranks[0], one.out
         if options.lane is not None:
-            raise refuse("a request to all ranks stands in no lane: ask world.rank(r) in lane " + repr(options.lane))
+            raise refuse("a request to all ranks has no lane: ask world.rank(r) in lane " + repr(options.lane))
         parts = maker.parts(kind, ranks, tensors, out, options, parameters)
         return parts, None, [one.out for one in parts]
 

@@ -85,7 +85,7 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
         self.script: FaultScript = self._native.script()
 
     def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
-        raise refuse("virtual worlds prepare no requests: ask again")
+        raise refuse("virtual worlds cannot prepare requests: ask directly each time")
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
         reply: VirtualReply = self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
