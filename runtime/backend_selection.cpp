@@ -82,8 +82,8 @@ void compose_over_nodes(selected_backend& selected, const configuration& setting
   const bool is_asked = !settings.hierarchy_nodes.empty();
   if (!is_asked && settings.control.address.empty()) {
     if (settings.hierarchy.mode == hierarchy_mode::always)
-      log_warning("hierarchy.mode is always, but nothing says which ranks share a node (hierarchy.nodes does, or a "
-                  "controller): no operation is composed");
+      log_warning("hierarchy.mode is always, but which ranks share a node is unknown, so no operation is composed: set "
+                  "hierarchy.nodes, or use a controller");
     return;
   }
   if (!is_asked && !composes_by_itself(settings, *selected.collectives)) return;

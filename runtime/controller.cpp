@@ -26,14 +26,14 @@ controller_options checked(controller_options options) {
   const controller_terms& terms = options.terms;
   require(terms.world_size > 0, "a world needs at least one process");
   require(terms.smallest > 0 && terms.smallest <= terms.world_size,
-          "the fewest ranks to go on with are " + std::to_string(terms.smallest) + " and must be 1 to " +
-              std::to_string(terms.world_size));
+          "the smallest number of ranks to go on with is " + std::to_string(terms.smallest) +
+              " and must be from 1 to " + std::to_string(terms.world_size));
   require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
           "a process is suspected after less than two heartbeats: make the suspicion longer");
   require(options.certificates || control_address{options.host, options.port}.is_loopback(),
-          "the controller would be found at " + options.host +
-              ", beyond this machine, without certificates: make them with troupe certs and name them, or let it be "
-              "127.0.0.1");
+          "the controller would listen at " + options.host +
+              ", which other machines can reach, without certificates: create them with troupe certs and name them, or "
+              "use 127.0.0.1");
   return options;
 }
 

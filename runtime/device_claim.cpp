@@ -113,16 +113,16 @@ device_claim::device_claim(const std::filesystem::path& folder, const std::strin
   const bool is_locked = file && set_lock(file, F_WRLCK, looking_byte, patience);
   const int problem = errno;
   if (!is_locked && (!file || !is_held_by_others(problem))) {
-    log_warning("whether another world uses GPU " + device + " cannot be told: " + path + ": " +
+    log_warning("cannot determine whether another world uses GPU " + device + ": " + path + ": " +
                 (problem == EPERM ? "the folder or the file belongs to another user, or others may write to it"
                                   : std::generic_category().message(problem)));
     return;
   }
   if (!is_locked)
-    throw exception{errc::deadline_exceeded, "whether another world uses GPU " + device +
-                                                 " could not be found out within " + format_duration(patience) + ": " +
-                                                 read_text(file, looker_at) + " has kept " + path +
-                                                 " locked for all that time; is it stopped? Let it go on, or end it"};
+    throw exception{errc::deadline_exceeded,
+                    "could not determine within " + format_duration(patience) + " whether another world uses GPU " +
+                        device + ": " + read_text(file, looker_at) + " has kept " + path +
+                        " locked for all that time. If that process is stopped, continue it or end it"};
   write_text(file, looker_at, holder + " (pid " + std::to_string(::getpid()) + ')');
   if (set_lock(file, F_WRLCK, held_byte)) {
     write_text(file, holder_at, world + "\n" + holder);
@@ -130,11 +130,12 @@ device_claim::device_claim(const std::filesystem::path& folder, const std::strin
     const std::string found = read_text(file, holder_at);
     const auto end = found.find('\n');
     if (found.substr(0, end) != world)
-      throw exception{errc::device_occupied,
-                      "GPU " + device + " is used by " +
-                          (end == std::string::npos ? "another world" : found.substr(end + 1)) + ", and " + holder +
-                          " wants it for another world: without a common order of both worlds' launches each could "
-                          "wait for the other for ever. Give them different GPUs, or make them worlds of one process"};
+      throw exception{
+          errc::device_occupied,
+          "GPU " + device + " is used by " + (end == std::string::npos ? "another world" : found.substr(end + 1)) +
+              ", and " + holder +
+              " wants it for another world: without a common order of both worlds' launches, each could wait for the "
+              "other indefinitely. Give them different GPUs, or form both worlds in one process"};
   }
   set_lock(file, F_RDLCK, held_byte);
   set_lock(file, F_UNLCK, looking_byte);

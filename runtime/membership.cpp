@@ -171,13 +171,13 @@ std::shared_ptr<guard_dialer> membership::make_dialer(std::string token) const {
   const control_address where = parse_control_address(settings_.address);
   const bool has_certificates = settings_.has_certificates();
   if (!has_certificates && !where.is_loopback())
-    throw exception{errc::invalid_argument,
-                    "the controller at " + settings_.address +
-                        " is beyond this machine, which needs certificates: set control.ca, control.certificate and "
-                        "control.key (troupe certs makes some)"};
+    throw exception{errc::invalid_argument, "the controller at " + settings_.address +
+                                                " is on another machine, which needs certificates: set control.ca, "
+                                                "control.certificate and control.key (troupe certs makes them)"};
   if (token.empty())
     throw exception{errc::invalid_argument,
-                    "TROUPE_JOIN_TOKEN is not set: give this process that of the controller at " + settings_.address};
+                    "TROUPE_JOIN_TOKEN is not set: give this process the token of the controller at " +
+                        settings_.address};
   return std::make_shared<guard_dialer>(
       guard_dialer_options{.mode = has_certificates ? guard_mode::mutual_tls : guard_mode::plain,
                            .host = where.host,

@@ -9,8 +9,8 @@ namespace troupe {
 mesh mesh::form(world whole, mesh_shape shape) {
   if (shape.size() != whole.size())
     throw exception{errc::invalid_argument, "the mesh " + to_string(shape) + " has " + std::to_string(shape.size()) +
-                                                " ranks, and the world " + std::to_string(whole.size()) +
-                                                ": make their numbers equal"};
+                                                " ranks, and the world has " + std::to_string(whole.size()) +
+                                                ": make the numbers equal"};
   std::vector<rank_group> groups;
   for (const mesh_axis& axis : shape.axes())
     for (rank_group& one : shape.groups_along(std::vector{axis.name})) groups.push_back(std::move(one));

@@ -27,7 +27,7 @@ void require_rung(const recovery_terms& terms, const capabilities& able) {
     if (found.available != availability::no) return;
     throw exception{errc::unsupported, "recovery.first_rung is " + std::string{to_string(rung)} + ", and " +
                                            able.version + " cannot do that: " + found.why +
-                                           "; let it be form_beside, which every version can"};
+                                           "; set it to form_beside, which every version supports"};
   };
   require(recovery_rung::shrink, feature::shrink);
   require(recovery_rung::revoke, feature::revoke);
@@ -41,7 +41,7 @@ void rehearse(backend& collectives, const std::shared_ptr<device>& on) {
     alone->init();
     alone->destroy();
   } catch (const exception& failure) {
-    log_warning("a spare could not be made warm: " + std::string{failure.what()});
+    log_warning("a spare could not be warmed up: " + std::string{failure.what()});
   }
 }
 
@@ -82,10 +82,9 @@ world runtime::form_world(const world_options& options) {
                         ": a world over several processes needs a controller: start one (troupe controller -n " +
                         std::to_string(position->world_size) +
                         ", with a secret in TROUPE_JOIN_TOKEN), and give its TROUPE_CONTROL and that token to all "
-                        "processes; or one unique id for all of them: make it in rank 0 with "
-                        "runtime::make_unique_id(), hand it to the others over a "
-                        "channel of your own, and pass it to form_world() as world_options::id; or start this process "
-                        "alone for a world of its own"};
+                        "processes. Or use one unique id for all of them: make it in rank 0 with "
+                        "runtime::make_unique_id(), send it to the others over your own channel, and pass it to "
+                        "form_world() as world_options::id. Or start this process alone for a world of its own"};
   const int count = p.rank_count();
   const int devices = p.selected.api->device_count();
   if (!spans_processes && count > devices)

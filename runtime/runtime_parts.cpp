@@ -40,7 +40,7 @@ std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   auto ranges = is_marked ? make_nvtx_ranges() : nullptr;
   if (settings.nvtx == nvtx_choice::on && !ranges)
     throw exception{errc::unsupported, "nvtx is on, but this troupe was built without CUDA's headers: build it where "
-                                       "the toolkit is installed, or let nvtx be auto"};
+                                       "the toolkit is installed, or set nvtx to auto"};
   if (!faults) return ranges;
   return ranges ? std::make_shared<launch_observers>(std::move(faults), std::move(ranges)) : faults;
 }
@@ -110,7 +110,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
   if (system != nullptr) {
     require_host(*system, settings);
     for (const std::string& one : host_shortcomings(system->config(), settings))
-      log_warning("the actor system that troupe is a guest of: " + one + " (troupe::prepare_host)");
+      log_warning("the client's actor system is not set up for troupe: " + one + " (troupe::prepare_host)");
   } else {
     require_threads(worker_count(settings) + threads_of_caf);
     system_settings = make_system_settings(settings, wait.used, threads.poller);
@@ -118,8 +118,9 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     system = own_system.get();
   }
   if (wait.used != settings.profile)
-    log_info(std::to_string(spinner_count()) + " spinning threads do not fit this machine's cores: profile frugal " +
-             "instead of " + std::string{to_string(settings.profile)});
+    log_info(std::to_string(spinner_count()) +
+             " spinning threads do not fit this machine's cores: profile frugal is used " + "instead of " +
+             std::string{to_string(settings.profile)});
   services = {.time = std::make_shared<monotonic_clock>(),
               .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
                                                  [api = selected.api, near = threads.poller] {
@@ -198,7 +199,7 @@ void runtime::parts::leave_host() {
     for (std::size_t place = 0; place < one->ranks->size(); ++place) add(one->ranks->at(place));
   }
   if (!compat::await_end(actors, settings.deadlines.drain))
-    log_warning("actors of troupe's are left in the actor system that it was a guest of");
+    log_warning("actors of troupe are left in the client's actor system");
 }
 
 void runtime::parts::leave_system() {
@@ -269,8 +270,8 @@ local_rank runtime::parts::make_local(rank self, device_id where) {
 
 std::shared_ptr<world_guide> runtime::parts::join(device_id where) {
   if (member)
-    throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one "
-                                            "rank of it, and another world is split off that one"};
+    throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one rank "
+                                            "of that world, from which other worlds can be split"};
   member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
                                         settings, helpers, selected, services.time);
   return member->guide();

@@ -44,7 +44,7 @@ std::string read_bounded_file(std::string_view what, const std::filesystem::path
   struct stat found {};
   if (from.handle() < 0 || ::fstat(from.handle(), &found) != 0) throw refuse_errno();
   if (S_ISDIR(found.st_mode)) throw refuse(std::generic_category().message(EISDIR));
-  if (!S_ISREG(found.st_mode)) throw refuse("it is a pipe, a socket or a device, and no regular file");
+  if (!S_ISREG(found.st_mode)) throw refuse("it is a pipe, a socket or a device, not a regular file");
   std::string text;
   for (;;) { // the size of a file in /proc is reported as 0
     const std::size_t length = text.size();

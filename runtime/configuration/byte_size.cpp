@@ -28,9 +28,10 @@ std::size_t parse_byte_size(std::string_view text) {
     }
   const auto value = parse_whole_number(digits);
   if (!value || *value > std::numeric_limits<std::size_t>::max() / factor)
-    throw exception{errc::invalid_argument, "'" + std::string{text} +
-                                                "' is no size: write a whole number of bytes, or one followed by K, M "
-                                                "or G"};
+    throw exception{errc::invalid_argument,
+                    "'" + std::string{text} +
+                        "' is not a size: write a whole number of bytes, or one followed by K, M "
+                        "or G"};
   return *value * factor;
 }
 

@@ -39,7 +39,7 @@ auto value_in(const Names& names, std::string_view what, std::string_view name) 
     choices += (choices.empty() ? "" : ", ") + std::string{known};
   }
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is no " + std::string{what} + ": choose one of " + choices};
+                  "unknown " + std::string{what} + " '" + std::string{name} + "': choose one of " + choices};
 }
 
 void require(bool holds, const std::string& otherwise) {
@@ -62,8 +62,8 @@ void check_nodes(const configuration& settings) {
     fits = fits && one > 0 && one <= left;
     left -= fits ? one : 0;
   }
-  require(fits && left == 0, "hierarchy.nodes must share out the world's " + std::to_string(ranks) +
-                                 " ranks, to each node one or more: name as many as there are ranks");
+  require(fits && left == 0, "hierarchy.nodes must distribute the world's " + std::to_string(ranks) +
+                                 " ranks, at least one to each node: make its counts add up to that number");
 }
 
 } // namespace
@@ -104,7 +104,7 @@ latency_profile parse_latency_profile(std::string_view name) {
 }
 
 across_choice parse_across_choice(std::string_view name) {
-  return value_in(across_names, "way between nodes", name);
+  return value_in(across_names, "backend between nodes", name);
 }
 
 configuration configuration::from_environment() {
@@ -127,13 +127,12 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
   const auto seconds = [](nanoseconds span) { return std::chrono::duration<double>(span).count(); };
   require(limits.hang < terms.window, "limits.hang is " + format_duration(limits.hang) + " and recovery.window " +
                                           format_duration(terms.window) +
-                                          ": rebuilds would have left the window before the next hang is noticed; make "
+                                          ": rebuilds would leave the window before the next hang is detected. Make "
                                           "the window longer or limits.hang shorter");
-  require(limits.launch < terms.window,
-          "limits.launch is " + format_duration(limits.launch) + " and recovery.window " +
-              format_duration(terms.window) +
-              ": rebuilds would have left the window before a launch is found stuck; make "
-              "the window longer or limits.launch shorter");
+  require(limits.launch < terms.window, "limits.launch is " + format_duration(limits.launch) + " and recovery.window " +
+                                            format_duration(terms.window) +
+                                            ": rebuilds would leave the window before a stuck launch is detected. Make "
+                                            "the window longer or limits.launch shorter");
   const nanoseconds one = deadlines.form + deadlines.abort;
   const double all = static_cast<double>(terms.rebuilds) * seconds(one) + seconds(total_backoff(terms));
   require(
@@ -143,15 +142,15 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
           format_duration(total_backoff(terms)) + " of back-off, are " +
           std::to_string(static_cast<std::uint64_t>(all * 1000)) + "ms, and recovery.window is " +
           format_duration(terms.window) +
-          ": the budget would never be used up; make the window longer, the deadlines shorter or the rebuilds fewer");
+          ": the budget would never be used up. Make the window longer, the deadlines shorter or the rebuilds fewer");
 }
 
 void check(const configuration& settings) {
-  require(!to_string(settings.backend).empty(), "the backend is none of auto, mock, nccl, gloo");
-  require(!to_string(settings.mock_results).empty(), "mock.results is none of computed, none");
+  require(!to_string(settings.backend).empty(), "the backend is unknown: choose one of auto, mock, nccl, gloo");
+  require(!to_string(settings.mock_results).empty(), "mock.results is unknown: choose one of computed, none");
   check_nodes(settings);
-  require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is none of auto, always, never");
-  require(!to_string(settings.hierarchy_across).empty(), "hierarchy.across is none of same, gloo");
+  require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is unknown: choose one of auto, always, never");
+  require(!to_string(settings.hierarchy_across).empty(), "hierarchy.across is unknown: choose one of same, gloo");
   require(settings.hierarchy.scratch_bytes > 0,
           "hierarchy.scratch_bytes is 0: set hierarchy.mode to never to compose nothing");
   check(settings.nccl);
@@ -170,7 +169,7 @@ void check(const configuration& settings) {
             "ranks is " + std::to_string(settings.ranks) + " while " + size +
                 ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
   }
-  require(!to_string(settings.fusion.mode).empty(), "fusion is none of off, plans, free");
+  require(!to_string(settings.fusion.mode).empty(), "fusion is unknown: choose one of off, plans, free");
   require(settings.fusion.max_operations > 0, "fusion_max_operations is 0: 1 launches each operation by itself");
   require(settings.fusion.max_bytes > 0, "fusion_max_bytes is 0: set fusion to off to launch each by itself");
   require(settings.fusion.max_operation_bytes > 0,
@@ -182,7 +181,7 @@ void check(const configuration& settings) {
   check(settings.recovery, settings.deadlines, settings.limits);
   check(settings.metrics);
   require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),
-          "the log level '" + settings.log_level + "' is none of trace, debug, info, warn, error, off");
+          "unknown log level '" + settings.log_level + "': choose one of trace, debug, info, warn, error, off");
 }
 
 chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept {

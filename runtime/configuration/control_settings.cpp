@@ -41,7 +41,8 @@ std::string find_meeting_place(const variable_lookup& variables) {
   if (!host || !port || host->empty()) return {};
   const auto number = parse_whole_number(*port);
   if (!number || *number == 0 || *number >= last_port)
-    throw exception{errc::invalid_argument, "MASTER_PORT is '" + *port + "' and must be a port whose next is one, too"};
+    throw exception{errc::invalid_argument, "MASTER_PORT is '" + *port +
+                                                "' and must be from 1 to 65534, because the next port is used as well"};
   return *host + ":" + std::to_string(*number + 1);
 }
 
@@ -54,7 +55,8 @@ control_address parse_control_address(std::string_view text) {
   const auto port = colon == std::string_view::npos ? std::nullopt : parse_whole_number(text.substr(colon + 1));
   if (!port || *port > last_port || colon == 0)
     throw exception{errc::invalid_argument,
-                    "'" + std::string{text} + "' is no address of a controller: write HOST:PORT, as 127.0.0.1:27700"};
+                    "'" + std::string{text} +
+                        "' is not an address of a controller: write HOST:PORT, for example 127.0.0.1:27700"};
   return {std::string{text.substr(0, colon)}, static_cast<std::uint16_t>(*port)};
 }
 

@@ -35,7 +35,8 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
     return std::chrono::nanoseconds{static_cast<std::int64_t>(*count * in_nanoseconds)};
   }
   throw exception{errc::invalid_argument,
-                  quoted + " is no duration: write a whole number followed by ns, us, ms, s or min, as in 250ms"};
+                  quoted +
+                      " is not a duration: write a whole number followed by ns, us, ms, s or min, for example 250ms"};
 }
 
 std::string format_duration(std::chrono::nanoseconds span) {

@@ -66,7 +66,7 @@ std::optional<process_position> position_in_indexed_job(const variable_lookup& v
   if (!indexed)
     throw exception{
         errc::invalid_argument,
-        "TROUPE_WORLD_SIZE is set, which belongs to JOB_COMPLETION_INDEX, and that is not: run in a "
+        "TROUPE_WORLD_SIZE is set, but JOB_COMPLETION_INDEX, to which it belongs, is not: run in a "
         "Kubernetes job with completionMode Indexed, or set RANK and WORLD_SIZE, or unset TROUPE_WORLD_SIZE"};
   return process_position{.rank = *number_in(variables, indexed_job_names.rank, 0),
                           .world_size = *world_size,
@@ -98,8 +98,8 @@ std::optional<process_position> position_in(const family& one, const variable_lo
   throw exception{errc::invalid_argument,
                   std::string{one.variables.rank} + ", " + std::string{one.variables.world_size} + " and " +
                       std::string{one.variables.local_rank} + " belong together" +
-                      (slurm ? " where SLURM_STEP_ID is set" : "") + ", and of them is not set: " + missing +
-                      "; start the process with " + std::string{one.name} + ", or set all of them, or " +
+                      (slurm ? " where SLURM_STEP_ID is set" : "") + ", and these are not set: " + missing +
+                      ". Start the process with " + std::string{one.name} + ", or set all of them, or " +
                       (slurm ? "unset SLURM_STEP_ID" : "none")};
 }
 

@@ -97,7 +97,7 @@ struct path {
   static constexpr std::string_view form = "PATH";
   static std::optional<std::filesystem::path> parse(std::string_view text) {
     if (text.find('\0') != std::string_view::npos)
-      throw exception{errc::invalid_argument, "'" + std::string{text} + "' is no path: it holds a byte of 0"};
+      throw exception{errc::invalid_argument, "'" + std::string{text} + "' is not a path: it contains a null byte"};
     return text.empty() ? std::nullopt : std::optional{std::filesystem::path{text}};
   }
   static std::string print(const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }
@@ -159,7 +159,7 @@ struct cta_policy {
     const auto found = std::ranges::find(names, text);
     if (found == names.end())
       throw exception{errc::invalid_argument,
-                      "'" + std::string{text} + "' is no policy: choose one of default, efficiency, zero"};
+                      "unknown policy '" + std::string{text} + "': choose one of default, efficiency, zero"};
     return static_cast<int>(found - names.begin());
   }
   static std::string print(const std::optional<int>& value) {
@@ -282,8 +282,8 @@ struct log_level {
   static constexpr std::string_view form = "NAME";
   static std::string parse(std::string_view text) {
     if (std::ranges::find(log_levels, text) == log_levels.end())
-      throw exception{errc::invalid_argument, "'" + std::string{text} +
-                                                  "' is no log level: choose one of trace, debug, info, warn, error, "
+      throw exception{errc::invalid_argument, "unknown log level '" + std::string{text} +
+                                                  "': choose one of trace, debug, info, warn, error, "
                                                   "off"};
     return std::string{text};
   }

@@ -34,7 +34,7 @@ public:
     const std::size_t line = line_at(static_cast<std::size_t>(in_.tellg()));
     const auto earlier = std::ranges::find(entries_, name, &settings_file_entry::name);
     if (earlier != entries_.end())
-      refuse(line, name + " is there twice, first in line " + std::to_string(earlier->line) + ": leave one");
+      refuse(line, name + " is set twice, first in line " + std::to_string(earlier->line) + ": keep one");
     entries_.push_back({name, {}, line});
     return true;
   }
@@ -49,7 +49,7 @@ public:
   bool end_array() override { return true; }
   bool binary(binary_t&) override { return refuse_value("binary"); }
   bool start_object(std::size_t) override {
-    if (inside_) return refuse_value("an object (write names whole, as in \"deadlines.form\": \"30s\")");
+    if (inside_) return refuse_value("an object (write full names, as in \"deadlines.form\": \"30s\")");
     return inside_ = true;
   }
   bool end_object() override { return true; }

@@ -31,7 +31,8 @@ bool reply_state::suspend(std::coroutine_handle<> waiting) {
 
 outcome reply_state::take() {
   const std::lock_guard lock{guard_};
-  if (!result_) throw exception{errc::invalid_argument, "this reply has been awaited before: it comes once"};
+  if (!result_)
+    throw exception{errc::invalid_argument, "this reply has been awaited before: a reply can be awaited once"};
   outcome taken = *std::move(result_);
   result_.reset();
   return taken;

@@ -20,7 +20,7 @@ void client_stream::wait_for(const enqueued& told) const {
   const auto mine = std::ranges::find(told.ranks, rank_, &launch_mark::rank);
   if (mine == told.ranks.end())
     throw exception{errc::invalid_argument,
-                    "the request has no part of rank " + to_string(rank_) + ", whose device this stream is of"};
+                    "the request has no part of rank " + to_string(rank_) + ", to whose device this stream belongs"};
   ref().wait(*mine->behind);
 }
 

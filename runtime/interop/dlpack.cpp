@@ -41,7 +41,7 @@ int code_of(dtype type) {
     case dtype::f8e4m3: return code_of_e4m3fn;
     case dtype::f8e5m2: return code_of_e5m2;
   }
-  throw exception{errc::invalid_argument, "the value " + std::to_string(static_cast<int>(type)) + " names no dtype"};
+  throw exception{errc::invalid_argument, "the value " + std::to_string(static_cast<int>(type)) + " is not a dtype"};
 }
 
 dtype import_type(const DLDataType& type) {
@@ -49,7 +49,7 @@ dtype import_type(const DLDataType& type) {
     if (type.lanes == 1 && type.bits == size_bytes(one) * 8 && type.code == code_of(one)) return one;
   std::string text = "the tensor's elements have DLPack's type code " + std::to_string(type.code) + " with " +
                      std::to_string(type.bits) + " bits and " + std::to_string(type.lanes) +
-                     " lanes, which is no dtype of troupe: those are";
+                     " lanes, which is not a dtype of troupe: those are";
   for (const dtype one : all_dtypes) text += ' ' + std::string{to_string(one)};
   if (type.code == code_of_bool) text += "; view bool as uint8 first";
   if (type.code == kDLComplex) text += "; view complex numbers as twice as many real ones first";
@@ -66,11 +66,10 @@ DLDataType export_type(dtype type) {
 
 void require_readable(dtype type) {
   if (!is_fp8(type)) return;
-  throw exception{errc::unsupported,
-                  "readers of DLPack without a version know no " + std::string{to_string(type)} +
-                      ", and would take u8 in its place for integers: lend it with a version (1.1), or as dtype::u8 "
-                      "and let the reader view it (torch: .view(torch." +
-                      (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
+  throw exception{errc::unsupported, "readers of DLPack without a version do not know " + std::string{to_string(type)} +
+                                         ", and would read u8 in its place as integers: export it with a version "
+                                         "(1.1), or as dtype::u8 and let the reader view it (torch: .view(torch." +
+                                         (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
 }
 
 /// Returns the size in bytes. Errors: invalid_argument if \p extents elements of \p element_bytes are not possible.
@@ -114,8 +113,8 @@ std::byte* address_of(const DLTensor& given, std::size_t element_bytes) {
   std::byte* const first = static_cast<std::byte*>(given.data) + given.byte_offset;
   if (reinterpret_cast<std::uintptr_t>(first) % element_bytes != 0)
     throw exception{errc::invalid_argument,
-                    "the tensor begins between elements: its address and byte_offset are no multiple of " +
-                        std::to_string(element_bytes) + " bytes; copy it"};
+                    "the tensor begins between elements: its address plus byte_offset is not a multiple of " +
+                        std::to_string(element_bytes) + " bytes. Copy it"};
   return first;
 }
 
@@ -127,8 +126,8 @@ rank rank_on(const world& where, device_id id, const char* what) {
     if (has == id) return self;
     known += (known.empty() ? "" : ", ") + to_string(has);
   }
-  throw exception{errc::wrong_device, std::string{what} + " is of device " + to_string(id) +
-                                          ", and no rank of this world in this process is on it: theirs are " +
+  throw exception{errc::wrong_device, std::string{what} + " belongs to device " + to_string(id) +
+                                          ", and no rank of this world in this process uses it: they use " +
                                           (known.empty() ? "none" : known)};
 }
 
@@ -157,14 +156,15 @@ std::optional<rank> owner_of(const world& where, const DLTensor& given) {
 
 void require_use(const DLManagedTensorVersioned& given, dlpack_use use) {
   if (given.version.major != 1) // the layout behind the version is unknown
-    throw exception{errc::unsupported, "the tensor is of DLPack " + std::to_string(given.version.major) + "." +
+    throw exception{errc::unsupported, "the tensor uses DLPack " + std::to_string(given.version.major) + "." +
                                            std::to_string(given.version.minor) +
                                            ", and troupe reads 1.x: ask its producer with max_version=(1, 0)"};
   if ((given.flags & dlpack_read_only) != 0 && use != dlpack_use::source)
-    throw exception{errc::invalid_argument,
-                    "the tensor is read-only, and requests could write it: only read it (dlpack_use::source; in Python "
-                    "give another tensor as out), or make a copy that may be written (NumPy, CuPy, JAX: .copy(), "
-                    "torch: .clone())"};
+    throw exception{
+        errc::invalid_argument,
+        "the tensor is read-only, and requests could write it: use it only as a source (dlpack_use::source; in Python "
+        "give another tensor as out), or make a copy that may be written (NumPy, CuPy, JAX: .copy(), "
+        "torch: .clone())"};
 }
 
 /// An exported tensor, versioned or not.
@@ -213,7 +213,7 @@ tensor take_tensor(const world& where, Managed* from, std::optional<stream_ref> 
 }
 
 void require_tensor(const void* from) {
-  if (from == nullptr) throw exception{errc::invalid_argument, "there is no DLPack tensor: the pointer is null"};
+  if (from == nullptr) throw exception{errc::invalid_argument, "the pointer to the DLPack tensor is null"};
 }
 
 template <class Managed>
@@ -225,15 +225,16 @@ std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype
     throw exception{errc::invalid_argument, "the shape needs " + std::to_string(size) + " bytes, and the buffer has " +
                                                 std::to_string(memory.size_bytes())};
   if (reinterpret_cast<std::uintptr_t>(memory.data()) % size_bytes(type) != 0)
-    throw exception{errc::invalid_argument, "the buffer begins between elements: its address is no multiple of " +
+    throw exception{errc::invalid_argument, "the buffer begins between elements: its address is not a multiple of " +
                                                 std::to_string(size_bytes(type)) + " bytes"};
   if (reader.behind && !reader.stream)
-    throw exception{errc::invalid_argument, "an event without a stream that could wait for it: name the reader's "
-                                            "stream, or wait for the request's reply and name no event"};
+    throw exception{errc::invalid_argument, "an event needs a stream that waits for it: name the reader's stream, or "
+                                            "wait for the request's reply and name no event"};
   const bool on_device = memory && memory.kind() == memory_kind::device;
   if (reader.stream && on_device && &reader.stream->where() != memory.where())
-    throw exception{errc::wrong_device, "the reader's stream is of device " + to_string(reader.stream->where().id()) +
-                                            ", and the memory of device " + to_string(memory.where()->id())};
+    throw exception{errc::wrong_device, "the reader's stream belongs to device " +
+                                            to_string(reader.stream->where().id()) + ", and the memory to device " +
+                                            to_string(memory.where()->id())};
 
   auto lent = std::make_unique<lent_tensor<Managed>>();
   lent->memory = memory;

@@ -7,7 +7,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw exception{errc::unsupported, "this troupe was built without DLPack: install its header (on Debian and Ubuntu: "
-                                     "apt-get install libdlpack-dev) and build troupe anew"};
+                                     "apt-get install libdlpack-dev) and build troupe again"};
 }
 
 } // namespace

@@ -51,15 +51,13 @@ std::vector<std::string> host_shortcomings(const caf::actor_system_config& host,
   std::vector<std::string> found;
   const auto turn = compat::messages_per_turn_of(host);
   if (!turn || *turn > 1)
-    found.push_back(
-        "its actors handle " + (turn ? "up to " + std::to_string(*turn) : std::string{"all"}) +
-        " messages in one turn, and replies to other actors, and what a world says to its ranks, wait for a "
-        "worker meanwhile: 60 messages were seen to hold one for 600 us");
+    found.push_back("its actors handle " + (turn ? "up to " + std::to_string(*turn) : std::string{"all"}) +
+                    " messages in one turn; replies to other actors, and messages of a world to its ranks, wait for a "
+                    "worker meanwhile: 60 messages occupied one for 600 us in a measurement");
   const auto spin = host_spin(host, settings);
   if (spin && compat::worker_spin_of(host) < *spin / 2)
-    found.push_back(
-        "its workers sleep between looks for work: a reply to an actor that wakes one was seen to take 50 to "
-        "100 us where a spinning one takes 2 to 5");
+    found.push_back("its workers sleep between polls for work: a reply to an actor that wakes one took 50 to 100 us in "
+                    "a measurement, where a spinning one takes 2 to 5");
   if (settings.profile != latency_profile::frugal && !spin)
     found.push_back("its " + std::to_string(host_workers(host, settings)) +
                     " workers, with troupe's own threads, are too many to spin on this machine's " +

@@ -61,7 +61,7 @@ public:
     void start() noexcept {
       stop_.listen(stop_token_of(receiver_));
       if (stop_.is_wanted()) {
-        result_ = error{.code = errc::cancelled, .text = "it was stopped before it was asked for"};
+        result_ = error{.code = errc::cancelled, .text = "it was stopped before it was sent"};
         return hand_on();
       }
       ask();

@@ -64,7 +64,7 @@ agent_command to_command(const std::string& name, const json& body) {
   const auto place = body.at("place").get<place_index>();
   if (name == "kill") return kill_command{place, body.at("signal").get<int>()};
   if (name == "rename") return rename_command{place, body.at("prefix").get<std::string>()};
-  if (name != "start") throw exception{errc::mismatch, "there is no command '" + name + "'"};
+  if (name != "start") throw exception{errc::mismatch, "unknown command '" + name + "'"};
   start_command start{.place = place,
                       .what = {.program = body.at("program").get<std::string>(),
                                .arguments = body.at("arguments").get<std::vector<std::string>>(),
@@ -81,7 +81,7 @@ agent_report to_report(const std::string& name, const json& body) {
   const auto place = body.at("place").get<place_index>();
   if (name == "started") return started_report{place, body.at("pid").get<pid_t>()};
   if (name == "refused") return refused_report{place, body.at("why").get<std::string>()};
-  if (name != "exited") throw exception{errc::mismatch, "there is no report '" + name + "'"};
+  if (name != "exited") throw exception{errc::mismatch, "unknown report '" + name + "'"};
   return exited_report{place,
                        body.at("pid").get<pid_t>(),
                        {.code = body.at("code").get<int>(),
@@ -97,10 +97,10 @@ auto decode_line(std::string_view line, Decode decode) {
     if (document.size() != 1) throw exception{errc::mismatch, "a message has one member"};
     return decode(only.key(), only.value());
   } catch (const json::exception& problem) {
-    throw exception{errc::mismatch,
-                    std::string{"a line is no message between a launcher and its agent, which must be of "
-                                "one version: "} +
-                        problem.what()};
+    throw exception{
+        errc::mismatch,
+        std::string{"a line is not a message between a launcher and its agent, which must have the same version: "} +
+            problem.what()};
   }
 }
 

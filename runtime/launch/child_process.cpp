@@ -125,7 +125,7 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     errno = code;
-    throw_system_error("pidfd_open", "a process cannot be watched: this needs Linux 5.3 or newer");
+    throw_system_error("pidfd_open", "a process cannot be monitored: this needs Linux 5.3 or newer");
   }
   await_exec(std::move(told), what);
 }
@@ -140,9 +140,9 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
   ended_.close();
   const bool in_directory = why.at == exec_failure::step::directory;
   throw exception{error{.code = why.at == exec_failure::step::start ? errc::unsupported : errc::missing,
-                        .text = in_directory
-                                    ? "there is no folder '" + what.directory + "' to start '" + what.program + "' in"
-                                    : "'" + what.program + "' cannot be started",
+                        .text = in_directory ? "the folder '" + what.directory + "' to start '" + what.program +
+                                                   "' in does not exist"
+                                             : "'" + what.program + "' cannot be started",
                         .call = in_directory ? "chdir" : "execve",
                         .native_code = why.code,
                         .native_text = std::strerror(why.code)}};
@@ -157,9 +157,8 @@ child_process::~child_process() {
   }
   return_or_report("a process", [&] {
     if (!reap())
-      throw exception{errc::unsupported, "process " + std::to_string(pid_) +
-                                             " does not end, though killed: a driver may "
-                                             "hold it"};
+      throw exception{errc::unsupported,
+                      "process " + std::to_string(pid_) + " was killed and does not end: a driver may block it"};
   });
 }
 

@@ -69,7 +69,7 @@ std::optional<std::chrono::nanoseconds> controlled_job::start_for_world(place_in
   const auto delay = respawning_->on_wanted(place);
   if (delay)
     job_->say(job_->plan().describe(job_->plan().places[place]) +
-              " is started again: its world rebuilds, and nobody is left for its place");
+              " is started again: its world rebuilds, and no process is left for its place");
   return delay;
 }
 

@@ -5,7 +5,7 @@
 namespace troupe::launch {
 
 std::string to_string(const exit_status& status) {
-  if (status.lost) return "was lost: nobody saw how it ended";
+  if (status.lost) return "was lost: its exit status is unknown";
   if (status.signal != 0) return "was ended by signal " + describe_signal(status.signal);
   return "ended with exit status " + std::to_string(status.code);
 }

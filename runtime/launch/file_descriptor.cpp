@@ -12,7 +12,7 @@ namespace troupe::launch {
 
 namespace {
 
-constexpr const char* out_of_descriptors = "no file descriptor could be had: raise the limit (ulimit -n)";
+constexpr const char* out_of_descriptors = "no file descriptor is left: raise the limit (ulimit -n)";
 
 /// Returns a descriptor above 2. A child's 0, 1 and 2 are set one after the other, which must not overwrite one that is
 /// still needed.
@@ -40,7 +40,7 @@ pipe_ends make_pipe() {
 void make_nonblocking(const file_descriptor& descriptor) {
   const int flags = ::fcntl(descriptor.native(), F_GETFL);
   if (flags < 0 || ::fcntl(descriptor.native(), F_SETFL, flags | O_NONBLOCK) != 0)
-    throw_system_error("fcntl", "a pipe could not be made one that does not block");
+    throw_system_error("fcntl", "a pipe could not be made non-blocking");
 }
 
 void throw_system_error(const char* call, const std::string& text) {

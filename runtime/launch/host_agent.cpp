@@ -24,8 +24,8 @@ remote_shell parse_remote_shell(const std::string& command, const std::string& a
   });
   if (!plain)
     throw exception{errc::invalid_argument, "the path '" + agent +
-                                                "' of troupe on the other hosts holds what a shell "
-                                                "reads in another way: name one of letters, digits and /._-+,:@%="};
+                                                "' of troupe on the other hosts contains characters that a shell "
+                                                "interprets: use a path of letters, digits and /._-+,:@%="};
   return shell;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t most_processes = 4096;
 
 [[noreturn]] void refuse_host(std::string_view text, const std::string& why) {
-  throw exception{errc::invalid_argument, "'" + std::string{text} + "' is no host: " + why};
+  throw exception{errc::invalid_argument, "'" + std::string{text} + "' is not a host: " + why};
 }
 
 std::size_t process_count(std::string_view text, std::string_view host) {
@@ -39,7 +39,7 @@ launch_host parse_host(std::string_view text) {
   std::string_view count;
   if (text.starts_with('[')) {
     const std::size_t end = text.find(']');
-    if (end == std::string_view::npos) refuse_host(text, "the bracket does not end");
+    if (end == std::string_view::npos) refuse_host(text, "the bracket is not closed");
     name = text.substr(1, end - 1);
     count = text.substr(end + 1);
   } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
@@ -56,7 +56,7 @@ launch_host parse_host(std::string_view text) {
 void add_host(std::vector<launch_host>& all, launch_host one) {
   if (std::ranges::any_of(all, [&](const launch_host& other) { return other.name == one.name; }))
     throw exception{errc::invalid_argument,
-                    "the host " + one.name + " is there twice: name it once, with all its processes"};
+                    "the host " + one.name + " is named twice: name it once, with all its processes"};
   all.push_back(std::move(one));
 }
 
@@ -92,10 +92,9 @@ std::vector<launch_host> parse_hosts(std::string_view text) {
 std::vector<launch_host> read_hosts_file(const std::filesystem::path& path) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown))
-    throw exception{errc::missing, "the file of hosts " + path.string() + " cannot be read"};
+    throw exception{errc::missing, "the host file " + path.string() + " cannot be read"};
   constexpr std::size_t most_bytes = std::size_t{1} << 20U;
-  std::istringstream file{
-      read_bounded_file("the file of hosts", path, most_bytes, "name a file with a host in each line")};
+  std::istringstream file{read_bounded_file("the host file", path, most_bytes, "name a file with a host in each line")};
   std::vector<launch_host> all;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -106,7 +105,7 @@ std::vector<launch_host> read_hosts_file(const std::filesystem::path& path) {
       throw exception{failure.why().code, path.string() + ":" + std::to_string(number) + ": " + failure.why().text};
     }
   }
-  if (all.empty()) throw exception{errc::invalid_argument, "the file of hosts " + path.string() + " names none"};
+  if (all.empty()) throw exception{errc::invalid_argument, "the host file " + path.string() + " names none"};
   return all;
 }
 

@@ -49,7 +49,7 @@ std::size_t chosen_count(const launch_request& request) {
   if (processes < 1) throw exception{errc::invalid_argument, "-n is 0 and must be at least 1"};
   if (!request.hosts.empty() && processes > room)
     throw exception{errc::invalid_argument, "-n is " + std::to_string(processes) + ", but the hosts take " +
-                                                std::to_string(room) + ": say more with HOST:COUNT"};
+                                                std::to_string(room) + ": allow more with HOST:COUNT"};
   return processes;
 }
 
@@ -64,7 +64,7 @@ std::vector<variable_change> variables_to_export(const std::vector<std::string>&
   }
   for (const std::string& name : request.exported)
     if (std::ranges::none_of(chosen, [&](const variable_change& one) { return one.name == name; }))
-      throw exception{errc::invalid_argument, "the variable " + name + " is to be exported and is not set here"};
+      throw exception{errc::invalid_argument, "the variable " + name + " cannot be exported: it is not set here"};
   return chosen;
 }
 

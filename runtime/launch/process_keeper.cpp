@@ -36,7 +36,7 @@ sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
   sigset_t former;
   if (const int code = ::pthread_sigmask(SIG_BLOCK, &blocked, &former); code != 0) {
     errno = code;
-    throw_system_error("pthread_sigmask", "signals cannot be taken");
+    throw_system_error("pthread_sigmask", "signals cannot be blocked");
   }
   return former;
 }
@@ -50,8 +50,7 @@ public:
       former_signals_{block_signals(options_.signals, taken_signals_)},
       signals_{::signalfd(-1, &taken_signals_, SFD_CLOEXEC | SFD_NONBLOCK)},
       wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-    if (!signals_ || !wake_)
-      throw_system_error("signalfd", "no file descriptor could be had: raise the limit (ulimit -n)");
+    if (!signals_ || !wake_) throw_system_error("signalfd", "no file descriptor is left: raise the limit (ulimit -n)");
   }
 
   void run();

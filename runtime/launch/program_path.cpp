@@ -26,7 +26,7 @@ std::string find_program(const std::string& program) {
     std::error_code ignored;
     throw exception{errc::missing,
                     "the program '" + program + "' " +
-                        (std::filesystem::exists(program, ignored) ? "is no executable file" : "is not there")};
+                        (std::filesystem::exists(program, ignored) ? "is not an executable file" : "does not exist")};
   }
   std::istringstream folders{process_variables()("PATH").value_or("/usr/local/bin:/usr/bin:/bin")};
   for (std::string folder; std::getline(folders, folder, ':');) {

@@ -27,8 +27,8 @@ metrics_address parse_metrics_address(std::string_view text) {
   if (port > last_port || !is_sound)
     throw exception{errc::invalid_argument,
                     "'" + std::string{text} +
-                        "' is no address for metrics: write HOST:PORT with a host in numbers, as 127.0.0.1:9464 or "
-                        "[::1]:9464; port 0 is any that is free, and is logged"};
+                        "' is not an address for metrics: write HOST:PORT with a numeric host, for example "
+                        "127.0.0.1:9464 or [::1]:9464. Port 0 chooses a free port, which is logged"};
   where.port = static_cast<std::uint16_t>(port);
   constexpr unsigned loopback_net = 127;
   where.is_loopback = where.is_ipv6 ? IN6_IS_ADDR_LOOPBACK(&six) != 0 : ntohl(four.s_addr) >> 24U == loopback_net;
@@ -45,8 +45,8 @@ void check(const metrics_settings& settings) {
   if (!where.is_loopback && !settings.allow_remote)
     throw exception{errc::invalid_argument,
                     "metrics.address is " + settings.address +
-                        ", which is beyond loopback, and metrics are shown to whoever reaches it, unencrypted: use "
-                        "127.0.0.1, or set metrics.allow_remote to yes where only those can who may see them"};
+                        ", which is beyond loopback, and every host that reaches it can read the metrics, unencrypted: "
+                        "use 127.0.0.1, or set metrics.allow_remote to yes where only permitted hosts can reach it"};
 }
 
 } // namespace troupe

@@ -77,11 +77,11 @@ file_descriptor listen_on(metrics_address& where) {
   if (!made || ::setsockopt(made.native(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(made.native(), any, length) != 0 || ::listen(made.native(), SOMAXCONN) != 0 ||
       ::getsockname(made.native(), any, &length) != 0)
-    throw exception{errc::invalid_argument,
-                    "metrics.address is " + to_string(where) + ", and that cannot be listened on (" +
-                        std::generic_category().message(errno) +
-                        "): is the port in use, and is the address one of this machine's? Choose another, or port 0 "
-                        "for any that is free"};
+    throw exception{errc::invalid_argument, "metrics.address is " + to_string(where) +
+                                                ", and listening there failed (" +
+                                                std::generic_category().message(errno) +
+                                                "): check that the port is not in use and that the address is one of "
+                                                "this machine. Choose another, or port 0 for any free port"};
   // The port is at the same offset in both address types.
   where.port = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port); // NOLINT(*-reinterpret-cast)
   return made;

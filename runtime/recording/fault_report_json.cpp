@@ -95,7 +95,7 @@ json of(const fault_report::standing& one, time_point taken) {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw exception{errc::invalid_argument, "the report of a fault cannot be written to " + path.string() + ": " + why +
-                                              ": let report.folder name a folder that may be written to"};
+                                              ": set report.folder to a writable folder"};
 }
 
 } // namespace

@@ -77,7 +77,7 @@ std::string boot_name() {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw exception{errc::invalid_argument, "the flight record cannot be written to " + path.string() + ": " + why +
-                                              ": name a file in a folder that may be written to"};
+                                              ": name a file in a writable folder"};
 }
 
 } // namespace

@@ -69,9 +69,9 @@ public:
     struct sigaction now {};
     ::sigaction(number, nullptr, &now);
     if (now.sa_handler != SIG_DFL)
-      throw exception{errc::invalid_argument, "recorder.signal is " + std::string{record_signal_name(number)} +
-                                                  ", which this process handles already: let it be the other of USR1 "
-                                                  "and USR2, or empty"};
+      throw exception{errc::invalid_argument,
+                      "recorder.signal is " + std::string{record_signal_name(number)} +
+                          ", which this process handles already: set it to the other of USR1 and USR2, or to empty"};
     door_ = open_door(number);
     struct sigaction mine {};
     mine.sa_handler = knock;

@@ -31,7 +31,7 @@ std::string replace_file(const std::filesystem::path& path, std::string_view tex
   // Renaming over a device or a pipe would remove it; root could remove files of /dev.
   struct stat found {};
   if (::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISLNK(found.st_mode))
-    return "it is there and is no regular file";
+    return "it exists and is not a regular file";
   const std::filesystem::path part = path.string() + ".part";
   std::error_code problem;
   std::filesystem::remove(part, problem); // left by a process that was killed, or a link to another place

@@ -182,7 +182,7 @@ std::vector<fault_kind> parse_fault_kinds(std::string_view names) {
     names.remove_prefix(std::min(names.size(), name.size() + 1));
     const auto* const found = std::ranges::find(all_fault_kinds, name, [](fault_kind one) { return to_string(one); });
     if (found == all_fault_kinds.end()) {
-      std::string text = "'" + std::string{name} + "' is no kind of fault: choose of all, none";
+      std::string text = "unknown kind of fault '" + std::string{name} + "': choose from all, none";
       for (const fault_kind one : all_fault_kinds) text += ", " + std::string{to_string(one)};
       throw exception{errc::invalid_argument, std::move(text)};
     }

@@ -199,7 +199,7 @@ void simulation_ledger::released(std::size_t request, rank self) {
   if (aborted_.contains({launched_in->second, self})) return;
   if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
     wrong("rank " + to_string(self) + "'s memory of r" + std::to_string(request) +
-          " was let go of before it was done or aborted (BUF-1)");
+          " was released before it was done or aborted (BUF-1)");
 }
 
 void simulation_ledger::find(std::size_t& count, std::string what) {
@@ -265,7 +265,7 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
   if (failure == nullptr && found != simulated_memory::finding::right)
     wrong(name_of(one) + " succeeded with a wrong result at rank " + to_string(self));
   if (failure == nullptr && let_go_.contains({one.what->number, self}))
-    wrong(name_of(one) + " has written to rank " + to_string(self) + "'s memory after that was let go of (BUF-1)");
+    wrong(name_of(one) + " has written to rank " + to_string(self) + "'s memory after that was released (BUF-1)");
   if (failure != nullptr && failure->effect == effect::rejected && found != simulated_memory::finding::untouched)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + "'s memory was written (ONE-2)");
 }

@@ -10,23 +10,22 @@ namespace {
 constexpr const char* scripted = "a fault of the test's script: ";
 
 errc checked(errc code) {
-  if (code == errc::none)
-    throw exception{errc::invalid_argument, "a fault needs a code, and errc::none is no failure: choose another"};
+  if (code == errc::none) throw exception{errc::invalid_argument, "a fault needs an error code other than errc::none"};
   return code;
 }
 
 errc checked_loss(errc code) {
   if (code != errc::device_failed && code != errc::process_poisoned)
-    throw exception{errc::invalid_argument, "a device is lost with device_failed, or, where it is to be sticky, with "
-                                            "process_poisoned, not with " +
-                                                std::string{to_string(code)}};
+    throw exception{errc::invalid_argument,
+                    "a lost device fails with device_failed or, for a sticky error, with process_poisoned, not with " +
+                        std::string{to_string(code)}};
   return code;
 }
 
 nanoseconds checked(nanoseconds span) {
   if (span < nanoseconds{0})
     throw exception{errc::invalid_argument,
-                    "a delay of " + std::to_string(span.count()) + " ns is none: give 0 or more"};
+                    "a delay of " + std::to_string(span.count()) + " ns is negative: give 0 or more"};
   return span;
 }
 

@@ -20,10 +20,11 @@ namespace troupe::testing {
 template <class T>
 [[nodiscard]] std::span<T> elements_of(const buffer& memory) {
   if (!memory || memory.size_bytes() % sizeof(T) != 0)
-    throw exception{errc::invalid_argument, std::to_string(memory.size_bytes()) + " bytes are no elements of " +
+    throw exception{errc::invalid_argument, std::to_string(memory.size_bytes()) +
+                                                " bytes are not a whole number of elements of " +
                                                 std::to_string(sizeof(T)) + " bytes each"};
   if (!memory.on_host() && memory.where()->api().name() != "mock")
-    throw exception{errc::invalid_argument, "only a mock device's memory can be looked at from the host: copy it"};
+    throw exception{errc::invalid_argument, "only a mock device's memory can be read from the host: copy it"};
   return {reinterpret_cast<T*>(memory.data()), memory.size_bytes() / sizeof(T)};
 }
 

@@ -39,7 +39,7 @@ configuration mock_settings(int ranks) {
 mock_world::mock_world(configuration settings) {
   if (settings.backend != backend_choice::mock)
     throw exception{errc::invalid_argument, "backend is " + std::string{to_string(settings.backend)} +
-                                                ", but a mock world is of the mock: take mock_settings()"};
+                                                ", but a mock world needs the backend mock: use mock_settings()"};
   if (!settings.faults) settings.faults = std::make_shared<fault_script>();
   script_ = std::dynamic_pointer_cast<fault_script>(settings.faults);
   if (!script_)

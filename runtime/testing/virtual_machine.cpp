@@ -14,7 +14,7 @@ namespace {
 virtual_options checked(int ranks, virtual_options options) {
   if (ranks < 1)
     throw exception{errc::invalid_argument,
-                    "a world of " + std::to_string(ranks) + " ranks is none: it needs 1 at least"};
+                    "a world of " + std::to_string(ranks) + " ranks is impossible: it needs at least 1"};
   if (fibers::current() != nullptr)
     throw exception{errc::invalid_argument, "this thread has a virtual world already, or buffers of one: they must end "
                                             "before another begins"};

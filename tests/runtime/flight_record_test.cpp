@@ -128,7 +128,7 @@ TEST_CASE("a record that cannot be written says where", "[runtime]") {
   runtime rt{two_mock_ranks()};
   const auto pipe = fresh_folder("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0); // stands for /dev/null, which root could replace
-  CHECK_THROWS_WITH(rt.write_flight_record(pipe), Catch::Matchers::ContainsSubstring("no regular file"));
+  CHECK_THROWS_WITH(rt.write_flight_record(pipe), Catch::Matchers::ContainsSubstring("not a regular file"));
   CHECK(std::filesystem::is_fifo(pipe));
   std::filesystem::remove(pipe);
   CHECK_THROWS_WITH(rt.write_flight_record("/dev/null/record.json"),

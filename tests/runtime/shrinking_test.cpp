@@ -244,7 +244,7 @@ TEST_CASE("what a recovery is to begin with must be there, or it is refused at t
   {
     runtime rt{settings};
     CHECK_THROWS_WITH(rt.form_world(),
-                      ContainsSubstring("recovery.first_rung is shrink") && ContainsSubstring("let it be form_beside"));
+                      ContainsSubstring("recovery.first_rung is shrink") && ContainsSubstring("set it to form_beside"));
   }
   settings.recovery.policy = recovery_policy::keep_size;
   settings.recovery.first_rung = recovery_rung::revoke;

@@ -196,7 +196,7 @@ TEST_CASE("kinds of faults are named, and others refused with the choices", "[si
   CHECK(parse_fault_kinds("withheld,jump") == std::vector{fault_kind::withheld, fault_kind::jump});
   CHECK(parse_fault_kinds("all").size() == all_fault_kinds.size());
   CHECK(parse_fault_kinds("none").empty());
-  CHECK_THROWS_WITH(parse_fault_kinds("fire"), Catch::Matchers::ContainsSubstring("choose of all, none, withheld"));
+  CHECK_THROWS_WITH(parse_fault_kinds("fire"), Catch::Matchers::ContainsSubstring("choose from all, none, withheld"));
 }
 
 } // namespace troupe::tests

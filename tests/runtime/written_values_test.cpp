@@ -36,7 +36,8 @@ TEST_CASE("what is no duration is refused", "[runtime]") {
   for (const char* text :
        {"", "s", "1.5s", "-1s", "+1s", "1 s", "1S", "1h", "1sec", "s1", "1s ", "1ms2us", "99999999999999999999s"}) {
     INFO(text);
-    CHECK(says(refusal_of([&] { static_cast<void>(parse_duration(text)); }), "is no duration: write a whole number"));
+    CHECK(
+        says(refusal_of([&] { static_cast<void>(parse_duration(text)); }), "is not a duration: write a whole number"));
   }
   CHECK(says(refusal_of([] { static_cast<void>(parse_duration("9223372036855s")); }), "is too long"));
   CHECK(says(refusal_of([] { static_cast<void>(parse_duration("9223372036854775808ns")); }), "is too long"));
@@ -61,7 +62,7 @@ TEST_CASE("a size is a whole number of bytes, of K, of M or of G", "[runtime]") 
   for (const char* text :
        {"", "G", "1T", "1.5G", "-1", "1 G", "1GG", "1GiB", "x", "17179869184G", "18446744073709551616"}) {
     INFO(text);
-    CHECK(says(refusal_of([&] { static_cast<void>(parse_byte_size(text)); }), "is no size: write a whole number"));
+    CHECK(says(refusal_of([&] { static_cast<void>(parse_byte_size(text)); }), "is not a size: write a whole number"));
   }
 }
 

@@ -93,14 +93,14 @@ TEST_CASE("a settings file that is named is loaded in place of the environment's
 
 TEST_CASE("a bad setting is refused with its name, its value and what it may be", "[runtime]") {
   CHECK(complaint({{"TROUPE_BACKEND", "cuda"}}) ==
-        "TROUPE_BACKEND: 'cuda' is no backend: choose one of auto, mock, nccl, gloo");
-  CHECK(says(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "localhost"}}), "no IPv4 or IPv6 address"));
+        "TROUPE_BACKEND: unknown backend 'cuda': choose one of auto, mock, nccl, gloo");
+  CHECK(says(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "localhost"}}), "not a numeric IPv4 or IPv6 address"));
   CHECK(complaint({{"TROUPE_GLOO_INTERFACE_ADDRESS", "::1"}, {"TROUPE_BACKEND", "gloo"}}).empty());
   CHECK(says(complaint({{"TROUPE_PROFILE", "fast"}}), "latency, balanced, frugal"));
   CHECK(says(complaint({{"TROUPE_STRATEGY", "poll"}}), "flag, event"));
   CHECK(complaint({{"TROUPE_RANKS", "-1"}}) == "TROUPE_RANKS: '-1' must be a whole number from 0 to 1024");
   CHECK(says(complaint({{"TROUPE_RANKS", "4x"}}), "'4x'"));
-  CHECK(says(complaint({{"TROUPE_LOG", "loud"}}), "TROUPE_LOG: 'loud' is no log level"));
+  CHECK(says(complaint({{"TROUPE_LOG", "loud"}}), "TROUPE_LOG: unknown log level 'loud'"));
   CHECK(complaint({{"TROUPE_LIMITS_HANG", "30"}}) ==
         "TROUPE_LIMITS_HANG: '30' has no unit: write 30s, 30ms, 30us or 30ns");
 }

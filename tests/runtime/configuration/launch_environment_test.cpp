@@ -90,7 +90,7 @@ TEST_CASE("a pod of an indexed job belongs to a world where its size is said, an
   expect(index + variable_map{{"WORLD_SIZE", "3"}, {"TROUPE_WORLD_SIZE", "8"}}, process_launcher::kubernetes, 2, 8, 0);
   // What torchrun or a person sets within a pod is another world.
   expect(index + of_torchrun, process_launcher::torchrun, 5, 8, 1);
-  CHECK(says(refusal(index + variable_map{{"RANK", "0"}}), "of them is not set: WORLD_SIZE;"));
+  CHECK(says(refusal(index + variable_map{{"RANK", "0"}}), "these are not set: WORLD_SIZE."));
   CHECK(refusal({{"TROUPE_WORLD_SIZE", "3"}}).starts_with("TROUPE_WORLD_SIZE is set"));
   CHECK(refusal({{"JOB_COMPLETION_INDEX", "first"}, {"TROUPE_WORLD_SIZE", "3"}}) ==
         "JOB_COMPLETION_INDEX is 'first' and must be a whole number from 0");
@@ -109,17 +109,17 @@ TEST_CASE("a family that is there in part is refused, naming what is missing", "
     all.erase(name);
     return refusal(all);
   };
-  CHECK(says(refusal({{"RANK", "0"}}), "of them is not set: WORLD_SIZE;"));
-  CHECK(says(refusal({{"LOCAL_RANK", "0"}}), "of them is not set: RANK, WORLD_SIZE;"));
-  CHECK(says(without(of_torchrun, "RANK"), "of them is not set: RANK;"));
-  CHECK(says(without(of_mpirun, "OMPI_COMM_WORLD_SIZE"), "of them is not set: OMPI_COMM_WORLD_SIZE;"));
-  CHECK(says(without(of_mpirun, "OMPI_COMM_WORLD_LOCAL_RANK"), "of them is not set: OMPI_COMM_WORLD_LOCAL_RANK;"));
-  CHECK(says(without(of_srun, "SLURM_PROCID"), "of them is not set: SLURM_PROCID;"));
-  CHECK(says(without(of_srun, "SLURM_LOCALID"), "of them is not set: SLURM_LOCALID;"));
-  CHECK(says(refusal({{"SLURM_STEP_ID", "0"}}),
-             "of them is not set: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID;"));
+  CHECK(says(refusal({{"RANK", "0"}}), "these are not set: WORLD_SIZE."));
+  CHECK(says(refusal({{"LOCAL_RANK", "0"}}), "these are not set: RANK, WORLD_SIZE."));
+  CHECK(says(without(of_torchrun, "RANK"), "these are not set: RANK."));
+  CHECK(says(without(of_mpirun, "OMPI_COMM_WORLD_SIZE"), "these are not set: OMPI_COMM_WORLD_SIZE."));
+  CHECK(says(without(of_mpirun, "OMPI_COMM_WORLD_LOCAL_RANK"), "these are not set: OMPI_COMM_WORLD_LOCAL_RANK."));
+  CHECK(says(without(of_srun, "SLURM_PROCID"), "these are not set: SLURM_PROCID."));
+  CHECK(says(without(of_srun, "SLURM_LOCALID"), "these are not set: SLURM_LOCALID."));
+  CHECK(
+      says(refusal({{"SLURM_STEP_ID", "0"}}), "these are not set: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID."));
   // Met before a complete one: nobody can say which was meant.
-  CHECK(says(refusal(of_srun + variable_map{{"WORLD_SIZE", "32"}}), "of them is not set: RANK;"));
+  CHECK(says(refusal(of_srun + variable_map{{"WORLD_SIZE", "32"}}), "these are not set: RANK."));
 }
 
 TEST_CASE("a launcher's variable that is no number is refused by name, and no other variable is read", "[runtime]") {

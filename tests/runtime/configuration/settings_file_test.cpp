@@ -55,7 +55,7 @@ TEST_CASE("a settings file may say nothing", "[runtime]") {
 
 TEST_CASE("a fault in a settings file is told with its line, key, value and what it may be", "[runtime]") {
   CHECK(refusal("{\n  \"ranks\": 1,\n  \"backend\": \"cuda\"\n}") ==
-        ":3: backend: 'cuda' is no backend: choose one of auto, mock, nccl, gloo");
+        ":3: backend: unknown backend 'cuda': choose one of auto, mock, nccl, gloo");
   CHECK(refusal("{\n\"deadlines.form\": 30}") == ":2: deadlines.form: '30' has no unit: write 30s, 30ms, 30us or 30ns");
   CHECK(refusal("{\"deadlines.form\":\n\n \"0s\"}") == ":1: deadlines.form: '0s' must be from 1ms to 31536000s");
   CHECK(refusal("{\"ranks\": -1}") == ":1: ranks: '-1' must be a whole number from 0 to 1024");
@@ -64,25 +64,25 @@ TEST_CASE("a fault in a settings file is told with its line, key, value and what
   CHECK(refusal("{\"ranks\": true}") == ":1: ranks: 'true' must be a whole number from 0 to 1024");
   CHECK(refusal("{\"mock.devices\": 0}") == ":1: mock.devices: '0' must be a whole number from 1 to 1024");
   CHECK(refusal("{\"mock.memory_bytes\": \"0G\"}") == ":1: mock.memory_bytes: '0G' must be from 1 to 1024G");
-  CHECK(says(refusal("{\"log_level\": \"loud\"}"), ":1: log_level: 'loud' is no log level: choose one of trace"));
+  CHECK(says(refusal("{\"log_level\": \"loud\"}"), ":1: log_level: unknown log level 'loud': choose one of trace"));
 }
 
 TEST_CASE("an unknown setting is refused with the nearest known one", "[runtime]") {
   CHECK(says(refusal("{\n\n\"deadlines.from\": \"30s\"}"),
-             ":3: there is no setting 'deadlines.from'; the nearest is 'deadlines.form'"));
+             ":3: unknown setting 'deadlines.from'; the nearest is 'deadlines.form'"));
   CHECK(says(refusal("{\"bakend\": \"mock\"}"), "the nearest is 'backend'"));
   CHECK(says(refusal("{\"mock.memory\": \"1G\"}"), "the nearest is 'mock.memory_bytes'"));
   CHECK(says(refusal("{\"check_interval\": \"1ms\"}"), "the nearest is 'limits.check_interval'"));
-  CHECK(says(refusal("{\"\": 1}"), "there is no setting ''"));
+  CHECK(says(refusal("{\"\": 1}"), "unknown setting ''"));
 }
 
 TEST_CASE("a settings file of another shape is refused", "[runtime]") {
-  CHECK(says(refusal("{\n\"deadlines\": {\"form\": \"30s\"}}"), ":2: deadlines is an object (write names whole"));
+  CHECK(says(refusal("{\n\"deadlines\": {\"form\": \"30s\"}}"), ":2: deadlines is an object (write full names"));
   CHECK(refusal("{\"ranks\": [1]}") == ":1: ranks is a list: write a number or a string");
   CHECK(refusal("{\"ranks\": null}") == ":1: ranks is null: write a number or a string");
   CHECK(says(refusal("[]"), ":1: a settings file is one JSON object, and this is a list"));
   CHECK(says(refusal("3"), ":1: a settings file is one JSON object, and this is '3'"));
-  CHECK(says(refusal("{\"ranks\": 1,\n\"ranks\": 2}"), ":2: ranks is there twice, first in line 1"));
+  CHECK(says(refusal("{\"ranks\": 1,\n\"ranks\": 2}"), ":2: ranks is set twice, first in line 1"));
 }
 
 TEST_CASE("what is no JSON is refused with the line where it stops being it", "[runtime]") {
@@ -110,11 +110,11 @@ TEST_CASE("what never ends, or never begins, is refused as a settings file", "[r
   };
   const settings_on_disk file{std::string(std::size_t{1} << 20U, ' ') + "{}"};
   CHECK(says(refused(file.path()), "cannot be read (it is larger than 1M)"));
-  CHECK(says(refused("/dev/zero"), "no regular file"));
+  CHECK(says(refused("/dev/zero"), "not a regular file"));
   const auto pipe = file.path().parent_path() / "pipe"; // without a writer: to open it would block
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(says(refused(pipe), "no regular file"));
-  CHECK(says(refusal_of([&] { static_cast<void>(launch::read_hosts_file(pipe)); }), "no regular file"));
+  CHECK(says(refused(pipe), "not a regular file"));
+  CHECK(says(refusal_of([&] { static_cast<void>(launch::read_hosts_file(pipe)); }), "not a regular file"));
   const settings_on_disk longest{"{}" + std::string((std::size_t{1} << 20U) - 2, ' ')};
   CHECK(refused(longest.path()).empty());
 }
@@ -128,7 +128,7 @@ TEST_CASE("a path that JSON cannot hold is refused by the setting's name, not wr
 }
 
 TEST_CASE("a path with a byte of 0 in it is refused, as the system would cut it there", "[runtime]") {
-  CHECK(says(refusal(R"({"nccl_library": "/opt/libnccl.so\u0000.2"})"), "holds a byte of 0"));
+  CHECK(says(refusal(R"({"nccl_library": "/opt/libnccl.so\u0000.2"})"), "contains a null byte"));
 }
 
 TEST_CASE("empty lists of CPUs at the end say as much as none, and are not written", "[runtime]") {

@@ -362,7 +362,7 @@ TEST_CASE("what cannot be taken is refused with what to do, and stays its owner'
   }
   SECTION("a device that no rank has") {
     shown.device = {kDLCUDA, 7};
-    refused(errc::wrong_device, "device 7, and no rank of this world in this process is on it: theirs are 0, 1");
+    refused(errc::wrong_device, "device 7, and no rank of this world in this process uses it: they use 0, 1");
   }
   SECTION("an address that is not the device's") {
     shown.device = {kDLCUDA, 1};
@@ -414,7 +414,7 @@ TEST_CASE("what cannot be lent is refused with what to do", "[runtime][interop][
   CHECK(export_refusal_of(memory, dtype::f32, {4}, {.stream = reader.ref()}).code == errc::wrong_device);
   const shared_event behind = record_event(where.device_of(rank{1}), reader);
   CHECK_THAT(export_refusal_of(memory, dtype::f32, {4}, {.behind = behind}).text,
-             ContainsSubstring("without a stream"));
+             ContainsSubstring("an event needs a stream"));
   CHECK(export_refusal_of(memory, dtype::f32, {4, 4}).code == errc::none);
 }
 

@@ -33,9 +33,9 @@ TEST_CASE("what is no host is refused with what to write", "[launch]") {
     CHECK(says(refused(text), "write a name or an address"));
   for (const char* text : {"a:", "a:0", "a:x", "a:-1", "a:4097"}) CHECK(says(refused(text), "from 1 to 4096"));
   CHECK(says(refused("fe80::1:4"), "in brackets"));
-  CHECK(says(refused("[fe80::1"), "does not end"));
+  CHECK(says(refused("[fe80::1"), "is not closed"));
   CHECK(says(refused("[fe80::1]4"), "a colon follows"));
-  CHECK(refused("a:4,b,a:2") == "the host a is there twice: name it once, with all its processes");
+  CHECK(refused("a:4,b,a:2") == "the host a is named twice: name it once, with all its processes");
 }
 
 TEST_CASE("a file of hosts has one in a line, as troupe writes it or as Open MPI does", "[launch]") {
@@ -51,7 +51,7 @@ TEST_CASE("a fault in a file of hosts is told with its line", "[launch]") {
   CHECK(says(refused_file("a:4\nb slots=many\n"), "troupe.json:2: "));
   CHECK(says(refused_file("a:4 slots=2\n"), "write a:4 or a slots=4"));
   CHECK(says(refused_file("a slots=2 b\n"), "write a:4 or a slots=4"));
-  CHECK(says(refused_file("a\na\n"), ":2: the host a is there twice"));
+  CHECK(says(refused_file("a\na\n"), ":2: the host a is named twice"));
   CHECK(says(refused_file("# nothing\n"), "names none"));
   CHECK(code_of([] { static_cast<void>(launch::read_hosts_file("/no/such/file")); }) == errc::missing);
 }

@@ -122,10 +122,10 @@ TEST_CASE("processes are told where the controller is, when it is somewhere", "[
 TEST_CASE("numbers of processes that do not fit are refused", "[launch]") {
   CHECK(refused(request(0)) == "-n is 0 and must be at least 1");
   CHECK(says(refused(request({})), "how many processes?"));
-  CHECK(refused(request(5, {{"a", 2}, {"b", 2}})) == "-n is 5, but the hosts take 4: say more with HOST:COUNT");
+  CHECK(refused(request(5, {{"a", 2}, {"b", 2}})) == "-n is 5, but the hosts take 4: allow more with HOST:COUNT");
   launch_request exporting = request({}, {{"a", 1}});
   exporting.exported = {"NO_SUCH"};
-  CHECK(says(refused(exporting), "the variable NO_SUCH is to be exported"));
+  CHECK(says(refused(exporting), "the variable NO_SUCH cannot be exported"));
 }
 
 TEST_CASE("a program that is not here is found out before anything is started, unless it is for other hosts",

@@ -98,7 +98,7 @@ TEST_CASE("a port that is taken is refused with the remedy", "[runtime][metrics]
   const runtime first{shown_settings(1)};
   configuration settings = mock_settings(1);
   settings.metrics.address = first.metrics_address();
-  CHECK(words_of(settings, errc::invalid_argument).find("is the port in use") != std::string::npos);
+  CHECK(words_of(settings, errc::invalid_argument).find("check that the port is not in use") != std::string::npos);
 }
 
 TEST_CASE("counters that are scraped are what was asked", "[runtime][metrics]") {
