@@ -1,5 +1,6 @@
 #include <troupe/runtime/controller.hpp>
 
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
@@ -51,7 +52,7 @@ struct controller::parts {
   parts(controller_options wanted, hooks reports)
     : options{checked(std::move(wanted))},
       settings{make_controller_settings()},
-      system{std::make_unique<caf::actor_system>(*settings)} {
+      system{compat::make_actor_system(*settings)} {
     controller_hooks inner{.heard =
                                [told = reports.heard](const control_event& event) {
                                  log_info(describe(event));

@@ -3,9 +3,7 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/collectives/backend/faults/faulty_backend.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
-#include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/memory/leak_report.hpp>
-#include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/local_device.hpp>
@@ -23,9 +21,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t slots_per_device = 256;
-
-/// The most threads that CAF starts beside its workers.
-constexpr std::size_t threads_of_caf = 6;
 
 std::size_t worker_count(const configuration& settings) {
   if (settings.scheduler_threads > 0) return settings.scheduler_threads;
@@ -69,25 +64,6 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
-/// Checks that \p count threads can be started. CAF ends the process if it gets only some of its threads: workers, a
-/// clock, a printer, and those of its I/O. Errors: out_of_memory.
-void require_threads(std::size_t count) {
-  latch over;
-  std::vector<worker> all;
-  all.reserve(count);
-  const auto end_all = [&] {
-    over.open();
-    for (worker& one : all) one.join();
-  };
-  try {
-    while (all.size() < count) all.emplace_back([&over] { over.wait(); });
-  } catch (...) {
-    end_all();
-    throw;
-  }
-  end_all();
-}
-
 /// Checks that \p host has what a runtime requires. Errors: invalid_argument.
 void require_host(const caf::actor_system& host, const configuration& settings) {
   if (!compat::knows_messages())
@@ -112,9 +88,8 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     for (const std::string& one : host_shortcomings(system->config(), settings))
       log_warning("the client's actor system is not set up for troupe: " + one + " (troupe::prepare_host)");
   } else {
-    require_threads(worker_count(settings) + threads_of_caf);
     system_settings = make_system_settings(settings, wait.used, threads.poller);
-    own_system = std::make_unique<caf::actor_system>(*system_settings);
+    own_system = compat::make_actor_system(*system_settings);
     system = own_system.get();
   }
   if (wait.used != settings.profile)

@@ -1,10 +1,16 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/messages.hpp>
+#include <troupe/completion/poller/latch.hpp>
+#include <troupe/device/threads/worker.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace troupe::compat {
 
@@ -30,7 +36,40 @@ bool has_ended(const caf::weak_actor_ptr& one) {
   return caf::actor_cast<caf::abstract_actor*>(alive)->getf(caf::abstract_actor::is_terminated_flag);
 }
 
+/// Starts \p count threads at once, each with memory of its own, and ends them.
+void try_threads(std::size_t count) {
+  std::atomic<bool> has_memory{true};
+  latch over;
+  std::vector<worker> all;
+  all.reserve(count);
+  const auto end_all = [&] {
+    over.open();
+    for (worker& one : all) one.join();
+  };
+  try {
+    while (all.size() < count)
+      all.emplace_back([&] {
+        void* const some = std::malloc(1024); // NOLINT: the first allocation of a thread reserves addresses for more
+        if (some == nullptr) has_memory = false;
+        over.wait();
+        std::free(some); // NOLINT
+      });
+  } catch (...) {
+    end_all();
+    throw;
+  }
+  end_all();
+  if (!has_memory) throw std::bad_alloc{};
+}
+
 } // namespace
+
+std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings) {
+  constexpr std::size_t most_others = 6; // the clock, the printer, and those of its I/O
+  const std::size_t cores = std::max<std::size_t>(4, std::thread::hardware_concurrency());
+  try_threads(worker_count_of(settings).value_or(cores) + most_others);
+  return std::make_unique<caf::actor_system>(settings);
+}
 
 std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings) {
   return setting_of(settings, "scheduler.max-threads");

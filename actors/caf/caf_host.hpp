@@ -1,14 +1,20 @@
-/// Reads the configuration of an actor system that troupe did not create, for both lines of CAF.
+/// Creates actor systems, and reads the configuration of those that troupe did not create, for both lines of CAF.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace troupe::compat {
+
+/// Creates an actor system, after as many threads as it starts have been started and ended. CAF does not survive a
+/// thread that cannot be started: it destroys the workers that run already. \p settings must outlive the system.
+/// Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no memory.
+[[nodiscard]] std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings);
 
 /// Returns the configured number of workers, or nullopt if it is left to CAF's default (one per core, at least four).
 [[nodiscard]] std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings);
