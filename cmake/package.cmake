@@ -61,6 +61,10 @@ if(TARGET troupe)
     set_target_properties(troupe ${tools} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
   endif()
   install(TARGETS ${tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/program/report/troupe_report.py RENAME troupe-report
+          DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/troupe-plot ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/troupe-top # links to it
+          DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS troupe EXPORT troupe-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(EXPORT troupe-program NAMESPACE troupe:: DESTINATION ${package_dir} COMPONENT program)
 endif()

@@ -58,7 +58,6 @@ void add_commands(CLI::App& program, action& chosen, std::vector<std::string> la
   add_launch(program, chosen, std::move(launched));
   add_controller(program, chosen);
   add_trace(program, chosen);
-  add_top(program, chosen);
 }
 
 std::string find_tool(std::string_view name) {

@@ -20,8 +20,11 @@ struct tool {
 inline constexpr std::array tools{
     tool{"bench", "measure collectives, compared with raw NCCL or the raw mock"},
     tool{"conform", "check every operation, dtype and reduction against known results"},
+    tool{"plot", "draw the JSON report of a bench"},
+    tool{"report", "write the page of a suite of benches"},
     tool{"simulate", "simulate seeded worlds with faults in virtual time"},
     tool{"stress", "load a world with many clients and check the order of its operations"},
+    tool{"top", "watch a running process: its requests, their rate, and its faults"},
     tool{"tune", "measure which settings suit this machine"},
 };
 

@@ -27,6 +27,5 @@ void add_simulate(CLI::App& program, action& chosen);
 void add_stress(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
 void add_trace(CLI::App& program, action& chosen);
-void add_top(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

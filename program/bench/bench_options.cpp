@@ -28,7 +28,7 @@ void bench_options::add_report_to(CLI::App& command) {
 }
 
 void bench_options::add_plot_to(CLI::App& command) {
-  command.add_option("--plot", plot_path, "plot the figures into this SVG file with gnuplot")->type_name("FILE.svg");
+  command.add_option("--plot", plot_path, "plot the figures into this SVG file")->type_name("FILE.svg");
 }
 
 std::size_t float_bytes(const std::string& option, const std::string& text) {

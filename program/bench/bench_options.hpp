@@ -28,7 +28,7 @@ struct bench_options {
   /// Adds the options of a bench that has no iterations.
   void add_blocks_to(CLI::App& command);
   void add_report_to(CLI::App& command);
-  /// Adds the option of a bench whose report can be plotted (bench_plots.hpp).
+  /// Adds the option of a bench whose report can be plotted (program/report).
   void add_plot_to(CLI::App& command);
 };
 

@@ -60,6 +60,12 @@ json device_report(const device& which) {
   return {{"device", which.id().value()}, {"name", what.name}, {"pci", what.pci_bus_id}};
 }
 
+bool is_of_mock(const json& report) {
+  return report.contains("devices") && std::ranges::any_of(report.at("devices"), [](const json& one) {
+           return one.at("pci").get<std::string>().starts_with("mock:");
+         });
+}
+
 json figures_report(const block_figures& figures) {
   return {{"p50", median(figures.p50)},
           {"p99", median(figures.p99)},

@@ -26,6 +26,8 @@ inline constexpr int bench_schema = 1;
 /// Returns a line about the device for headings, e.g. "NVIDIA H200 0000:00:06.0".
 [[nodiscard]] std::string device_line(const device& which);
 [[nodiscard]] json device_report(const device& which);
+/// Returns whether \p report was measured on the mock's devices.
+[[nodiscard]] bool is_of_mock(const json& report);
 
 /// Returns the medians over blocks, and the figures of the blocks.
 [[nodiscard]] json figures_report(const block_figures& figures);

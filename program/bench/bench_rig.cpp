@@ -67,7 +67,13 @@ json begin_world_report(std::string_view bench, const std::vector<std::string>& 
   json& links = report["links"] = json::array();
   for (const device_pair& one : links_of(rt, where))
     links.push_back({{"from", one.from.value()}, {"to", one.to.value()}, {"link", link_text(one)}});
-  for (const setting& one : all_settings()) report["settings"][std::string{one.name}] = one.text(rt.settings());
+  report["changed_settings"] = json::array();
+  const configuration defaults;
+  for (const setting& one : all_settings()) {
+    const std::string text = one.text(rt.settings());
+    report["settings"][std::string{one.name}] = text;
+    if (text != one.text(defaults)) report["changed_settings"].push_back(one.name);
+  }
   return report;
 }
 

@@ -1,12 +1,11 @@
-/// `troupe bench suite`: runs several benches one after another, each in its own process, and writes a report page.
+/// `troupe bench suite`: runs several benches one after another, each in its own process. troupe-report makes the page.
 
 #include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_plots.hpp>
 #include <troupe/program/bench/finished_program.hpp>
-#include <troupe/program/bench/gnuplot.hpp>
-#include <troupe/program/bench/html_page.hpp>
+#include <troupe/program/bench/plot_file.hpp>
 #include <troupe/program/bench/shell_words.hpp>
 #include <troupe/program/bench/suite_list.hpp>
+#include <troupe/program/command_line.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/whole_file.hpp>
@@ -20,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -29,6 +29,16 @@ namespace troupe::program {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The outcome of one bench.
+struct suite_result {
+  suite_bench bench;
+  std::string command; ///< For a shell, to repeat the bench.
+  double seconds = 0;
+  std::string failure{}; ///< Why it did not run or what failed; empty if it succeeded.
+  std::string printed{}; ///< Its tables as printed.
+  std::optional<json> report{};
+};
 
 struct suite_options {
   runtime_options runtime{};
@@ -56,13 +66,8 @@ public:
     static_cast<void>(wanted(suite_benches(suite_scale::quick))); // Reports an unknown name before anything is run.
     make_folder(folder_);
     static_cast<void>(whole_file{(folder_ / "report.html").string()}); // Reports an unwritable file beforehand.
-    try {
-      static_cast<void>(find_gnuplot());
-      draws_ = true;
-    } catch (const exception& failure) {
-      note_ = std::string{"Without plots: "} + failure.what();
-      std::fprintf(stderr, "troupe: %s\n", note_.c_str());
-    }
+    if (const std::string why = why_no_plots(); !why.empty())
+      std::fprintf(stderr, "%s; the page will have no plots\n", why.c_str());
   }
 
   [[nodiscard]] int run() {
@@ -81,15 +86,12 @@ public:
       progress.done(1);
       progress.clear();
       const suite_result& one = results_.back();
-      std::printf("%-18s %6.1f s  %s\n", one.name.c_str(), one.seconds,
-                  one.failure.empty() ? (one.name + ".json").c_str() : ("FAILED: " + one.failure).c_str());
+      std::printf("%-18s %6.1f s  %s\n", one.bench.name.c_str(), one.seconds,
+                  one.failure.empty() ? (one.bench.name + ".json").c_str() : ("FAILED: " + one.failure).c_str());
       std::fflush(stdout);
       all_well = all_well && one.failure.empty();
     }
-    const whole_file page{(folder_ / "report.html").string()};
-    page.write(html_page(results_, own_command(), note_));
-    std::printf("%s\n", page.path().c_str());
-    return all_well ? 0 : 1;
+    return write_page() && all_well ? 0 : 1;
   }
 
 private:
@@ -128,7 +130,7 @@ private:
     words.insert(words.end(), {"--json", report.string()});
     std::vector<std::string> shown = words;
     shown.insert(shown.begin(), "troupe");
-    suite_result result{.name = one.name, .what = one.what, .command = shell_words(shown)};
+    suite_result result{.bench = one, .command = shell_words(shown)};
     words.insert(words.begin(), launch::own_program());
     const auto began = std::chrono::steady_clock::now();
     const finished_program done = run_to_end(words);
@@ -140,18 +142,24 @@ private:
           result.report && result.report->value("wrong", 0) != 0 ? "results were wrong" : done.last_words();
     else if (!result.report)
       result.failure = "it wrote no report";
-    if (draws_ && result.report) draw(result);
     return result;
   }
 
-  static void draw(suite_result& result) {
-    const auto drawing = plot_of(*result.report);
-    if (!drawing) return;
-    try {
-      result.drawing = drawn_by_gnuplot(gnuplot_script(*drawing));
-    } catch (const exception& failure) {
-      if (result.failure.empty()) result.failure = failure.what();
-    }
+  /// Writes suite.json, which has what the benches' own reports do not, and has troupe-report make the page.
+  [[nodiscard]] bool write_page() const {
+    json all{{"schema", bench_schema}, {"command", own_command()}, {"benches", json::array()}};
+    for (const suite_result& one : results_)
+      all["benches"].push_back({{"name", one.bench.name},
+                                {"what", one.bench.what},
+                                {"command", one.command},
+                                {"seconds", one.seconds},
+                                {"failure", one.failure},
+                                {"printed", one.printed}});
+    whole_file{(folder_ / "suite.json").string()}.write(report_text(all));
+    const finished_program done = run_to_end({find_tool("report"), folder_.string()});
+    std::fputs(done.output.c_str(), stdout);
+    std::fputs(done.errors.c_str(), stderr);
+    return done.status.succeeded();
   }
 
   [[nodiscard]] std::string own_command() const {
@@ -166,8 +174,6 @@ private:
   fs::path folder_;
   std::string backend_;
   std::vector<std::string> settings_; ///< The given options, for the benches.
-  bool draws_ = false;
-  std::string note_;
   std::vector<suite_result> results_;
 };
 

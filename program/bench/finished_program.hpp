@@ -1,4 +1,4 @@
-/// Runs another program to its end and captures its output, e.g. gnuplot, or a bench in a process of its own.
+/// Runs another program to its end and captures its output, e.g. troupe-plot, or a bench in a process of its own.
 #pragma once
 
 #include <troupe/runtime/launch/exit_status.hpp>

@@ -1,6 +1,6 @@
-#include <troupe/program/bench/bench_plots.hpp>
-#include <troupe/program/bench/gnuplot.hpp>
+#include <troupe/program/bench/finished_program.hpp>
 #include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/command_line.hpp>
 
 #include <troupe/device/error.hpp>
 
@@ -8,33 +8,41 @@
 
 namespace troupe::program {
 
+std::string why_no_plots() {
+  try {
+    const finished_program done = run_to_end({find_tool("plot"), "--check"});
+    return done.status.succeeded() ? "" : done.last_words();
+  } catch (const exception& failure) {
+    return failure.what();
+  }
+}
+
+std::string report_text(const json& report) {
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 plot_file::plot_file(const std::string& path) {
   if (path.empty()) return;
   file_.emplace(path);
-  try {
-    static_cast<void>(find_gnuplot());
-  } catch (const exception& failure) {
-    std::fprintf(stderr, "troupe: %s; the bench continues, and will leave the plot's script beside the named file\n",
-                 failure.what());
-  }
+  if (const std::string why = why_no_plots(); !why.empty())
+    std::fprintf(stderr, "%s; the bench continues, and will leave its report beside the named file\n", why.c_str());
 }
 
 void plot_file::draw(const json& report) const {
   if (!file_) return;
-  const auto drawing = plot_of(report);
-  if (!drawing)
-    throw exception{errc::invalid_argument,
-                    "bench " + report.at("bench").get<std::string>() + " has measured nothing that can be plotted"};
-  const std::string script = gnuplot_script(*drawing);
+  const std::string text = report_text(report);
+  std::string why;
   try {
-    file_->write(drawn_by_gnuplot(script));
+    const finished_program done = run_to_end({find_tool("plot"), "-", "-"}, text);
+    if (done.status.succeeded()) return file_->write(done.output);
+    why = done.last_words();
   } catch (const exception& failure) {
-    const whole_file kept{file_->path().string() + ".gp"};
-    kept.write(script);
-    error why = failure.why();
-    why.text += "; its script is " + kept.path().string();
-    throw exception{why};
+    if (failure.why().code == errc::invalid_argument) throw; // The file cannot be written.
+    why = failure.what();
   }
+  const whole_file kept{file_->path().string() + ".json"};
+  kept.write(text);
+  throw exception{errc::unsupported, "there is no plot: " + why + "; the report is " + kept.path().string()};
 }
 
 } // namespace troupe::program

@@ -19,15 +19,15 @@ std::size_t rounded_up(std::size_t bytes) noexcept {
 
 /// Writes poison that depends on the position, so that data moved from elsewhere is detected.
 void write_poison(std::span<std::byte> image, std::size_t begin, std::size_t end) {
-  constexpr std::size_t period = 4'093; // A prime number.
+  constexpr std::size_t poison_period = 4'093; // A prime number.
   static const auto poison = [] {
-    std::array<std::byte, period> bytes{};
-    for (std::size_t i = 0; i < period; ++i) bytes[i] = static_cast<std::byte>(scramble(i));
+    std::array<std::byte, poison_period> bytes{};
+    for (std::size_t i = 0; i < poison_period; ++i) bytes[i] = static_cast<std::byte>(scramble(i));
     return bytes;
   }();
   while (begin < end) {
-    const std::size_t at = begin % period;
-    const std::size_t bytes = std::min(end - begin, period - at);
+    const std::size_t at = begin % poison_period;
+    const std::size_t bytes = std::min(end - begin, poison_period - at);
     std::memcpy(&image[begin], &poison[at], bytes);
     begin += bytes;
   }

@@ -1,6 +1,6 @@
 /// `troupe tune`: tries values of settings on this machine and writes those that are better than the defaults.
 
-#include <troupe/program/bench/bench_plots.hpp>
+#include <troupe/program/bench/bench_report.hpp>
 #include <troupe/program/bench/finished_program.hpp>
 #include <troupe/program/bench/shell_words.hpp>
 #include <troupe/program/commands.hpp>
@@ -18,6 +18,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -258,8 +259,20 @@ private:
     if (options_.quick) call.emplace_back("--quick");
     for (const std::string& word : options_.runtime.arguments({})) call.push_back(word);
     std::vector<std::string> lines{"Measured by: " + shell_words(call)};
-    const auto all = circumstances(first); // Between them are paragraphs about the method of the probe.
-    lines.insert(lines.end(), {all.at(0), all.at(1), all.back()});
+    std::string versions =
+        "troupe " + first.at("troupe").get<std::string>() + ", CAF " + first.at("caf").get<std::string>();
+    for (const auto& [part, text] : first.at("versions").items())
+      versions += "; " + part + ": " + text.get<std::string>();
+    std::map<std::string, std::size_t> names;
+    for (const json& one : first.at("devices")) ++names[one.at("name").get<std::string>()];
+    std::string devices;
+    for (const auto& [name, count] : names)
+      devices += (devices.empty() ? "Devices: " : ", ") + std::to_string(count) + " × " + name;
+    const json& machine = first.at("machine");
+    lines.insert(lines.end(),
+                 {versions, devices,
+                  machine.at("host").get<std::string>() + ", " + machine.at("system").get<std::string>() + ", " +
+                      machine.at("cores").dump() + " cores, " + first.at("date").get<std::string>()});
     if (scope.is_mock) lines.emplace_back("On the mock: this choice says nothing about GPUs.");
     lines.push_back("Each figure: medians of " + std::to_string(rounds_) +
                     " interleaved rounds, each value in a process of its own, the default twice in each round: its "

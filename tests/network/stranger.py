@@ -376,7 +376,8 @@ SHORT = {"demo": ("demo", "--backend", "mock", "--ranks", "2", "--requests", "20
          "config": ("config",), "simulate": ("simulate", "--seeds", "1..2"), "certs": ("certs", "--out", "certs-{unique}"),
          "launch": ("launch", "-n", "1", "--no-respawn", "--", "true"), "controller": ("controller", "-n", "1"),
          "conform": ("conform", "--backend", "mock", "--ranks", "2", "--only", "barrier"),
-         "trace": ("trace", "/dev/null"), "top": ("top", "--once", "--url", "http://127.0.0.1:1"),
+         "trace": ("trace", "/dev/null"), "plot": ("plot", "/dev/null", "-"), "report": ("report", "/"),
+         "top": ("top", "--once", "--url", "http://127.0.0.1:1"),
          "tune": ("tune", "--backend", "mock", "--ranks", "2", "--quick", "--rounds", "1", "--only", "profile"),
          "stress order": ("stress", "order", "--backend", "mock", "--ranks", "2", "--seconds", "1")}
 ENDS = ("launch", "config", "doctor", "certs")  # with every option: what they do takes a moment

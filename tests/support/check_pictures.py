@@ -1,15 +1,14 @@
 """What `troupe` leaves for people: drawings, the suite's page, a tuned settings file.
 
-    check_pictures.py TROUPE (plot NAMES | no-gnuplot | suite SECTIONS | tune) [-- ARGUMENTS...]
+    check_pictures.py TROUPE (plot NAMES | no-matplotlib | suite SECTIONS | tune) [-- ARGUMENTS...]
 
-NAMES and SECTIONS are divided by commas. Exits with 77, and says so, where gnuplot is needed and not installed.
+NAMES and SECTIONS are divided by commas. Exits with 77, and says so, where matplotlib is needed and not installed.
 """
 
 import html.parser
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,8 @@ def run(words, environment=None):
     return done
 
 
-def need_gnuplot():
-    if shutil.which("gnuplot") is None:
-        print("skipped: there is no gnuplot in PATH (package gnuplot-nox)")
-        sys.exit(77)
+def can_draw(troupe):
+    return subprocess.run([troupe, "plot", "--check"], check=False).returncode == 0
 
 
 def texts(svg):
@@ -78,7 +75,9 @@ class Page(html.parser.HTMLParser):
 
 
 def check_plot(troupe, names, arguments):
-    need_gnuplot()
+    if not can_draw(troupe):
+        print("skipped: troupe plot cannot draw here (package python3-matplotlib)")
+        sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "an 'odd' $(name) & more.svg"
         done = run([troupe, *arguments, "--plot", str(path)])
@@ -90,20 +89,34 @@ def check_plot(troupe, names, arguments):
                 fail(f"'{name}' is not in the drawing: {said}")
         if not any("troupe 0" in one for one in said) or not any(" cores, " in one for one in said):
             fail(f"the small print does not say with what and where: {said}")
+        report, again = pathlib.Path(folder) / "a.json", pathlib.Path(folder) / "again.svg"
+        run([troupe, *arguments, "--json", str(report)])
+        done = run([troupe, "plot", str(report), str(again)])
+        if done.returncode != 0 or not set(said[:3]) & set(texts(xml.etree.ElementTree.parse(again).getroot())):
+            fail(f"troupe plot does not draw the report: exit status {done.returncode}")
 
 
-def check_no_gnuplot(troupe, arguments):
+def check_no_matplotlib(troupe, arguments):
     with tempfile.TemporaryDirectory() as folder:
         report, drawing = pathlib.Path(folder) / "a.json", pathlib.Path(folder) / "a.svg"
         words = [troupe, *arguments, "--json", str(report), "--plot", str(drawing)]
-        done = run(words, {**os.environ, "PATH": folder})
-        if done.returncode != 1 or "apt-get install gnuplot-nox" not in done.stderr:
+        fake = pathlib.Path(folder) / "modules" / "matplotlib.py"  # which Python finds before any other
+        fake.parent.mkdir()
+        fake.write_text("raise ImportError('not here')")
+        environment = {**os.environ, "PYTHONPATH": str(fake.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = run(words, environment)
+        if done.returncode != 1 or done.stderr.count("apt-get install python3-matplotlib") != 2:
             fail(f"exit status {done.returncode}, and the package is not named")
         if not json.loads(report.read_text())["rows"] or "# " not in done.stdout:
             fail("the figures are lost")
-        script = pathlib.Path(folder) / "a.svg.gp"
-        if drawing.exists() or "set terminal svg" not in script.read_text():
-            fail("the script is not there")
+        kept = pathlib.Path(folder) / "a.svg.json"
+        if drawing.exists() or kept.read_text() != report.read_text():
+            fail("the report is not kept beside the plot's file")
+        out = pathlib.Path(folder) / "suite"
+        done = run([troupe, "bench", "suite", "--quick", "--backend", "mock", "--only", "rate", "--out", str(out)], environment)
+        page = (out / "report.html").read_text()
+        if done.returncode != 0 or "apt-get install python3-matplotlib" not in page or "<svg" in page:
+            fail(f"exit status {done.returncode} of the suite, or its page does not say what is missing")
 
 
 def check_suite(troupe, sections, arguments):
@@ -113,7 +126,7 @@ def check_suite(troupe, sections, arguments):
         done = run([troupe, *arguments, "--only", sections, "--out", str(out)])
         if done.returncode != 0:
             fail(f"exit status {done.returncode}")
-        if sorted(os.listdir(out)) != sorted(["report.html"] + [f"{name}.json" for name in names]):
+        if sorted(os.listdir(out)) != sorted(["report.html", "suite.json"] + [f"{name}.json" for name in names]):
             fail(f"files left: {os.listdir(out)}")
         page = Page()
         page.feed((out / "report.html").read_text())
@@ -133,8 +146,11 @@ def check_suite(troupe, sections, arguments):
                 fail(f"{name} is not there with the command to repeat it")
             if len(report.get("rows", [])) > page.rows:
                 fail("rows are missing")
-        if shutil.which("gnuplot") is not None and page.drawings == 0:
+        if can_draw(troupe) and page.drawings == 0:
             fail("there is no drawing")
+        (out / "report.html").unlink()
+        if run([troupe, "report", str(out)]).returncode != 0 or not (out / "report.html").exists():
+            fail("troupe report does not write the page again")
 
 
 def check_tune(troupe, arguments):
@@ -161,7 +177,7 @@ def check_tune(troupe, arguments):
 def main():
     troupe, what, *rest = sys.argv[1:]
     own, arguments = (rest[: rest.index("--")], rest[rest.index("--") + 1 :]) if "--" in rest else (rest, [])
-    {"plot": check_plot, "no-gnuplot": check_no_gnuplot, "suite": check_suite, "tune": check_tune}[what](
+    {"plot": check_plot, "no-matplotlib": check_no_matplotlib, "suite": check_suite, "tune": check_tune}[what](
         troupe, *own, arguments
     )
 

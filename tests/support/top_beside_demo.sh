@@ -13,4 +13,7 @@ while [ -z "$url" ]; do
   url=$(sed -n 's|.*metrics at \(http://[0-9.:]*\)/metrics.*|\1|p' "$said" | head -n 1)
   [ -n "$url" ] || sleep 0.1 # until it has said where
 done
-"$troupe" top --once --interval 0.5 --url "$url"
+"$troupe" top --once --interval 0.5 --url "$url" 2>"$said" || status=$?
+cat "$said"
+if grep -q 'apt-get install python3-rich' "$said"; then exit 77; fi
+exit "${status:-0}"
