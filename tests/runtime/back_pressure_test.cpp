@@ -114,7 +114,7 @@ TEST_CASE("bytes that requests hold are bounded", "[runtime][busy]") {
   auto second = where.ask(held_sum(values, client)); // both ranks' buffers, in place: as much as may be
   const error busy = failure_of(where.ask(held_sum(values, client)));
   CHECK(busy.code == errc::busy);
-  CHECK_THAT(busy.text, ContainsSubstring("512 bytes are pending, this one names 512, and 512 may be"));
+  CHECK_THAT(busy.text, ContainsSubstring("512 bytes are pending, this one names 512, and the limit is 512"));
   auto without = where.barrier();
   client.open();
   for (auto* one : {&first, &second, &without}) CHECK_NOTHROW(one->get());

@@ -101,7 +101,7 @@ TEST_CASE("a mesh has a world along each axis for every place on the others", "[
   CHECK_THAT(error_of([&] {
                static_cast<void>(mesh::form(grid.whole(), mesh_shape{{{"tp", 4}}}));
              }).text,
-             ContainsSubstring("4 ranks, and the world 6"));
+             ContainsSubstring("4 ranks, and the world has 6"));
 }
 
 TEST_CASE("a split that makes no sense is refused, and the world serves on", "[runtime]") {

@@ -45,6 +45,6 @@ TEST_CASE("a lane's name that is empty, too long or one too many is refused", "[
   CHECK(names.index_of(std::string(64, 'x')) == 1);
   CHECK(names.index_of("two") == 2);
   CHECK_THROWS_MATCHES(names.index_of("three"), exception,
-                       MessageMatches(ContainsSubstring("'three'") && ContainsSubstring("the 3 names")));
+                       MessageMatches(ContainsSubstring("'three'") && ContainsSubstring("limit of 3 lane names")));
   CHECK(names.index_of("two") == 2);
 }

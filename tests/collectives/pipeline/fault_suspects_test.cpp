@@ -216,7 +216,7 @@ TEST_CASE("a report of many ranks names the first eight, those suspected first",
   CHECK_THAT(text, ContainsSubstring("; rank 13 was last asked for barrier (lane default, request 16), launched"));
   CHECK_THAT(text, ContainsSubstring("; rank 6 was last asked for barrier (lane default, request 17), launched barrier "
                                      "(lane default, request 17), has run barrier (lane default, request 17) for "
-                                     "30.0 s, finished barrier (lane default, request 16), 1 in flight; and 12 ranks"));
+                                     "30.0 s, finished barrier (lane default, request 16), 1 in flight; and 12 more ranks"));
   CHECK_THAT(text, !ContainsSubstring("rank 7 was"));
   CHECK_THAT(text, ContainsSubstring("an older one: a warning; to ask it: ncclras -v"));
 }

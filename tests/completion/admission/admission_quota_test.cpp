@@ -135,7 +135,7 @@ TEST_CASE("bytes are bounded beside requests", "[completion][busy]") {
   CHECK_FALSE(one.ask(0));
   const error busy = one.ask(1);
   CHECK(busy.code == errc::busy);
-  CHECK_THAT(busy.text, ContainsSubstring("100 bytes are pending, this one names 1, and 100 may be"));
+  CHECK_THAT(busy.text, ContainsSubstring("100 bytes are pending, this one names 1, and the limit is 100"));
   CHECK(one.work->now() == pending_amount{3, 100}); // nothing of the refused one
   one.finish(1);
   CHECK(one.ask(61).code == errc::busy);
