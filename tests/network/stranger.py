@@ -30,7 +30,7 @@ import time
 
 NOBODY = 65534
 MOST_MIB = 1024  # of resident memory, of any program that is given nonsense
-MOST_DEVICES_MIB = 2048  # beside it: what two mock devices have, of a program that is asked to use all of it
+MOST_DEVICES_MIB = 2560  # beside it: two mock devices and host memory, of a program that is asked to use all of it
 MOST_THREADS = 1000
 WORDS_OF_NO_ONE = ("terminate called", "std::", "what():", "basic_string", "vector::")
 BIG = ("2147483647", "2147483648", "9223372036854775807", "18446744073709551616")
