@@ -132,7 +132,8 @@ struct configuration {
   /// environment variables. The position comes from the launcher (find_position()). docs/configuration.md lists all
   /// settings. Errors: invalid_argument, naming the file and line or the variable, the value, and the valid values.
   [[nodiscard]] static configuration from_environment();
-  /// The same, with the settings file at \p path in place of that of TROUPE_CONFIG.
+  /// Returns the same as from_environment(), but reads the settings file at \p path instead of the one that
+  /// TROUPE_CONFIG names.
   [[nodiscard]] static configuration load(const std::filesystem::path& path);
 };
 

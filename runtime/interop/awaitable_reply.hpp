@@ -37,7 +37,7 @@ private:
   class sink;
   void deliver(outcome result) noexcept;
   void resume();
-  /// Arranges for \p next to be called.
+  /// Schedules the call of \p next, which resumes the coroutine that awaits the reply.
   virtual void schedule(continuation next) = 0;
 
   mutable std::mutex guard_;
