@@ -1,5 +1,6 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
 #include "support/guard/loopback_peers.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/actors/transport/certificates.hpp>
 #include <troupe/actors/transport/preamble.hpp>
@@ -101,30 +102,6 @@ bool is_stopped(world where) {
     std::this_thread::sleep_for(1ms);
   }
   return false;
-}
-
-/// The sockets of this process that others can connect to: of TCP and of Unix.
-std::set<std::string> listening_sockets() {
-  std::set<std::string> own, found;
-  for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    std::error_code none;
-    const std::string to = std::filesystem::read_symlink(one.path(), none).string(); // "socket:[12345]"
-    if (to.starts_with("socket:[")) own.insert(to.substr(8, to.size() - 9));
-  }
-  const auto look = [&](const char* table, std::size_t state_column, const std::string& listens,
-                        std::size_t inode_column) {
-    std::ifstream from{table};
-    for (std::string line; std::getline(from, line);) {
-      std::istringstream words{line};
-      const std::vector<std::string> all{std::istream_iterator<std::string>{words}, {}};
-      if (all.size() > inode_column && all[state_column] == listens && own.contains(all[inode_column]))
-        found.insert(all[inode_column]);
-    }
-  };
-  look("/proc/net/tcp", 3, "0A", 9);
-  look("/proc/net/tcp6", 3, "0A", 9);
-  look("/proc/net/unix", 3, "00010000", 6);
-  return found;
 }
 
 /// An all_reduce of each rank's number and one, checked.

@@ -1,5 +1,6 @@
 /// Guards without TLS: what passes, what is refused, and what a guard costs.
 #include "support/guard/guard_rig.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/actors/transport/preamble.hpp>
 #include <troupe/device/error.hpp>
@@ -34,10 +35,6 @@ std::string refusal_of(const guard_listener_options& options) {
     CHECK(why.why().code == errc::invalid_argument);
     return why.why().text;
   }
-}
-
-std::ptrdiff_t entries_of(const char* folder) {
-  return std::distance(std::filesystem::directory_iterator{folder}, std::filesystem::directory_iterator{});
 }
 
 /// Sends \p what through \p client while it reads as much back; returns what came.
@@ -441,13 +438,13 @@ TEST_CASE("a guard that is stopped with connections open ends at once", "[guard]
 
 TEST_CASE("two hundred connections leave no descriptor and no thread", "[guard]") {
   guard_rig rig{guard_mode::plain};
-  const auto descriptors = entries_of("/proc/self/fd");
-  const auto threads = entries_of("/proc/self/task");
+  const std::size_t descriptors = open_descriptors();
+  const std::size_t threads = threads_named("troupe-guard").size();
   {
     guard_listener listener{rig.listener_options()};
     guard_dialer dialer{rig.dialer_options(listener.port())};
-    CHECK(entries_of("/proc/self/task") == threads + 2);
-    const auto with_guards = entries_of("/proc/self/fd");
+    CHECK(threads_come_to("troupe-guard", threads + 2));
+    const auto with_guards = open_descriptors();
     const bytes frame = basp_frame(100);
     for (int i = 0; i < 20; ++i) {
       std::vector<std::unique_ptr<loopback_client>> open;
@@ -460,11 +457,12 @@ TEST_CASE("two hundred connections leave no descriptor and no thread", "[guard]"
       // One further pair of turns: whoever was told of last has been closed by then.
       loopback_client last{dialer.connect()};
       CHECK((exchanged(last, frame) == frame));
-      CHECK(entries_of("/proc/self/fd") <= with_guards + 6); // the last one's own
+      CHECK(open_descriptors() <= with_guards + 6); // the last one's own
     }
     CHECK(rig.heard.comes_to(guard_event_kind::ended, 201)); // after the echo's end, so that one is closed, too
   }
-  CHECK(entries_of("/proc/self/fd") == descriptors);
+  CHECK(open_descriptors() == descriptors);
+  CHECK(threads_come_to("troupe-guard", threads));
 }
 
 } // namespace troupe::tests::guard_test

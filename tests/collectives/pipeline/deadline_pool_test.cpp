@@ -1,5 +1,6 @@
 // TIM-1: whatever may take long has a deadline, and its owner is told, once.
 #include "support/outcomes.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
@@ -9,7 +10,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <filesystem>
 #include <future>
 #include <latch>
 #include <memory>
@@ -159,14 +159,12 @@ TEST_CASE("a crew that is held elsewhere too can be stopped, and then refuses jo
 
 TEST_CASE("reserved threads are there before the jobs, run them at once, and are used again", "[collectives]") {
   constexpr std::size_t count = 5;
-  const auto threads = [] {
-    return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, std::filesystem::directory_iterator{});
-  };
+  const tests::started_threads threads;
   deadline_pool crew;
-  const auto before = threads();
+  const std::size_t before = threads.count();
   crew.reserve(count);
   crew.reserve(2); // no fewer
-  CHECK(threads() == before + static_cast<std::ptrdiff_t>(count));
+  CHECK(threads.count() == before + count);
   for (int round = 0; round < 3; ++round) {
     std::latch together{count};
     std::vector<report> seen(count);
@@ -174,7 +172,7 @@ TEST_CASE("reserved threads are there before the jobs, run them at once, and are
     for (report& one : seen) jobs.push_back({"a job", 1h, [&] { together.arrive_and_wait(); }, one.taker()});
     crew.run(std::move(jobs));
     for (report& one : seen) CHECK_FALSE(one.wait());
-    CHECK(threads() == before + static_cast<std::ptrdiff_t>(count));
+    CHECK(threads.count() == before + count);
   }
 }
 

@@ -1,6 +1,7 @@
 /// A runtime's metrics, read over HTTP as Prometheus does.
 
 #include "support/metric_scrape.hpp"
+#include "support/process_resources.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/runtime/launch/file_descriptor.hpp>
@@ -35,18 +36,6 @@ metric_scrape scrape(const runtime& rt) {
   return metric_scrape{http_get(rt.metrics_address(), "/metrics", 20s)};
 }
 
-std::size_t thread_count() {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {}));
-}
-
-/// Sockets that listen, of this process's network.
-std::size_t listening_sockets() {
-  std::ifstream table{"/proc/net/tcp"};
-  std::size_t found = 0;
-  for (std::string line; std::getline(table, line);) found += line.find(" 0A ") != std::string::npos ? 1U : 0U;
-  return found;
-}
-
 std::string words_of(const configuration& settings, errc expected) {
   try {
     const runtime rt{settings};
@@ -60,19 +49,18 @@ std::string words_of(const configuration& settings, errc expected) {
 } // namespace
 
 TEST_CASE("metrics that nobody has asked for take neither a thread nor a socket", "[runtime][metrics]") {
-  const std::size_t listening = listening_sockets();
-  std::size_t threads_without = 0;
+  const std::size_t listening = listening_sockets().size();
   {
     const runtime rt{mock_settings(2)};
     CHECK(rt.metrics_address().empty());
     CHECK(rt.describe().find("metrics") == std::string::npos);
-    CHECK(listening_sockets() == listening);
-    threads_without = thread_count();
+    CHECK(listening_sockets().size() == listening);
+    CHECK(threads_named("civetweb").empty());
   }
   if (!has_metrics()) return;
   const runtime rt{shown_settings(2)};
-  CHECK(thread_count() > threads_without);
-  CHECK(listening_sockets() > listening);
+  CHECK_FALSE(threads_named("civetweb").empty());
+  CHECK(listening_sockets().size() > listening);
 }
 
 TEST_CASE("an address for metrics beyond loopback is refused before anything is opened", "[runtime][metrics]") {

@@ -1,5 +1,6 @@
 // Collectives that Gloo moves, between ranks in one process: the mock's results, and ends to what is stuck.
 #include "support/outcomes.hpp"
+#include "support/process_resources.hpp"
 #include "support/sample_operations.hpp"
 
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
@@ -129,10 +130,6 @@ rank_bytes outcome_of(std::vector<gloo_seat>& seats, const make_operation& make,
     mine.insert(mine.end(), received.data(), received.data() + length);
   });
   return after;
-}
-
-std::size_t entries_of(const char* folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator{folder}, {}));
 }
 
 operation sum_in_place(const buffer& memory) {
@@ -461,8 +458,9 @@ TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind
     });
     destroy(seats);
   };
+  const started_threads threads;
   round();
-  const std::size_t threads = entries_of("/proc/self/task"), files = entries_of("/proc/self/fd");
+  const std::size_t files = open_descriptors();
   for (int i = 0; i < 50; ++i) round();
   for (int i = 0; i < 10; ++i) {
     const auto real = make_gloo_backend();
@@ -472,8 +470,8 @@ TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind
     CHECK(forming.get() == errc::communicator_failed);
     seats[1].peers->abort();
   }
-  CHECK(entries_of("/proc/self/task") == threads);
-  CHECK(entries_of("/proc/self/fd") == files);
+  CHECK(threads.comes_to(0));
+  CHECK(open_descriptors() == files);
 }
 
 TEST_CASE("what makes no sense is refused by name", "[collectives][gloo]") {
