@@ -1,4 +1,4 @@
-/// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides caf_stepping.hpp this is
+/// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides the tests' caf_stepping.hpp this is
 /// the only file that distinguishes the two lines.
 /// Keep to the common subset: class-based typed actors, state in members, clean-up in on_exit(), no links or groups.
 #pragma once

@@ -222,7 +222,7 @@ deadline_pool::deadline_pool(nanoseconds grace) : roster_{std::make_shared<roste
 }
 
 void deadline_pool::reserve(std::size_t count) {
-  if (fibers::current() != nullptr) return; // fibers of the simulator can always be started
+  if (thread_scheduler::current() != nullptr) return; // a simulator can always start threads
   const std::lock_guard lock{roster_->guard};
   const std::size_t before = std::exchange(roster_->reserved, std::max(roster_->reserved, count));
   try {

@@ -1,7 +1,7 @@
 /// The source of time for deadlines. Tests and simulations replace it to control the time.
 #pragma once
 
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/device/threads/thread_scheduler.hpp>
 
 #include <atomic>
 
@@ -18,7 +18,7 @@ public:
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 };
 
-/// Returns real time, or the virtual time of the calling thread's fibers.
+/// Returns real time, or the virtual time of the calling thread's scheduler.
 class monotonic_clock final : public clock {
 public:
   [[nodiscard]] time_point now() const noexcept override { return steady_now(); }

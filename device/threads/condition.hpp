@@ -1,14 +1,14 @@
-/// A condition variable for troupe's threads. Among simulated threads (fibers) it waits in virtual time.
+/// A condition variable for troupe's threads. Among threads of a thread_scheduler it waits in virtual time.
 #pragma once
 
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/device/threads/thread_scheduler.hpp>
 
 #include <condition_variable>
 #include <mutex>
 
 namespace troupe {
 
-/// Threads: all functions may be called from any thread. Fibers and real threads never share one object.
+/// Threads: all functions may be called from any thread. Scheduled and real threads never share one object.
 class condition {
 public:
   void notify_all() noexcept;
@@ -36,7 +36,7 @@ public:
 
 private:
   std::condition_variable real_;
-  fibers::fiber_list simulated_;
+  thread_scheduler::thread_list scheduled_;
 };
 
 } // namespace troupe

@@ -8,8 +8,8 @@
 namespace troupe {
 
 worker::worker(std::function<void()> body) {
-  if (fibers* const all = fibers::current()) {
-    simulated_ = all->start(std::move(body));
+  if (thread_scheduler* const scheduler = thread_scheduler::current()) {
+    scheduled_ = scheduler->start(std::move(body));
     return;
   }
   try {
@@ -22,22 +22,23 @@ worker::worker(std::function<void()> body) {
 }
 
 void worker::join() {
-  if (const auto one = std::exchange(simulated_, nullptr))
-    fibers::current()->wait_for_end(*one);
+  if (const auto one = std::exchange(scheduled_, nullptr))
+    thread_scheduler::current()->join(*one);
   else
     real_.join();
 }
 
 void worker::detach() {
-  if (simulated_)
-    simulated_ = nullptr;
+  if (scheduled_)
+    scheduled_ = nullptr;
   else
     real_.detach();
 }
 
 bool worker::is_current() const noexcept {
-  return simulated_ ? fibers::current() != nullptr && fibers::current()->is_running(simulated_.get())
-                    : real_.get_id() == std::this_thread::get_id();
+  if (!scheduled_) return real_.get_id() == std::this_thread::get_id();
+  const thread_scheduler* const scheduler = thread_scheduler::current();
+  return scheduler != nullptr && scheduler->is_running(*scheduled_);
 }
 
 } // namespace troupe

@@ -1,7 +1,7 @@
-/// A thread of troupe, or a fiber in a simulation.
+/// A thread of troupe: a real one, or one of a simulator.
 #pragma once
 
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/device/threads/thread_scheduler.hpp>
 
 #include <functional>
 #include <memory>
@@ -16,14 +16,14 @@ public:
   /// Starts a thread that runs \p body. Errors: out_of_memory (no thread can be started).
   explicit worker(std::function<void()> body);
 
-  [[nodiscard]] bool joinable() const noexcept { return real_.joinable() || simulated_ != nullptr; }
+  [[nodiscard]] bool joinable() const noexcept { return real_.joinable() || scheduled_ != nullptr; }
   void join();
   void detach();
   [[nodiscard]] bool is_current() const noexcept;
 
 private:
   std::thread real_;
-  std::shared_ptr<fibers::fiber> simulated_;
+  std::shared_ptr<thread_scheduler::thread> scheduled_;
 };
 
 } // namespace troupe

@@ -2,7 +2,7 @@
 
 #include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/runtime/simulation/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/watched_block.hpp>
 

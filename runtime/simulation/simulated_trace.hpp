@@ -1,7 +1,7 @@
 /// The trace of one simulated run, in order.
 #pragma once
 
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/runtime/simulation/fibers.hpp>
 
 #include <algorithm>
 #include <chrono>

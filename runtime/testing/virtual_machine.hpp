@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/memory/memory_pool.hpp>
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/runtime/simulation/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
 

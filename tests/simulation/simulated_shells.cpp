@@ -1,7 +1,7 @@
 #include "simulation/simulated_shells.hpp"
 #include "simulation/scripted_client.hpp"
 
-#include <troupe/actors/caf/caf_stepping.hpp>
+#include "simulation/caf_stepping.hpp"
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/threads/condition.hpp>

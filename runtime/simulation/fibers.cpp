@@ -1,4 +1,4 @@
-#include <troupe/device/threads/fibers.hpp>
+#include <troupe/runtime/simulation/fibers.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,9 +34,7 @@
 
 namespace troupe {
 
-thread_local constinit fibers* fibers::current_ = nullptr;
-
-struct fibers::fiber {
+struct fibers::fiber final : thread {
   /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may give way inside a handler.
   struct exception_state {
     void* caught = nullptr;
@@ -86,7 +84,7 @@ struct fibers::fiber {
   time_point until = time_point::max(); ///< Valid while it waits.
   bool over = false;
   bool may_wait = true;
-  fiber_list joiners{};
+  thread_list joiners{};
   const void* stack_first = nullptr; ///< For the thread itself: known once it has been left.
   std::size_t stack_bytes = 0;
 #ifdef TROUPE_TSAN_FIBERS
@@ -115,11 +113,11 @@ fibers::fibers(chooser choose, std::size_t stack_bytes)
 #ifdef TROUPE_TSAN_FIBERS
   outside_->seen_as = __tsan_get_current_fiber();
 #endif
-  current_ = this;
+  set_current(this);
 }
 
 fibers::~fibers() {
-  current_ = nullptr;
+  set_current(nullptr);
   if (living_ == 0) return;
   // Abandoned fibers keep what they hold for the rest of the process: they cannot be unwound from where they wait.
   static auto* const given_up = new std::vector<std::shared_ptr<fiber>>;
@@ -144,7 +142,7 @@ void fibers::enter(unsigned high, unsigned low) {
   mine.hand_to(*self->outside_);
 }
 
-std::shared_ptr<fibers::fiber> fibers::start(std::function<void()> body) {
+std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> body) {
   auto made = std::make_shared<fiber>();
   made->number = next_++;
   made->body = std::move(body);
@@ -182,11 +180,11 @@ void fibers::resume(fiber& one) {
 }
 
 fibers::must_not_wait::must_not_wait() noexcept {
-  if (current_ != nullptr && current_->running_ != nullptr) current_->running_->may_wait = false;
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = false;
 }
 
 fibers::must_not_wait::~must_not_wait() {
-  if (current_ != nullptr && current_->running_ != nullptr) current_->running_->may_wait = true;
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = true;
 }
 
 bool fibers::step(time_point until) {
@@ -213,28 +211,29 @@ bool fibers::run(const std::function<bool()>& enough, time_point until) {
   return true;
 }
 
-void fibers::give_way(fiber_list& from, time_point until) {
+void fibers::give_way(thread_list& list, time_point until) {
   fiber& mine = *running_;
   if (!mine.may_wait) ++forbidden_waits_;
   mine.until = until;
-  from.push_back(&mine);
+  list.push_back(&mine);
   if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
   mine.hand_to(*outside_);
-  std::erase(from, &mine); // needed if it woke because the time passed
+  std::erase(list, static_cast<thread*>(&mine)); // needed if it woke because the time passed
 }
 
-void fibers::wake(fiber_list& waiting) noexcept {
-  for (fiber* const one : waiting) {
+void fibers::wake(thread_list& list) noexcept {
+  for (thread* const waiting : list) {
+    auto* const one = static_cast<fiber*>(waiting);
     timers_.erase({one->until, one->number, one});
     if (std::ranges::find(ready_, one) == ready_.end()) ready_.push_back(one);
   }
-  waiting.clear();
+  list.clear();
 }
 
 void fibers::sleep(nanoseconds span) {
   const time_point until = later(now_, span);
   if (running_ != nullptr) {
-    fiber_list nobody;
+    thread_list nobody;
     return give_way(nobody, until);
   }
   while (step(until)) {
@@ -242,7 +241,21 @@ void fibers::sleep(nanoseconds span) {
   now_ = std::max(now_, until);
 }
 
-void fibers::wait_for_end(fiber& one) {
+void fibers::wait(thread_list& list, time_point until) {
+  // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, only the
+  // passing of time can.
+  if (running_ != nullptr)
+    give_way(list, until);
+  else if (!step(until) && until != time_point::max())
+    now_ = std::max(now_, until);
+}
+
+bool fibers::is_running(const thread& one) const noexcept {
+  return running_ == &one;
+}
+
+void fibers::join(thread& ended) {
+  auto& one = static_cast<fiber&>(ended);
   if (running_ == nullptr) {
     run([&] { return one.over; });
     return;

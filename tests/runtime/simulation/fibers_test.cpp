@@ -1,7 +1,7 @@
 /// Threads in virtual time.
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/device/threads/fibers.hpp>
 #include <troupe/device/threads/worker.hpp>
+#include <troupe/runtime/simulation/fibers.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -2,7 +2,7 @@
 /// (DET-1).
 #pragma once
 
-#include <troupe/device/time.hpp>
+#include <troupe/device/threads/thread_scheduler.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,29 +14,27 @@
 
 namespace troupe {
 
-/// While an object of this class lives, every worker that its thread starts is a fiber of it. Every condition of its
-/// fibers passes the turn on instead of blocking, and steady_now() returns its virtual time. Fibers switch only where a
-/// fiber waits.
+/// The scheduler of a simulation: while an object of this class lives, every worker that its thread starts is a fiber
+/// of it. Every condition of its fibers passes the turn on instead of blocking, and steady_now() returns its virtual
+/// time. Fibers switch only where a fiber waits.
 ///
 /// The code that created the object runs outside the fibers. What it waits for is done during the turns of the fibers.
 /// Time: stands still while any fiber can run, then advances to the next time that a fiber waits for.
 /// Lifetime: at destruction all fibers have ended, or they are abandoned: their stacks stay allocated and never run
 /// again.
 /// Threads: everything runs on one thread, and a thread has at most one such object at a time.
-class fibers {
+class fibers final : public thread_scheduler {
 public:
   /// Chooses which ready fiber runs. The argument is the number of ready fibers; the result is an index below it.
   using chooser = std::function<std::size_t(std::size_t)>;
 
   explicit fibers(chooser choose, std::size_t stack_bytes = std::size_t{256} << 10U);
-  fibers(const fibers&) = delete;
-  fibers& operator=(const fibers&) = delete;
-  ~fibers();
+  ~fibers() override;
 
   /// Returns the object of the calling thread, or null.
-  [[nodiscard]] static fibers* current() noexcept { return current_; }
+  [[nodiscard]] static fibers* current() noexcept { return static_cast<fibers*>(thread_scheduler::current()); }
 
-  [[nodiscard]] time_point now() const noexcept { return now_; }
+  [[nodiscard]] time_point now() const noexcept override { return now_; }
 
   /// Runs one turn of one fiber. If no fiber is ready, time advances until one is, but not past \p until. Must be
   /// called from outside the fibers. Returns false if nothing could run by then: all fibers wait for each other or for
@@ -66,22 +64,19 @@ public:
   [[nodiscard]] std::size_t living() const noexcept { return living_; }
 
 private:
-  friend class condition;
-  friend class worker;
   struct fiber;
-  using fiber_list = std::vector<fiber*>;
 
-  [[nodiscard]] std::shared_ptr<fiber> start(std::function<void()> body);
-  [[nodiscard]] bool is_running(const fiber* one) const noexcept { return running_ == one; }
-  /// Makes the running fiber give up its turn until it is woken or until \p until. It is listed in \p from meanwhile,
+  [[nodiscard]] std::shared_ptr<thread> start(std::function<void()> body) override;
+  void join(thread& one) override;
+  [[nodiscard]] bool is_running(const thread& one) const noexcept override;
+  void wait(thread_list& list, time_point until) override;
+  void wake(thread_list& list) noexcept override;
+
+  /// Makes the running fiber give up its turn until it is woken or until \p until. It is listed in \p list meanwhile,
   /// where the thread that wakes it finds it.
-  void give_way(fiber_list& from, time_point until);
-  void wake(fiber_list& waiting) noexcept;
-  void wait_for_end(fiber& one);
+  void give_way(thread_list& list, time_point until);
   void resume(fiber& one);
   static void enter(unsigned high, unsigned low);
-
-  static thread_local constinit fibers* current_;
 
   chooser choose_;
   std::size_t stack_bytes_;
@@ -90,16 +85,10 @@ private:
   std::size_t living_ = 0;
   std::size_t forbidden_waits_ = 0;
   fiber* running_ = nullptr;
-  fiber_list ready_;
+  std::vector<fiber*> ready_;
   std::set<std::tuple<time_point, std::uint64_t, fiber*>> timers_;
   std::vector<std::shared_ptr<fiber>> all_;
   std::unique_ptr<fiber> outside_;
 };
-
-/// Returns the time for waiting: that of the calling thread's fibers, or real time.
-[[nodiscard]] inline time_point steady_now() noexcept {
-  const fibers* const simulated = fibers::current();
-  return simulated == nullptr ? std::chrono::steady_clock::now() : simulated->now();
-}
 
 } // namespace troupe
