@@ -83,6 +83,7 @@ struct control_settings {
   std::filesystem::path certificate{};
   std::filesystem::path key{};
 
+  /// Returns whether any file for TLS is set.
   [[nodiscard]] bool has_certificates() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
 };
 

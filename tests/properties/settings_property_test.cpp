@@ -3,8 +3,8 @@
 
 #include <troupe/device/topology/cpu_set.hpp>
 #include <troupe/device/topology/pci_address.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <set>
 #include <sstream>
