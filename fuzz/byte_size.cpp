@@ -1,7 +1,7 @@
 // Sizes: 32K.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 using namespace troupe;
 

@@ -1,7 +1,7 @@
 // Spans of time: 250ms.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 using namespace troupe;
 

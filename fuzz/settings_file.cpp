@@ -2,7 +2,6 @@
 #include "fuzz_target.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/configuration/settings_file.hpp>
 
 using namespace troupe;
 

@@ -1,7 +1,7 @@
 // Whole numbers.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <string>
 

@@ -1,6 +1,7 @@
 #include <troupe/program/command_line.hpp>
 
-#include <troupe/runtime/configuration/nearest_name.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <CLI/CLI.hpp>

@@ -3,7 +3,7 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/configuration/settings_file.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 
 #include <CLI/CLI.hpp>
 

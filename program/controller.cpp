@@ -3,9 +3,8 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
-#include <troupe/runtime/configuration/control_settings.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/logging.hpp>
 

@@ -3,7 +3,7 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 #include <troupe/runtime/launch/launch_agent.hpp>

@@ -7,7 +7,7 @@
 #include <troupe/actors/control/controller_actor.hpp>
 #include <troupe/actors/transport/guard_listener.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/runtime/configuration/control_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <mutex>

@@ -1,4 +1,4 @@
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/logging.hpp>
 

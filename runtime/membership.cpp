@@ -3,6 +3,7 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <unistd.h>

@@ -15,7 +15,7 @@
 #include <troupe/program/bench/plot_file.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>

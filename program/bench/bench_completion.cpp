@@ -10,7 +10,7 @@
 #include <troupe/program/support/text_table.hpp>
 
 #include <troupe/runtime/backend_selection.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <CLI/CLI.hpp>
 

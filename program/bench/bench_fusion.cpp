@@ -13,7 +13,7 @@
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>

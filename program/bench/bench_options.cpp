@@ -1,7 +1,7 @@
 #include <troupe/program/bench/bench_options.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -9,7 +9,7 @@
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
 
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 

@@ -12,7 +12,7 @@
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #include <troupe/program/doctor/doctor_text.hpp>
 
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <algorithm>
 #include <array>

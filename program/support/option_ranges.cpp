@@ -1,9 +1,7 @@
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <charconv>
 #include <sstream>

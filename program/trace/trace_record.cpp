@@ -3,7 +3,7 @@
 #include <troupe/program/support/statistics.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/bounded_file.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <nlohmann/json.hpp>
 

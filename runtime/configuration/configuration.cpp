@@ -1,11 +1,10 @@
 #include <troupe/runtime/configuration/configuration.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -14,25 +13,28 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::array backend_names{std::pair{backend_choice::automatic, std::string_view{"auto"}},
-                                   std::pair{backend_choice::mock, std::string_view{"mock"}},
-                                   std::pair{backend_choice::nccl, std::string_view{"nccl"}},
-                                   std::pair{backend_choice::gloo, std::string_view{"gloo"}}};
-constexpr std::array profile_names{std::pair{latency_profile::latency, std::string_view{"latency"}},
-                                   std::pair{latency_profile::balanced, std::string_view{"balanced"}},
-                                   std::pair{latency_profile::frugal, std::string_view{"frugal"}}};
-constexpr std::array across_names{std::pair{across_choice::same, std::string_view{"same"}},
-                                  std::pair{across_choice::gloo, std::string_view{"gloo"}}};
+template <class Value>
+using named_value = std::pair<Value, std::string_view>;
+constexpr named_value<backend_choice> backend_names[] = {{backend_choice::automatic, "auto"},
+                                                         {backend_choice::mock, "mock"},
+                                                         {backend_choice::nccl, "nccl"},
+                                                         {backend_choice::gloo, "gloo"}};
+constexpr named_value<latency_profile> profile_names[] = {{latency_profile::latency, "latency"},
+                                                          {latency_profile::balanced, "balanced"},
+                                                          {latency_profile::frugal, "frugal"}};
+constexpr named_value<across_choice> across_names[] = {{across_choice::same, "same"}, {across_choice::gloo, "gloo"}};
+constexpr named_value<nvtx_choice> nvtx_names[] = {
+    {nvtx_choice::automatic, "auto"}, {nvtx_choice::on, "on"}, {nvtx_choice::off, "off"}};
 
-template <class Names, class Value>
-std::string_view name_in(const Names& names, Value value) noexcept {
+template <class Value>
+std::string_view name_in(std::span<const named_value<Value>> names, Value value) noexcept {
   for (const auto& [known, name] : names)
     if (known == value) return name;
   return {};
 }
 
-template <class Names>
-auto value_in(const Names& names, std::string_view what, std::string_view name) {
+template <class Value>
+Value value_in(std::span<const named_value<Value>> names, std::string_view what, std::string_view name) {
   std::string choices;
   for (const auto& [value, known] : names) {
     if (known == name) return value;
@@ -66,45 +68,53 @@ void check_nodes(const configuration& settings) {
                                  " ranks, at least one to each node: make its counts add up to that number");
 }
 
+/// Names the variables of the launcher that set the position.
+void check_position(const process_position& at, int own_ranks) {
+  const position_names& names = names_for(at.launcher);
+  const std::string size = std::string{names.world_size} + " is " + std::to_string(at.world_size);
+  require(at.world_size >= 1, size + " and must be at least 1");
+  require(at.rank >= 0 && at.rank < at.world_size, std::string{names.rank} + " is " + std::to_string(at.rank) +
+                                                       " and must be less than " + std::string{names.world_size} +
+                                                       ", which is " + std::to_string(at.world_size));
+  require(at.local_rank >= 0,
+          std::string{names.local_rank} + " is " + std::to_string(at.local_rank) + " and must be at least 0");
+  require(at.world_size == 1 || own_ranks <= 1,
+          "ranks is " + std::to_string(own_ranks) + " while " + size +
+              ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
+}
+
 } // namespace
 
 std::string_view to_string(backend_choice choice) noexcept {
-  return name_in(backend_names, choice);
+  return name_in<decltype(choice)>(backend_names, choice);
 }
 
 std::string_view to_string(latency_profile profile) noexcept {
-  return name_in(profile_names, profile);
+  return name_in<latency_profile>(profile_names, profile);
 }
 
 std::string_view to_string(nvtx_choice choice) noexcept {
-  switch (choice) {
-    case nvtx_choice::automatic: return "auto";
-    case nvtx_choice::on: return "on";
-    case nvtx_choice::off: return "off";
-  }
-  return "";
-}
-
-nvtx_choice parse_nvtx_choice(std::string_view name) {
-  for (const nvtx_choice one : {nvtx_choice::automatic, nvtx_choice::on, nvtx_choice::off})
-    if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument, "'" + std::string{name} + "' must be auto, on or off"};
+  return name_in<decltype(choice)>(nvtx_names, choice);
 }
 
 std::string_view to_string(across_choice choice) noexcept {
-  return name_in(across_names, choice);
+  return name_in<decltype(choice)>(across_names, choice);
 }
 
 backend_choice parse_backend_choice(std::string_view name) {
-  return value_in(backend_names, "backend", name);
+  return value_in<backend_choice>(backend_names, "backend", name);
 }
 
 latency_profile parse_latency_profile(std::string_view name) {
-  return value_in(profile_names, "latency profile", name);
+  return value_in<latency_profile>(profile_names, "latency profile", name);
 }
 
 across_choice parse_across_choice(std::string_view name) {
-  return value_in(across_names, "backend between nodes", name);
+  return value_in<across_choice>(across_names, "backend between nodes", name);
+}
+
+nvtx_choice parse_nvtx_choice(std::string_view name) {
+  return value_in<nvtx_choice>(nvtx_names, "choice of NVTX ranges", name);
 }
 
 configuration configuration::from_environment() {
@@ -146,42 +156,16 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
 }
 
 void check(const configuration& settings) {
-  require(!to_string(settings.backend).empty(), "the backend is unknown: choose one of auto, mock, nccl, gloo");
-  require(!to_string(settings.mock_results).empty(), "mock.results is unknown: choose one of computed, none");
-  check_nodes(settings);
-  require(!to_string(settings.hierarchy.mode).empty(), "hierarchy.mode is unknown: choose one of auto, always, never");
-  require(!to_string(settings.hierarchy_across).empty(), "hierarchy.across is unknown: choose one of same, gloo");
-  require(settings.hierarchy.scratch_bytes > 0,
-          "hierarchy.scratch_bytes is 0: set hierarchy.mode to never to compose nothing");
   check(settings.nccl);
   check(settings.nccl_environment);
   check(settings.gloo);
-  if (const auto& at = settings.position) {
-    const position_names& names = names_for(at->launcher);
-    const std::string size = std::string{names.world_size} + " is " + std::to_string(at->world_size);
-    require(at->world_size >= 1, size + " and must be at least 1");
-    require(at->rank >= 0 && at->rank < at->world_size, std::string{names.rank} + " is " + std::to_string(at->rank) +
-                                                            " and must be less than " + std::string{names.world_size} +
-                                                            ", which is " + std::to_string(at->world_size));
-    require(at->local_rank >= 0,
-            std::string{names.local_rank} + " is " + std::to_string(at->local_rank) + " and must be at least 0");
-    require(at->world_size == 1 || settings.ranks <= 1,
-            "ranks is " + std::to_string(settings.ranks) + " while " + size +
-                ": a process of a larger world holds one rank; leave ranks at 0, or start this process alone");
-  }
-  require(!to_string(settings.fusion.mode).empty(), "fusion is unknown: choose one of off, plans, free");
-  require(settings.fusion.max_operations > 0, "fusion_max_operations is 0: 1 launches each operation by itself");
-  require(settings.fusion.max_bytes > 0, "fusion_max_bytes is 0: set fusion to off to launch each by itself");
-  require(settings.fusion.max_operation_bytes > 0,
-          "fusion_max_operation_bytes is 0: set fusion to off to launch each by itself");
-  require(settings.host_staging.chunk_bytes > 0, "host_staging.chunk_bytes is 0: a chunk needs at least one byte");
-  require(settings.host_staging.slots > 0, "host_staging.slots is 0: staging needs at least one chunk on the device");
-  for (const setting& one : all_settings())
-    require(one.fits(settings), std::string{one.name} + " is " + one.text(settings) + " and must be from " + one.range);
-  check(settings.recovery, settings.deadlines, settings.limits);
   check(settings.metrics);
-  require(std::ranges::find(log_levels, settings.log_level) != log_levels.end(),
-          "unknown log level '" + settings.log_level + "': choose one of trace, debug, info, warn, error, off");
+  if (settings.position) check_position(*settings.position, settings.ranks);
+  configuration again;
+  for (const setting& one : all_settings()) // what is neither a number nor a name may have any value
+    if (!one.range.empty() || one.form == "NAME") with_origin(one.name, [&] { one.set(again, one.text(settings)); });
+  check_nodes(settings);
+  check(settings.recovery, settings.deadlines, settings.limits);
 }
 
 chosen_wait choose_wait(latency_profile profile, std::size_t spinners, std::size_t cores) noexcept {

@@ -1,6 +1,7 @@
 /// The configuration of a runtime, and the checks of its settings.
 #pragma once
 
+#include <troupe/actors/control/process_link.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
@@ -18,12 +19,13 @@
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/topology/cpu_set.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
-#include <troupe/runtime/configuration/control_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -70,6 +72,20 @@ enum class nvtx_choice : std::uint8_t {
 [[nodiscard]] std::string_view to_string(nvtx_choice choice) noexcept;
 /// Errors: invalid_argument, listing the valid names.
 [[nodiscard]] nvtx_choice parse_nvtx_choice(std::string_view name);
+
+/// How a process joins a world, and what it does if it loses its controller.
+struct control_settings {
+  std::string address{}; ///< HOST:PORT of the controller. Empty: the process forms worlds without one.
+  orphan_policy orphaned = orphan_policy::leave;
+  nanoseconds patience{std::chrono::seconds{30}}; ///< How long the process goes on without a controller.
+  // For mutual TLS, which is required beyond loopback. Set all three or none.
+  std::filesystem::path ca{};
+  std::filesystem::path certificate{};
+  std::filesystem::path key{};
+
+  /// Returns whether any file for TLS is set.
+  [[nodiscard]] bool has_certificates() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
+};
 
 /// The log levels, from most to least output.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
@@ -137,7 +153,8 @@ struct configuration {
   [[nodiscard]] static configuration load(const std::filesystem::path& path);
 };
 
-/// Throws invalid_argument for the first setting that is not valid, naming value, limit and remedy.
+/// Throws invalid_argument for the first setting that is not valid, naming the setting, its value and its limits, and
+/// for the first combination that is not, with the remedy.
 void check(const configuration& settings);
 
 /// Checks the recovery settings as well as their combination. Refuses combinations under which the budget of rebuilds

@@ -1,27 +1,86 @@
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/configuration/settings_file.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <sstream>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
+using nlohmann::json;
+
 std::size_t index_of(const setting& which) {
   return static_cast<std::size_t>(&which - all_settings().data());
 }
 
-/// Runs \p action. Puts \p where in front of the text of an error.
-template <class Action>
-void blaming(const std::string& where, Action&& action) {
-  try {
-    action();
-  } catch (const exception& failure) {
-    error why = failure.why();
-    why.text = where + ": " + why.text;
-    throw exception{std::move(why)};
+/// Collects the entries from the parser's events, because they carry the position in the text. The parsed document does
+/// not.
+class entry_reader {
+public:
+  entry_reader(const std::filesystem::path& path, const std::string& text) : path_{path}, text_{text}, in_{text} {}
+
+  std::vector<settings_file_entry> read() {
+    if (text_.find_first_not_of(" \t\r\n") == std::string::npos)
+      refuse(1, "the file is empty: write {} for no settings");
+    constexpr bool with_exceptions = true, with_comments = true;
+    try {
+      [[maybe_unused]] const json document = json::parse(
+          in_, [this](int depth, json::parse_event_t event, json& parsed) { return take(depth > 0, event, parsed); },
+          with_exceptions, with_comments);
+    } catch (const json::exception& why) {
+      refuse(line(), why.what());
+    }
+    return std::move(entries_);
   }
-}
+
+private:
+  bool take(bool is_inside, json::parse_event_t event, const json& parsed) {
+    using event_t = json::parse_event_t;
+    if (event == event_t::key) {
+      const auto name = parsed.get<std::string>();
+      const auto earlier = std::ranges::find(entries_, name, &settings_file_entry::name);
+      if (earlier != entries_.end())
+        refuse(line(), name + " is set twice, first in line " + std::to_string(earlier->line) + ": keep one");
+      entries_.push_back({name, {}, line()});
+    } else if (event == event_t::array_start) {
+      refuse_value(is_inside, "a list");
+    } else if (event == event_t::object_start && is_inside) {
+      refuse_value(is_inside, "an object (write full names, as in \"deadlines.form\": \"30s\")");
+    } else if (event == event_t::value) {
+      const std::string value = parsed.is_string() ? parsed.get<std::string>() : parsed.dump();
+      if (!is_inside) refuse_value(is_inside, "'" + value + "'");
+      if (parsed.is_null()) refuse_value(is_inside, value);
+      entries_.back().value = value;
+    }
+    return true;
+  }
+
+  /// Throws for a value that a setting cannot have, and for a file that is not an object.
+  [[noreturn]] void refuse_value(bool is_inside, const std::string& what) const {
+    if (!is_inside) refuse(1, "a settings file is one JSON object, and this is " + what);
+    refuse(entries_.back().line, entries_.back().name + " is " + what + ": write a number or a string");
+  }
+
+  [[noreturn]] void refuse(std::size_t line, const std::string& why) const {
+    throw exception{errc::invalid_argument, path_.string() + ":" + std::to_string(line) + ": " + why};
+  }
+
+  /// Returns the line up to which the parser has read. The position is -1 at the end.
+  [[nodiscard]] std::size_t line() {
+    const auto position = std::min(static_cast<std::size_t>(in_.tellg()), text_.size());
+    return 1 + static_cast<std::size_t>(
+                   std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(position), '\n'));
+  }
+
+  const std::filesystem::path& path_;
+  const std::string& text_;
+  std::istringstream in_;
+  std::vector<settings_file_entry> entries_;
+};
 
 } // namespace
 
@@ -38,23 +97,23 @@ std::string to_string(const setting_origin& origin) {
 gathered_settings::gathered_settings() : origins_(all_settings().size()) {}
 
 void gathered_settings::take(const setting& which, std::string_view text, setting_origin from) {
-  const std::string blame = from.where;
-  change(which, text, blame, std::move(from));
+  const std::string where = from.where;
+  with_origin(where, [&] { change(which, text, std::move(from)); });
 }
 
 void gathered_settings::take_file(const std::filesystem::path& path) {
   for (const settings_file_entry& entry : read_settings_file(path)) {
     const std::string where = path.string() + ":" + std::to_string(entry.line);
-    const setting* which = nullptr;
-    blaming(where, [&] { which = &find_setting(entry.name); });
-    change(*which, entry.value, where + ": " + entry.name, {setting_source::file, where});
+    with_origin(where, [&] {
+      const setting& which = find_setting(entry.name);
+      with_origin(entry.name, [&] { change(which, entry.value, {setting_source::file, where}); });
+    });
   }
 }
 
-void gathered_settings::change(const setting& which, std::string_view text, const std::string& blame,
-                               setting_origin from) {
+void gathered_settings::change(const setting& which, std::string_view text, setting_origin from) {
   configuration changed = settings_;
-  blaming(blame, [&] { which.set(changed, text); });
+  which.set(changed, text);
   setting_origin& present = origins_[index_of(which)];
   if (from.source < present.source) return;
   settings_ = std::move(changed);
@@ -80,6 +139,33 @@ gathered_settings gather_settings(const variable_lookup& variables, const std::o
     gathered.take_file(*named);
   gathered.take_environment(variables);
   return gathered;
+}
+
+std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {
+  constexpr std::size_t most_bytes = std::size_t{1} << 20U;
+  return parse_settings_file(path, read_bounded_file("the settings file", path, most_bytes,
+                                                     "name a file with --config or TROUPE_CONFIG, or none"));
+}
+
+std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path, const std::string& text) {
+  return entry_reader{path, text}.read();
+}
+
+std::string format_settings_file(const configuration& settings) {
+  nlohmann::ordered_json file = nlohmann::ordered_json::object();
+  for (const setting& one : all_settings()) {
+    const std::string text = one.text(settings);
+    try {
+      auto& value = file[std::string{one.name}] = one.form == "NUMBER" ? json::parse(text) : json(text);
+      static_cast<void>(value.dump());
+    } catch (const json::type_error&) { // Text from the environment may be in any encoding.
+      throw exception{errc::invalid_argument, std::string{one.name} + " is '" + text +
+                                                  "', which is not UTF-8 and cannot be in a settings file: rename it, "
+                                                  "or set it with " +
+                                                  one.variable};
+    }
+  }
+  return file.dump(2) + "\n";
 }
 
 } // namespace troupe

@@ -1,10 +1,10 @@
-/// A configuration together with the source of each value. This file alone defines the precedence of the sources:
-/// defaults < settings file < environment < program options.
+/// The sources of settings: a configuration together with the source of each value, and settings as a file. This file
+/// alone defines the precedence of the sources: defaults < settings file < environment < program options.
 #pragma once
 
 #include <troupe/runtime/configuration/settings.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -45,7 +45,7 @@ public:
   [[nodiscard]] const setting_origin& origin(const setting& which) const;
 
 private:
-  void change(const setting& which, std::string_view text, const std::string& blame, setting_origin from);
+  void change(const setting& which, std::string_view text, setting_origin from);
 
   configuration settings_;
   std::vector<setting_origin> origins_; ///< In the order of the table.
@@ -55,5 +55,28 @@ private:
 /// if any.
 [[nodiscard]] gathered_settings gather_settings(const variable_lookup& variables,
                                                 const std::optional<std::filesystem::path>& file = std::nullopt);
+
+/// One entry of a settings file. Neither the name nor the value has been validated.
+struct settings_file_entry {
+  std::string name;
+  std::string value;
+  std::size_t line; ///< From 1.
+};
+
+/// Reads the entries of the file at \p path: one JSON object with the full name of each setting as key, so that a name
+/// has the same spelling everywhere. Comments are allowed. Numbers are bare, everything else is quoted:
+///
+///     { "backend": "mock", "mock.devices": 2, "deadlines.form": "10s" } // without a GPU
+///
+/// Errors: invalid_argument with the path and the line, if the file cannot be read, is not a regular file of at most
+/// 1 MiB, is not JSON, has values other than numbers and strings, or names a setting twice.
+[[nodiscard]] std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path);
+/// The same for \p text. Errors name \p path as its origin.
+[[nodiscard]] std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path,
+                                                                   const std::string& text);
+
+/// Returns a settings file with all of \p settings. Errors: invalid_argument for a path that is not UTF-8, as JSON
+/// requires.
+[[nodiscard]] std::string format_settings_file(const configuration& settings);
 
 } // namespace troupe

@@ -1,8 +1,9 @@
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <troupe/device/error.hpp>
 
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -33,7 +34,7 @@ constexpr family families[] = {
 constexpr position_names indexed_job_names{"JOB_COMPLETION_INDEX", "TROUPE_WORLD_SIZE", "the local rank"};
 constexpr position_names own_names{"position.rank", "position.world_size", "position.local_rank"};
 
-std::optional<int> number_in(const variable_lookup& variables, std::string_view name, std::uint64_t least) {
+std::optional<int> number_in(const variable_lookup& variables, std::string_view name, std::uint64_t least = 0) {
   const auto text = variables(std::string{name});
   if (!text) return std::nullopt;
   const auto value = parse_whole_number(*text);
@@ -77,10 +78,10 @@ std::optional<process_position> position_in_indexed_job(const variable_lookup& v
 std::optional<process_position> position_in(const family& one, const variable_lookup& variables) {
   const bool slurm = one.launcher == process_launcher::srun;
   if (slurm && !in_srun_step(variables)) return std::nullopt;
-  const auto rank = number_in(variables, one.variables.rank, 0);
+  const auto rank = number_in(variables, one.variables.rank);
   auto world_size = number_in(variables, one.variables.world_size, 1);
   if (!world_size && !one.other_world_size.empty()) world_size = number_in(variables, one.other_world_size, 1);
-  const auto local_rank = number_in(variables, one.variables.local_rank, 0);
+  const auto local_rank = number_in(variables, one.variables.local_rank);
   if (one.launcher == process_launcher::torchrun && !rank && !local_rank && in_indexed_job(variables))
     return std::nullopt; // WORLD_SIZE is then the size of the indexed job
   if (!slurm && !rank && !world_size && !local_rank) return std::nullopt;
@@ -105,6 +106,13 @@ std::optional<process_position> position_in(const family& one, const variable_lo
 
 } // namespace
 
+variable_lookup process_variables() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name.c_str()); // NOLINT(concurrency-mt-unsafe): troupe sets none
+    return value != nullptr && *value != '\0' ? std::optional<std::string>{value} : std::nullopt;
+  };
+}
+
 std::string_view to_string(process_launcher launcher) noexcept {
   for (const family& one : families)
     if (one.launcher == launcher) return one.name;
@@ -122,6 +130,30 @@ std::optional<process_position> find_position(const variable_lookup& variables) 
   for (const family& one : families)
     if (const auto found = position_in(one, variables)) return found;
   return position_in_indexed_job(variables);
+}
+
+control_seat find_control_seat(const variable_lookup& variables) {
+  control_seat seat{.token = variables("TROUPE_JOIN_TOKEN").value_or(""),
+                    .name = variables("TROUPE_PROCESS").value_or(""),
+                    .host = variables("TROUPE_HOST").value_or(""),
+                    .place = number_in(variables, "TROUPE_PLACE"),
+                    .device = number_in(variables, "TROUPE_DEVICE"),
+                    .spare = number_in(variables, "TROUPE_SPARE").value_or(0) != 0,
+                    .attempt = number_in(variables, "TROUPE_ATTEMPT").value_or(0),
+                    .meeting = find_meeting_place(variables)};
+  seat.is_watched = !seat.name.empty();
+  return seat;
+}
+
+std::string find_meeting_place(const variable_lookup& variables) {
+  const auto host = variables("MASTER_ADDR");
+  const auto port = variables("MASTER_PORT");
+  if (!host || !port || host->empty()) return {};
+  const auto number = parse_whole_number(*port);
+  if (!number || *number == 0 || *number >= std::numeric_limits<std::uint16_t>::max())
+    throw exception{errc::invalid_argument, "MASTER_PORT is '" + *port +
+                                                "' and must be from 1 to 65534, because the next port is used as well"};
+  return *host + ":" + std::to_string(*number + 1);
 }
 
 } // namespace troupe

@@ -1,14 +1,20 @@
-/// Reads from the environment which place a launcher (torchrun, Open MPI's mpirun, Slurm's srun, Kubernetes) gave this
-/// process in a world of several processes. All numbers come from one launcher's variables; they are never mixed.
+/// Reads from the environment what a launcher (torchrun, Open MPI's mpirun, Slurm's srun, Kubernetes, `troupe launch`)
+/// told this process: its place in a world of several processes, and how it finds the others.
 #pragma once
 
-#include <troupe/runtime/configuration/variable_lookup.hpp>
-
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace troupe {
+
+/// Returns the value of the variable called \p name, or nothing if it is unset or empty. Tests and embedding programs
+/// replace the process's own environment by another lookup.
+using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
+/// Returns a lookup in this process's environment. Threads: any, as long as none changes the environment meanwhile.
+[[nodiscard]] variable_lookup process_variables();
 
 /// The launcher that started this process.
 enum class process_launcher : std::uint8_t {
@@ -37,8 +43,9 @@ struct position_names {
 };
 [[nodiscard]] const position_names& names_for(process_launcher launcher) noexcept;
 
-/// Returns the position from the first launcher whose variables are set, in the order torchrun, mpirun, srun,
-/// kubernetes (torchrun under srun sets its own variables and inherits Slurm's). Returns nothing if there is none.
+/// Returns the position from the first launcher whose variables are set; variables of several launchers are never
+/// mixed. The order is torchrun, mpirun, srun, kubernetes (torchrun under srun sets its own variables and inherits
+/// Slurm's). Returns nothing if there is none.
 ///
 /// - torchrun: LOCAL_RANK may be absent and then equals RANK.
 /// - srun: Slurm's variables mean a world only within a step that srun started. The shell of an sbatch script or of
@@ -49,5 +56,29 @@ struct position_names {
 /// Errors: invalid_argument for a value that is not a number, and for a launcher whose variables are set only in part
 /// and that comes before a complete one. The message names variables of that launcher alone.
 [[nodiscard]] std::optional<process_position> find_position(const variable_lookup& variables);
+
+/// The data that the launcher passed to this process. Never log it as a whole: it contains the join token (SEC-1).
+struct control_seat {
+  std::string token{};
+  std::string name{};          ///< Name of the process, for people. Empty: made of host name and process id.
+  std::string host{};          ///< Name of its host. Empty: the host's own name.
+  std::optional<int> place{};  ///< The rank that the process is to have.
+  std::optional<int> device{}; ///< The index of its device among those that the process sees.
+  bool spare = false;
+  int attempt = 0;       ///< The number of processes that were started for this place before.
+  std::string meeting{}; ///< The rendezvous address of the processes of another launcher: see find_meeting_place().
+  /// The launcher starts a replacement when this process ends, so the process may exit when it is removed from the
+  /// world.
+  bool is_watched = false;
+};
+
+/// Reads TROUPE_JOIN_TOKEN, TROUPE_PROCESS, TROUPE_HOST, TROUPE_PLACE, TROUPE_DEVICE, TROUPE_SPARE and TROUPE_ATTEMPT,
+/// which `troupe launch` sets, and the rendezvous address of other launchers. Errors: invalid_argument, naming the
+/// variable.
+[[nodiscard]] control_seat find_control_seat(const variable_lookup& variables);
+
+/// Returns the rendezvous address of a launcher's processes: MASTER_ADDR, and the port after MASTER_PORT. Empty if they
+/// are not set.
+[[nodiscard]] std::string find_meeting_place(const variable_lookup& variables);
 
 } // namespace troupe

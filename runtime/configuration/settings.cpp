@@ -1,22 +1,179 @@
-#include <troupe/runtime/configuration/nearest_name.hpp>
-#include <troupe/runtime/configuration/setting_forms.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/recording/record_on_signal.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <limits>
 #include <map>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 
-namespace {
+/// How the values of settings are parsed and printed. Each form has `name` (setting::form), parse() (errors:
+/// invalid_argument) and print(). The forms of numbers also have range(), the range in words.
+namespace setting_forms {
 
-using namespace setting_forms;
+[[noreturn]] static void refuse_value(std::string_view text, const std::string& why) {
+  throw exception{errc::invalid_argument, "'" + std::string{text} + "' " + why};
+}
+
+/// A value with a parser and a printer of its own.
+template <class Value>
+struct converted {
+  std::string_view name;
+  Value (*parse)(std::string_view text);
+  std::string (*print)(const Value& value);
+};
+
+/// A value that to_string() prints, usually an enumerator.
+template <class Value>
+constexpr converted<Value> named(Value (*parse)(std::string_view)) {
+  return {"NAME", parse, [](const Value& value) { return std::string{to_string(value)}; }};
+}
+
+struct number {
+  std::uint64_t least, most;
+  std::string_view name = "NUMBER";
+  [[nodiscard]] std::string range() const { return std::to_string(least) + " to " + std::to_string(most); }
+  [[nodiscard]] std::uint64_t parse(std::string_view text) const {
+    const auto value = parse_whole_number(text);
+    if (!value || *value < least || *value > most) refuse_value(text, "must be a whole number from " + range());
+    return *value;
+  }
+  [[nodiscard]] static std::string print(auto value) { return std::to_string(value); }
+};
+
+/// A field of ncclConfig_t. Empty: NCCL chooses.
+struct nccl_number {
+  number inner;
+  std::string_view name = "COUNT";
+  [[nodiscard]] std::string range() const { return inner.range(); }
+  [[nodiscard]] std::optional<int> parse(std::string_view text) const {
+    return text.empty() ? std::nullopt : std::optional{static_cast<int>(inner.parse(text))};
+  }
+  [[nodiscard]] static std::string print(const std::optional<int>& value) {
+    return value ? std::to_string(*value) : "";
+  }
+};
+
+/// A number with a unit, or "0" if \p or_zero.
+template <class Value>
+struct quantity {
+  std::string_view name;
+  Value least, most;
+  Value (*read)(std::string_view text);
+  std::string (*write)(Value value);
+  bool or_zero = false;
+  [[nodiscard]] std::string range() const { return write(least) + " to " + write(most) + (or_zero ? ", or 0" : ""); }
+  [[nodiscard]] Value parse(std::string_view text) const {
+    if (or_zero && text == "0") return Value{};
+    const Value value = read(text);
+    if (value < least || value > most) refuse_value(text, "must be from " + range());
+    return value;
+  }
+  [[nodiscard]] std::string print(Value value) const { return or_zero && value == Value{} ? "0" : write(value); }
+};
+
+constexpr quantity<std::size_t> size(std::size_t least, std::size_t most) {
+  return {"SIZE", least, most, parse_byte_size, format_byte_size};
+}
+
+constexpr bool or_zero = true;
+constexpr quantity<nanoseconds> duration(nanoseconds least, nanoseconds most, bool also_zero = false) {
+  return {"DURATION", least, most, parse_duration, format_duration, also_zero};
+}
+
+/// Values with a separator between them. Empty ones at the end are not printed.
+template <class Element>
+struct list_of {
+  std::string_view name;
+  char separator;
+  Element element;
+  [[nodiscard]] std::string range() const requires requires { element.range(); }
+  { return element.range(); }
+  [[nodiscard]] auto parse(std::string_view text) const {
+    std::vector<decltype(element.parse(text))> all;
+    while (!text.empty()) {
+      const std::string_view one = text.substr(0, text.find(separator));
+      text.remove_prefix(std::min(text.size(), one.size() + 1));
+      all.push_back(element.parse(one));
+    }
+    return all;
+  }
+  [[nodiscard]] std::string print(const auto& all) const {
+    std::string text;
+    for (const auto& one : all) text += element.print(one) + separator;
+    return text.substr(0, text.find_last_not_of(separator) + 1);
+  }
+};
+
+constexpr converted<std::string> plain_text{"TEXT", [](std::string_view value) { return std::string{value}; },
+                                            [](const std::string& value) { return value; }};
+constexpr converted<std::string> metrics_place{"TEXT",
+                                               [](std::string_view value) {
+                                                 if (!value.empty()) static_cast<void>(parse_metrics_address(value));
+                                                 return std::string{value};
+                                               },
+                                               plain_text.print};
+
+/// A path. Empty: none.
+constexpr converted<std::filesystem::path> plain_path{
+    "PATH",
+    [](std::string_view value) {
+      if (value.find('\0') != std::string_view::npos) refuse_value(value, "is not a path: it contains a null byte");
+      return std::filesystem::path{value};
+    },
+    [](const std::filesystem::path& value) { return value.string(); }};
+constexpr converted<std::optional<std::filesystem::path>> optional_path{
+    "PATH",
+    [](std::string_view value) { return value.empty() ? std::nullopt : std::optional{plain_path.parse(value)}; },
+    [](const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }};
+
+constexpr converted<bool> yes_or_no{"yes|no",
+                                    [](std::string_view value) {
+                                      if (value != "yes" && value != "no") refuse_value(value, "must be yes or no");
+                                      return value == "yes";
+                                    },
+                                    [](const bool& value) -> std::string { return value ? "yes" : "no"; }};
+constexpr converted<int> signal_name{"NAME", parse_record_signal,
+                                     [](const int& value) { return std::string{record_signal_name(value)}; }};
+
+/// Returns the index of \p value in \p names. \p what describes the value in the message of an error.
+static std::size_t index_in(std::span<const std::string_view> names, std::string_view what, std::string_view value) {
+  const auto found = std::ranges::find(names, value);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string choices;
+  for (const std::string_view one : names) choices += (choices.empty() ? "" : ", ") + std::string{one};
+  throw exception{errc::invalid_argument,
+                  "unknown " + std::string{what} + " '" + std::string{value} + "': choose one of " + choices};
+}
+constexpr converted<std::string> level_name{
+    "NAME", [](std::string_view value) { return std::string{log_levels.at(index_in(log_levels, "log level", value))}; },
+    plain_text.print};
+/// NCCL's policies for the use of thread blocks (CTAs), which NCCL numbers. Empty: NCCL chooses.
+constexpr std::array<std::string_view, 3> cta_policies{"default", "efficiency", "zero"};
+constexpr converted<std::optional<int>> cta_policy{
+    "NAME",
+    [](std::string_view value) {
+      return value.empty() ? std::nullopt : std::optional{static_cast<int>(index_in(cta_policies, "policy", value))};
+    },
+    [](const std::optional<int>& value) {
+      return value ? std::string{cta_policies.at(static_cast<std::size_t>(*value))} : "";
+    }};
+
+using nccl_assignment = std::pair<std::string, std::string>;
+constexpr converted<nccl_assignment> assignment{
+    "NAME=VALUE",
+    [](std::string_view value) {
+      const std::size_t equals = value.find('=');
+      if (equals == std::string_view::npos || equals + 1 == value.size()) refuse_value(value, "must be NAME=VALUE");
+      return nccl_assignment{value.substr(0, equals), value.substr(equals + 1)};
+    },
+    [](const nccl_assignment& value) { return value.first + "=" + value.second; }};
 
 // Limits of the ranges. They are far beyond useful values, but low enough that a typing error does not exhaust the
 // machine.
@@ -24,73 +181,83 @@ constexpr std::uint64_t most_ranks = 1'024; ///< In one process: each rank has t
 constexpr std::uint64_t most_threads = 1'024;
 constexpr std::uint64_t most_requests = 1'000'000'000;
 constexpr std::size_t tebibyte = std::size_t{1} << 40U;
-constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, hour = 3'600'000'000'000;
-constexpr std::int64_t year = 365 * 24 * hour;
+constexpr nanoseconds microsecond{1'000}, millisecond{1'000'000}, hour{3'600'000'000'000}, year = 365 * 24 * hour;
 
-/// Returns the setting at the member path \p Path of a configuration, written as a \p Form. Its variable and option are
-/// derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
-template <class Form, auto... Path>
-setting at(std::string_view group, std::string_view name, std::string_view description) {
-  std::string variable = "TROUPE_", option = "--";
-  bool was_small = false;
-  for (const char letter : name) {
-    const bool is_small = letter >= 'a' && letter <= 'z';
-    const bool is_capital = letter >= 'A' && letter <= 'Z';
-    if (is_capital && was_small) { // a capital inside a name of NCCL begins a new word
-      variable += '_';
-      option += '-';
+/// Builds the table.
+class settings_table {
+public:
+  settings_table() { fill(); }
+  [[nodiscard]] std::span<const setting> all() const noexcept { return all_; }
+
+private:
+  void fill();
+  void begin_group(std::string_view group) { group_ = group; }
+
+  /// Adds the setting of the member at the end of \p path, which begins in a configuration. Its variable and option
+  /// are derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
+  template <class Form, class... Path>
+  settings_table& add(std::string_view name, std::string_view description, Form form, Path... path) {
+    setting& made = all_.emplace_back(setting{name, group_, description, form.name});
+    made.variable = "TROUPE_";
+    made.option = "--";
+    bool was_small = false;
+    for (const char letter : name) {
+      const auto code = static_cast<unsigned char>(letter);
+      const bool is_letter = std::isalpha(code) != 0, is_small = std::islower(code) != 0;
+      if (is_letter && !is_small && was_small) { // a capital inside a name of NCCL begins a new word
+        made.variable += '_';
+        made.option += '-';
+      }
+      made.variable += is_letter ? static_cast<char>(std::toupper(code)) : '_';
+      made.option += is_letter ? static_cast<char>(std::tolower(code)) : '-';
+      was_small = is_small;
     }
-    const char capital = is_small ? static_cast<char>(letter - 'a' + 'A') : letter;
-    const char small = is_capital ? static_cast<char>(letter - 'A' + 'a') : letter;
-    variable += is_small || is_capital ? capital : '_';
-    option += is_small || is_capital ? small : '-';
-    was_small = is_small;
+    if constexpr (requires { form.range(); }) made.range = form.range();
+    made.set = [form, path...](configuration& settings, std::string_view text) {
+      auto& value = (settings.*....*path);
+      value = static_cast<std::remove_reference_t<decltype(value)>>(form.parse(text));
+    };
+    made.text = [form, path...](const configuration& settings) { return form.print((settings.*....*path)); };
+    return *this;
   }
-  const auto range = [] {
-    if constexpr (requires { Form::range(); }) return Form::range();
-    return std::string{};
-  };
-  return {.name = name,
-          .variable = std::move(variable),
-          .option = std::move(option),
-          .group = group,
-          .description = description,
-          .form = Form::form,
-          .range = range(),
-          .set = [](configuration& settings, std::string_view text) { (settings.*....*Path) = Form::parse(text); },
-          .text = [](const configuration& settings) { return Form::print((settings.*....*Path)); },
-          .fits =
-              []([[maybe_unused]] const configuration& settings) {
-                if constexpr (requires { Form::range(); }) return Form::fits((settings.*....*Path));
-                return true;
-              }};
-}
+  /// Adds a setting that is also checked with the defaults of its \p owner.
+  template <class Form, class Owner, class Value>
+  settings_table& add_checked(std::string_view name, std::string_view description, Form form,
+                              Owner configuration::*owner, Value Owner::*member) {
+    add(name, description, form, owner, member);
+    all_.back().set = [form, owner, member](configuration& settings, std::string_view text) {
+      Owner alone;
+      alone.*member = form.parse(text);
+      check(alone);
+      settings.*owner.*member = std::move(alone.*member);
+    };
+    return *this;
+  }
+  /// Adds the setting of a field of ncclConfig_t. It has the field's name.
+  void add_field(std::string_view name, std::string_view description, std::optional<int> nccl_options::*member) {
+    const nccl_field& field = *std::ranges::find(nccl_fields(), member, &nccl_field::member);
+    add(name, description,
+        nccl_number{{static_cast<std::uint64_t>(field.least), static_cast<std::uint64_t>(field.most)}},
+        &configuration::nccl, member);
+  }
+  /// Adds the setting of an environment variable of NCCL. The setting uses that same variable, so that one precedence
+  /// applies. Empty: the variable is not changed.
+  void add_variable(std::string_view name, std::string_view description, std::string nccl_environment::*member) {
+    add_checked(name, description, plain_text, &configuration::nccl_environment, member);
+    all_.back().variable = name.substr(std::string_view{"nccl."}.size());
+    all_.back().option.erase(0, std::string_view{"--nccl"}.size()).insert(0, "-");
+  }
+  /// Replaces the derived names of the last setting by shorter, established ones.
+  void called(std::string variable, std::string option) {
+    all_.back().variable = std::move(variable);
+    all_.back().option = std::move(option);
+  }
 
-/// Replaces the derived names by shorter, established ones.
-setting called(std::string variable, std::string option, setting one) {
-  one.variable = std::move(variable);
-  one.option = std::move(option);
-  return one;
-}
+  std::string_view group_;
+  std::vector<setting> all_;
+};
 
-/// Returns the setting of a field of ncclConfig_t. It has the field's name.
-template <auto Member>
-setting field(std::string_view name, std::string_view description) {
-  return at<nccl_number<Member>, &configuration::nccl, Member>("NCCL communicators", name, description);
-}
-
-/// Returns the setting of an environment variable of NCCL. The setting uses that same variable, so that one precedence
-/// applies.
-template <auto Member>
-setting variable(std::string_view name, std::string_view description) {
-  setting one =
-      at<nccl_variable_text<Member>, &configuration::nccl_environment, Member>("NCCL environment", name, description);
-  one.option = "--nccl" + one.option.substr(std::string_view{"--nccl-nccl"}.size());
-  one.variable = name.substr(std::string_view{"nccl."}.size());
-  return one;
-}
-
-std::vector<setting> make_table() {
+void settings_table::fill() {
   using c = configuration;
   using d = world_deadlines;
   using l = track_limits;
@@ -104,192 +271,180 @@ std::vector<setting> make_table() {
   using k = control_settings;
   using t = hierarchy_terms;
   using m = metrics_settings;
-  constexpr std::string_view usual = "Runtime", mock = "Mock", time = "Deadlines and limits", recovery = "Recovery",
-                             processes = "Worlds over processes";
-  return {
-      at<named<parse_backend_choice>, &c::backend>(usual, "backend",
-                                                   "the backend that moves the data: auto, mock, nccl or gloo"),
-      at<number<int, 0, most_ranks>, &c::ranks>(usual, "ranks",
-                                                "ranks of a world in this process alone; 0: one for each device"),
-      at<named<parse_latency_profile>, &c::profile>(
-          usual, "profile", "how long threads spin before parking: latency, balanced or frugal"),
-      at<named<parse_completion_strategy>, &c::strategy>(usual, "strategy",
-                                                         "how completions are detected: auto, flag, event or host_fn"),
-      at<named<parse_thread_placement>, &c::placement>(usual, "placement",
-                                                       "where launchers and poller run: near (their GPUs) or none"),
-      at<named<parse_ordering>, &c::ordering>(usual, "ordering",
-                                              "who orders requests to single ranks: agreed (troupe) or caller"),
-      called("TROUPE_NCCL_LIBRARY", "--nccl",
-             at<path, &c::nccl_library>(usual, "nccl_library",
-                                        "path of the NCCL library; empty: the one that the linker finds")),
-      at<byte_size<0, tebibyte>, &c::pool_reserve_bytes>(usual, "pool_reserve_bytes",
-                                                         "memory reserved on each device at the start"),
-      at<number<std::size_t, 0, most_threads>, &c::scheduler_threads>(
-          usual, "scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4"),
-      at<named<parse_fusion>, &c::fusion, &f::mode>(
-          usual, "fusion",
-          "which requests are launched together: off (none), plans (those of a captured plan) or free (all)"),
-      at<number<std::size_t, 1, 65'536>, &c::fusion, &f::max_operations>(usual, "fusion_max_operations",
-                                                                         "most requests in one launch"),
-      at<byte_size<1, tebibyte>, &c::fusion, &f::max_bytes>(usual, "fusion_max_bytes",
-                                                            "most bytes in one launch of several requests"),
-      at<byte_size<1, tebibyte>, &c::fusion, &f::max_operation_bytes>(
-          usual, "fusion_max_operation_bytes", "an operation with more bytes is launched by itself"),
-      at<byte_size<1, tebibyte>, &c::host_staging, &h::chunk_bytes>(
-          usual, "host_staging.chunk_bytes",
-          "bytes of host memory in one launch; the same in all processes of a world"),
-      at<number<std::size_t, 1, 1'024>, &c::host_staging, &h::slots>(
-          usual, "host_staging.slots", "chunks of host memory on a device at once, of inputs and of results"),
-      at<named<parse_hierarchy_mode>, &c::hierarchy, &t::mode>(
-          usual, "hierarchy.mode", "whether to compose operations in worlds over several nodes: auto, always or never"),
-      at<byte_size<0, tebibyte>, &c::hierarchy, &t::min_bytes>(
-          usual, "hierarchy.min_bytes", "least size of an operation's longest buffer to compose it under auto"),
-      at<byte_size<1, tebibyte>, &c::hierarchy, &t::scratch_bytes>(
-          usual, "hierarchy.scratch_bytes",
-          "memory on each device for results between steps; the same in all processes of a world"),
-      at<metrics_place, &c::metrics, &m::address>(
-          usual, "metrics.address", "HOST:PORT that serves metrics to Prometheus and troupe top; empty: none"),
-      at<yes_or_no, &c::metrics, &m::allow_remote>(
-          usual, "metrics.allow_remote",
-          "whether metrics.address may be beyond loopback, where it is unprotected: yes or no"),
-      called("TROUPE_LOG", "--log",
-             at<log_level, &c::log_level>(usual, "log_level", "trace, debug, info, warn, error or off")),
-      field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8"),
-      field<&n::minCTAs>("nccl.minCTAs", "fewest thread blocks of a kernel, 1 to 64"),
-      field<&n::maxCTAs>("nccl.maxCTAs", "most thread blocks of a kernel"),
-      at<plain_text, &c::nccl, &n::netName>("NCCL communicators", "nccl.netName",
-                                            "name of the network, for example IB or Socket"),
-      field<&n::splitShare>("nccl.splitShare", "1: a split communicator shares its parent's resources"),
-      field<&n::trafficClass>("nccl.trafficClass", "traffic class of network packets"),
-      at<plain_text, &c::nccl, &n::commName>("NCCL communicators", "nccl.commName",
-                                             "name of communicators in NCCL's logs and profilers"),
-      field<&n::collnetEnable>("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible"),
-      called("TROUPE_NCCL_CTA_POLICY", "--nccl-cta-policy",
-             at<cta_policy, &c::nccl, &n::CTAPolicy>("NCCL communicators", "nccl.CTAPolicy",
-                                                     "default, efficiency or zero (copy engines where possible)")),
-      field<&n::shrinkShare>("nccl.shrinkShare", "1: a shrunk communicator shares its parent's resources"),
-      field<&n::nvlsCTAs>("nccl.nvlsCTAs", "thread blocks of NVLS kernels"),
-      field<&n::nChannelsPerNetPeer>("nccl.nChannelsPerNetPeer", "channels between two ranks over the network"),
-      field<&n::nvlinkCentricSched>("nccl.nvlinkCentricSched", "1: schedule for NVLink first"),
-      variable<&e::algo>("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls"),
-      variable<&e::proto>("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple"),
-      variable<&e::p2p_disable>("nccl.NCCL_P2P_DISABLE", "1: GPUs do not access each other directly"),
-      variable<&e::p2p_level>("nccl.NCCL_P2P_LEVEL",
-                              "longest distance for direct access: LOC, NVL, PIX, PXB, PHB or SYS"),
-      variable<&e::shm_disable>("nccl.NCCL_SHM_DISABLE", "1: no transport through shared host memory"),
-      variable<&e::ib_disable>("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE"),
-      variable<&e::socket_ifname>("nccl.NCCL_SOCKET_IFNAME",
-                                  "network interfaces to use, for example eth0,eth1 or ^docker"),
-      variable<&e::net_plugin>("nccl.NCCL_NET_PLUGIN", "network plugin"),
-      variable<&e::nvls_enable>("nccl.NCCL_NVLS_ENABLE",
-                                "0: no reductions inside NVSwitch; 2: where devices support them"),
-      variable<&e::cumem_enable>("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle and no windows; 1: both"),
-      variable<&e::single_proc_mem_reg_enable>("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE",
-                                               "1: several GPUs of a process register buffers"),
-      variable<&e::launch_order_implicit>("nccl.NCCL_LAUNCH_ORDER_IMPLICIT",
-                                          "1 (also if empty): launches of worlds on one GPU begin in one order"),
-      variable<&e::debug>("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE"),
-      variable<&e::debug_subsys>("nccl.NCCL_DEBUG_SUBSYS", "parts that NCCL's log covers, for example INIT,GRAPH"),
-      variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "file of NCCL's log; %h is the host and %p the process"),
-      at<nccl_other_variables, &c::nccl_environment, &e::others>("NCCL environment", "nccl.environment",
-                                                                 "other variables that NCCL reads"),
-      at<gloo_interface, &c::gloo, &gloo_options::interface_address>(
-          "Gloo", "gloo.interface_address",
-          "numeric address where other ranks reach this process; unprotected beyond loopback"),
-      at<named<parse_gloo_memory>, &c::gloo, &gloo_options::memory>(
-          "Gloo", "gloo.memory",
-          "memory of buffers: host (mock devices) or device (GPUs, through pinned memory; mock devices without GPUs)"),
-      at<number<int, 1, most_ranks>, &c::mock_devices>(mock, "mock.devices", "number of mock devices"),
-      at<byte_size<1, tebibyte>, &c::mock_memory_bytes>(mock, "mock.memory_bytes", "memory of each mock device"),
-      at<cpu_lists, &c::mock_cpus>(mock, "mock.cpus", "CPUs near each mock device, for example 0-3;4-7"),
-      at<feature_list, &c::mock_without>(mock, "mock.without",
-                                         "features that the mock lacks, for example fp8_reductions"),
-      at<named<parse_mock_results>, &c::mock_results>(
-          mock, "mock.results", "results of collectives: computed, or none to measure only the overhead around them"),
-      at<count_list, &c::hierarchy_nodes>(
-          usual, "hierarchy.nodes",
-          "ranks on each node in order, for example 2,3; empty: from the controller, else all on one node"),
-      at<named<parse_across_choice>, &c::hierarchy_across>(
-          usual, "hierarchy.across", "backend of composed operations between nodes: same or gloo"),
-      at<duration<millisecond, year>, &c::deadlines, &d::form>(time, "deadlines.form",
-                                                               "time to form a world, including other processes"),
-      at<duration<millisecond, year>, &c::deadlines, &d::operation>(
-          time, "deadlines.operation", "time to answer a request without its own deadline"),
-      at<duration<millisecond, year>, &c::deadlines, &d::drain>(time, "deadlines.drain",
-                                                                "time to finish requests in flight when a world stops"),
-      at<duration<millisecond, year>, &c::deadlines, &d::release>(time, "deadlines.release",
-                                                                  "time to release a stopped world's communicators"),
-      at<duration<millisecond, year>, &c::deadlines, &d::abort>(time, "deadlines.abort",
-                                                                "time to abort a failed world's communicators"),
-      at<named<parse_recovery_policy>, &c::recovery, &r::policy>(
-          recovery, "recovery.policy",
-          "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)"),
-      at<number<std::size_t, 1, 1'000'000>, &c::recovery, &r::rebuilds>(
-          recovery, "recovery.rebuilds", "rebuilds of a world within recovery.window; the next fault ends the world"),
-      at<duration_or_zero<millisecond, 10 * year>, &c::recovery, &r::window>(
-          recovery, "recovery.window",
-          "time in which rebuilds are counted; 0: derived from deadlines and limits, at least ten minutes"),
-      at<duration_or_zero<microsecond, year>, &c::recovery, &r::backoff>(
-          recovery, "recovery.backoff",
-          "longest pause before the second rebuild in the window; doubled before each later one"),
-      at<path, &c::report_folder>(recovery, "report.folder",
-                                  "folder for fault reports, one file each; empty: reports go into the log"),
-      at<number<std::size_t, 0, 1'048'576>, &c::recorder_requests>(
-          recovery, "recorder.requests",
-          "latest requests of each rank that the flight recorder keeps; 0: it only counts"),
-      at<record_signal, &c::recorder_signal>(
-          recovery, "recorder.signal",
-          "signal that writes the flight record into report.folder or the working folder: USR1 or USR2"),
-      at<named<parse_nvtx_choice>, &c::nvtx>(
-          recovery, "nvtx", "NVTX ranges named like requests: auto (when a profiler listens), on or off"),
-      at<named<parse_first_rung>, &c::recovery, &r::first_rung>(
-          recovery, "recovery.first_rung",
-          "first step of a recovery: form_beside (failed communicators are aborted afterwards), abort_first, shrink or "
-          "revoke"),
-      called("TROUPE_CONTROL", "--control",
-             at<plain_text, &c::control, &k::address>(
-                 processes, "control.address",
-                 "HOST:PORT of the controller of a world over processes; empty: no controller")),
-      at<named<parse_orphan_policy>, &c::control, &k::orphaned>(
-          processes, "control.orphaned", "action without a controller: leave (the world ends) or rejoin"),
-      at<file_path, &c::control, &k::ca>(processes, "control.ca",
-                                         "the CA's certificate, for mutual TLS with the controller"),
-      at<file_path, &c::control, &k::certificate>(processes, "control.certificate", "this process's own certificate"),
-      at<file_path, &c::control, &k::key>(processes, "control.key", "this process's private key"),
-      at<duration<millisecond, year>, &c::control, &k::patience>(processes, "control.patience",
-                                                                 "time until a process without a controller gives up"),
-      at<number<std::size_t, 1, most_requests>, &c::sequencing, &s::lead>(
-          time, "limits.lead", "most requests of one rank that wait for its peers; more are refused as busy"),
-      at<number<std::size_t, 0, most_requests>, &c::pending, &p::operations>(
-          time, "limits.pending_operations",
-          "most unanswered requests of a world beyond the first of each lane; more are refused as busy; 0: no limit"),
-      at<byte_size<0, tebibyte>, &c::pending, &p::bytes>(time, "limits.pending_bytes",
-                                                         "most bytes that these requests name in all; 0: no limit"),
-      at<duration_or_zero<millisecond, year>, &c::sequencing, &s::straggling>(
-          time, "limits.straggling", "time until a request that waits for peers is reported; 0: never"),
-      at<duration<millisecond, year>, &c::limits, &l::launch>(time, "limits.launch",
-                                                              "time after which a launch call is stuck"),
-      at<duration<millisecond, year>, &c::limits, &l::hang>(time, "limits.hang",
-                                                            "time after which an operation on a device is hung"),
-      at<duration<10 * microsecond, hour>, &c::limits, &l::check_interval>(time, "limits.check_interval",
-                                                                           "time between checks of these limits"),
-      at<duration<10 * microsecond, hour>, &c::limits, &l::quiet>(
-          time, "limits.quiet", "time without completions until a stream is queried for errors"),
-  };
+  begin_group("Runtime");
+  add("backend", "the backend that moves the data: auto, mock, nccl or gloo", named(parse_backend_choice), &c::backend);
+  add("ranks", "ranks of a world in this process alone; 0: one for each device", number{0, most_ranks}, &c::ranks);
+  add("profile", "how long threads spin before parking: latency, balanced or frugal", named(parse_latency_profile),
+      &c::profile);
+  add("strategy", "how completions are detected: auto, flag, event or host_fn", named(parse_completion_strategy),
+      &c::strategy);
+  add("placement", "where launchers and poller run: near (their GPUs) or none", named(parse_thread_placement),
+      &c::placement);
+  add("ordering", "who orders requests to single ranks: agreed (troupe) or caller", named(parse_ordering),
+      &c::ordering);
+  add("nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path, &c::nccl_library)
+      .called("TROUPE_NCCL_LIBRARY", "--nccl");
+  add("pool_reserve_bytes", "memory reserved on each device at the start", size(0, tebibyte), &c::pool_reserve_bytes);
+  add("scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4", number{0, most_threads},
+      &c::scheduler_threads);
+  add("fusion", "which requests are launched together: off (none), plans (those of a captured plan) or free (all)",
+      named(parse_fusion), &c::fusion, &f::mode);
+  add("fusion_max_operations", "most requests in one launch", number{1, 65'536}, &c::fusion, &f::max_operations);
+  add("fusion_max_bytes", "most bytes in one launch of several requests", size(1, tebibyte), &c::fusion, &f::max_bytes);
+  add("fusion_max_operation_bytes", "an operation with more bytes is launched by itself", size(1, tebibyte), &c::fusion,
+      &f::max_operation_bytes);
+  add("host_staging.chunk_bytes", "bytes of host memory in one launch; the same in all processes of a world",
+      size(1, tebibyte), &c::host_staging, &h::chunk_bytes);
+  add("host_staging.slots", "chunks of host memory on a device at once, of inputs and of results", number{1, 1'024},
+      &c::host_staging, &h::slots);
+  add("hierarchy.mode", "whether to compose operations in worlds over several nodes: auto, always or never",
+      named(parse_hierarchy_mode), &c::hierarchy, &t::mode);
+  add("hierarchy.min_bytes", "least size of an operation's longest buffer to compose it under auto", size(0, tebibyte),
+      &c::hierarchy, &t::min_bytes);
+  add("hierarchy.scratch_bytes",
+      "memory on each device for results between steps; the same in all processes of a world", size(1, tebibyte),
+      &c::hierarchy, &t::scratch_bytes);
+  add("metrics.address", "HOST:PORT that serves metrics to Prometheus and troupe top; empty: none", metrics_place,
+      &c::metrics, &m::address);
+  add("metrics.allow_remote", "whether metrics.address may be beyond loopback, where it is unprotected: yes or no",
+      yes_or_no, &c::metrics, &m::allow_remote);
+  add("log_level", "trace, debug, info, warn, error or off", level_name, &c::log_level).called("TROUPE_LOG", "--log");
+  add("hierarchy.nodes",
+      "ranks on each node in order, for example 2,3; empty: from the controller, else all on one node",
+      list_of<number>{"COUNT,COUNT...", ',', {1, 65'536}}, &c::hierarchy_nodes);
+  add("hierarchy.across", "backend of composed operations between nodes: same or gloo", named(parse_across_choice),
+      &c::hierarchy_across);
+  begin_group("NCCL communicators");
+  add_field("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8", &n::cgaClusterSize);
+  add_field("nccl.minCTAs", "fewest thread blocks of a kernel, 1 to 64", &n::minCTAs);
+  add_field("nccl.maxCTAs", "most thread blocks of a kernel", &n::maxCTAs);
+  add("nccl.netName", "name of the network, for example IB or Socket", plain_text, &c::nccl, &n::netName);
+  add_field("nccl.splitShare", "1: a split communicator shares its parent's resources", &n::splitShare);
+  add_field("nccl.trafficClass", "traffic class of network packets", &n::trafficClass);
+  add("nccl.commName", "name of communicators in NCCL's logs and profilers", plain_text, &c::nccl, &n::commName);
+  add_field("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible", &n::collnetEnable);
+  add("nccl.CTAPolicy", "default, efficiency or zero (copy engines where possible)", cta_policy, &c::nccl,
+      &n::CTAPolicy)
+      .called("TROUPE_NCCL_CTA_POLICY", "--nccl-cta-policy");
+  add_field("nccl.shrinkShare", "1: a shrunk communicator shares its parent's resources", &n::shrinkShare);
+  add_field("nccl.nvlsCTAs", "thread blocks of NVLS kernels", &n::nvlsCTAs);
+  add_field("nccl.nChannelsPerNetPeer", "channels between two ranks over the network", &n::nChannelsPerNetPeer);
+  add_field("nccl.nvlinkCentricSched", "1: schedule for NVLink first", &n::nvlinkCentricSched);
+  begin_group("NCCL environment");
+  add_variable("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls", &e::algo);
+  add_variable("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple", &e::proto);
+  add_variable("nccl.NCCL_P2P_DISABLE", "1: GPUs do not access each other directly", &e::p2p_disable);
+  add_variable("nccl.NCCL_P2P_LEVEL", "longest distance for direct access: LOC, NVL, PIX, PXB, PHB or SYS",
+               &e::p2p_level);
+  add_variable("nccl.NCCL_SHM_DISABLE", "1: no transport through shared host memory", &e::shm_disable);
+  add_variable("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE", &e::ib_disable);
+  add_variable("nccl.NCCL_SOCKET_IFNAME", "network interfaces to use, for example eth0,eth1 or ^docker",
+               &e::socket_ifname);
+  add_variable("nccl.NCCL_NET_PLUGIN", "network plugin", &e::net_plugin);
+  add_variable("nccl.NCCL_NVLS_ENABLE", "0: no reductions inside NVSwitch; 2: where devices support them",
+               &e::nvls_enable);
+  add_variable("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle and no windows; 1: both", &e::cumem_enable);
+  add_variable("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1: several GPUs of a process register buffers",
+               &e::single_proc_mem_reg_enable);
+  add_variable("nccl.NCCL_LAUNCH_ORDER_IMPLICIT", "1 (also if empty): launches of worlds on one GPU begin in one order",
+               &e::launch_order_implicit);
+  add_variable("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE", &e::debug);
+  add_variable("nccl.NCCL_DEBUG_SUBSYS", "parts that NCCL's log covers, for example INIT,GRAPH", &e::debug_subsys);
+  add_variable("nccl.NCCL_DEBUG_FILE", "file of NCCL's log; %h is the host and %p the process", &e::debug_file);
+  add_checked("nccl.environment", "other variables that NCCL reads",
+              list_of<converted<nccl_assignment>>{"NAME=VALUE;NAME=VALUE...", ';', assignment}, &c::nccl_environment,
+              &e::others);
+  begin_group("Gloo");
+  add_checked("gloo.interface_address",
+              "numeric address where other ranks reach this process; unprotected beyond loopback", plain_text, &c::gloo,
+              &gloo_options::interface_address);
+  add("gloo.memory",
+      "memory of buffers: host (mock devices) or device (GPUs, through pinned memory; mock devices without GPUs)",
+      named(parse_gloo_memory), &c::gloo, &gloo_options::memory);
+  begin_group("Mock");
+  add("mock.devices", "number of mock devices", number{1, most_ranks}, &c::mock_devices);
+  add("mock.memory_bytes", "memory of each mock device", size(1, tebibyte), &c::mock_memory_bytes);
+  add("mock.cpus", "CPUs near each mock device, for example 0-3;4-7",
+      list_of<converted<cpu_set>>{"CPUS;CPUS...", ';', named(parse_cpu_set)}, &c::mock_cpus);
+  add("mock.without", "features that the mock lacks, for example fp8_reductions",
+      list_of<converted<feature>>{"NAME,NAME...", ',', named(parse_feature)}, &c::mock_without);
+  add("mock.results", "results of collectives: computed, or none to measure only the overhead around them",
+      named(parse_mock_results), &c::mock_results);
+  begin_group("Deadlines and limits");
+  add("deadlines.form", "time to form a world, including other processes", duration(millisecond, year), &c::deadlines,
+      &d::form);
+  add("deadlines.operation", "time to answer a request without its own deadline", duration(millisecond, year),
+      &c::deadlines, &d::operation);
+  add("deadlines.drain", "time to finish requests in flight when a world stops", duration(millisecond, year),
+      &c::deadlines, &d::drain);
+  add("deadlines.release", "time to release a stopped world's communicators", duration(millisecond, year),
+      &c::deadlines, &d::release);
+  add("deadlines.abort", "time to abort a failed world's communicators", duration(millisecond, year), &c::deadlines,
+      &d::abort);
+  add("limits.lead", "most requests of one rank that wait for its peers; more are refused as busy",
+      number{1, most_requests}, &c::sequencing, &s::lead);
+  add("limits.pending_operations",
+      "most unanswered requests of a world beyond the first of each lane; more are refused as busy; 0: no limit",
+      number{0, most_requests}, &c::pending, &p::operations);
+  add("limits.pending_bytes", "most bytes that these requests name in all; 0: no limit", size(0, tebibyte), &c::pending,
+      &p::bytes);
+  add("limits.straggling", "time until a request that waits for peers is reported; 0: never",
+      duration(millisecond, year, or_zero), &c::sequencing, &s::straggling);
+  add("limits.launch", "time after which a launch call is stuck", duration(millisecond, year), &c::limits, &l::launch);
+  add("limits.hang", "time after which an operation on a device is hung", duration(millisecond, year), &c::limits,
+      &l::hang);
+  add("limits.check_interval", "time between checks of these limits", duration(10 * microsecond, hour), &c::limits,
+      &l::check_interval);
+  add("limits.quiet", "time without completions until a stream is queried for errors", duration(10 * microsecond, hour),
+      &c::limits, &l::quiet);
+  begin_group("Recovery");
+  add("recovery.policy",
+      "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)",
+      named(parse_recovery_policy), &c::recovery, &r::policy);
+  add("recovery.rebuilds", "rebuilds of a world within recovery.window; the next fault ends the world",
+      number{1, 1'000'000}, &c::recovery, &r::rebuilds);
+  add("recovery.window",
+      "time in which rebuilds are counted; 0: derived from deadlines and limits, at least ten minutes",
+      duration(millisecond, 10 * year, or_zero), &c::recovery, &r::window);
+  add("recovery.backoff", "longest pause before the second rebuild in the window; doubled before each later one",
+      duration(microsecond, year, or_zero), &c::recovery, &r::backoff);
+  add("report.folder", "folder for fault reports, one file each; empty: reports go into the log", optional_path,
+      &c::report_folder);
+  add("recorder.requests", "latest requests of each rank that the flight recorder keeps; 0: it only counts",
+      number{0, 1'048'576}, &c::recorder_requests);
+  add("recorder.signal", "signal that writes the flight record into report.folder or the working folder: USR1 or USR2",
+      signal_name, &c::recorder_signal);
+  add("nvtx", "NVTX ranges named like requests: auto (when a profiler listens), on or off", named(parse_nvtx_choice),
+      &c::nvtx);
+  add("recovery.first_rung",
+      "first step of a recovery: form_beside (failed communicators are aborted afterwards), abort_first, shrink or "
+      "revoke",
+      named(parse_first_rung), &c::recovery, &r::first_rung);
+  begin_group("Worlds over processes");
+  add("control.address", "HOST:PORT of the controller of a world over processes; empty: no controller", plain_text,
+      &c::control, &k::address)
+      .called("TROUPE_CONTROL", "--control");
+  add("control.orphaned", "action without a controller: leave (the world ends) or rejoin", named(parse_orphan_policy),
+      &c::control, &k::orphaned);
+  add("control.ca", "the CA's certificate, for mutual TLS with the controller", plain_path, &c::control, &k::ca);
+  add("control.certificate", "this process's own certificate", plain_path, &c::control, &k::certificate);
+  add("control.key", "this process's private key", plain_path, &c::control, &k::key);
+  add("control.patience", "time until a process without a controller gives up", duration(millisecond, year),
+      &c::control, &k::patience);
 }
 
-/// User variables that are not settings.
-constexpr std::array other_variables{"TROUPE_CONFIG", "TROUPE_JOIN_TOKEN", "TROUPE_WORLD_SIZE"};
-/// Variables that `troupe launch` and troupe's tests set. They are never treated as misspelt.
-constexpr std::array inner_variables{"TROUPE_PROCESS",      "TROUPE_HOST",        "TROUPE_PLACE",
-                                     "TROUPE_DEVICE",       "TROUPE_SPARE",       "TROUPE_ATTEMPT",
-                                     "TROUPE_BENCH_REPORT", "TROUPE_REQUIRE_GPU", "TROUPE_PREFIX"};
+} // namespace setting_forms
 
-} // namespace
+/// User variables that are not settings.
+static constexpr std::array other_variables{"TROUPE_CONFIG", "TROUPE_JOIN_TOKEN", "TROUPE_WORLD_SIZE"};
+/// Variables that `troupe launch` and troupe's tests set. They are never treated as misspelt.
+static constexpr std::array inner_variables{"TROUPE_PROCESS",      "TROUPE_HOST",        "TROUPE_PLACE",
+                                            "TROUPE_DEVICE",       "TROUPE_SPARE",       "TROUPE_ATTEMPT",
+                                            "TROUPE_BENCH_REPORT", "TROUPE_REQUIRE_GPU", "TROUPE_PREFIX"};
 
 std::span<const setting> all_settings() {
-  static const std::vector<setting> table = make_table();
-  return table;
+  static const setting_forms::settings_table table;
+  return table.all();
 }
 
 const setting& find_setting(std::string_view name) {
@@ -337,6 +492,16 @@ void check_process_variables() {
     if (const std::string_view entry{*one}; entry.starts_with("TROUPE_"))
       names.emplace_back(entry.substr(0, entry.find('=')));
   check_variable_names(names);
+}
+
+void with_origin(std::string_view origin, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const exception& failure) {
+    error why = failure.why();
+    why.text = std::string{origin} + ": " + why.text;
+    throw exception{std::move(why)};
+  }
 }
 
 } // namespace troupe

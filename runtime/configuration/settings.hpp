@@ -1,10 +1,12 @@
-/// The single list of all settings. A new setting is a member of `configuration` and a line of the table in
-/// settings.cpp. The settings file, the environment, the program's options and `troupe config` use the table, and a
-/// test requires a line in docs/configuration.md.
+/// The single list of all settings. A new setting is a member of `configuration` and one statement in settings.cpp,
+/// which gives its name, description, form, range and member. The settings file, the environment, the program's
+/// options, `troupe config` and Python's keywords are derived from the list, and a test requires a line in
+/// docs/configuration.md.
 #pragma once
 
 #include <troupe/runtime/configuration/configuration.hpp>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,19 +17,17 @@ namespace troupe {
 /// One setting: its name in each source, and its form.
 struct setting {
   std::string_view name;        ///< In a settings file, for example "deadlines.form".
-  std::string variable;         ///< In the environment, for example "TROUPE_DEADLINES_FORM".
-  std::string option;           ///< On a command line, for example "--deadlines-form".
   std::string_view group;       ///< The heading under which --help lists it.
   std::string_view description; ///< Half a line, with the choices or the meaning of 0.
   std::string_view form;        ///< The form of the value: NAME, NUMBER (not quoted in a file), SIZE, DURATION or PATH.
+  std::string variable{};       ///< In the environment, for example "TROUPE_DEADLINES_FORM".
+  std::string option{};         ///< On a command line, for example "--deadlines-form".
   /// The range of a number, for example "1 to 256", or "1ms to 60s, or 0". Empty: not a number.
-  std::string range;
+  std::string range{};
   /// Sets the value. Errors: invalid_argument with the text and the valid values.
-  void (*set)(configuration& settings, std::string_view text);
+  std::function<void(configuration& settings, std::string_view text)> set{};
   /// Returns the value in the form that set() reads back.
-  std::string (*text)(const configuration& settings);
-  /// Returns whether the value is in the range.
-  bool (*fits)(const configuration& settings);
+  std::function<std::string(const configuration& settings)> text{};
 };
 
 /// Returns the table, in the order in which it is shown. Lifetime: static. Threads: any.
@@ -43,5 +43,8 @@ void check_variable_names(const std::vector<std::string>& names);
 /// The same for the variables in this process's environment. Threads: any, as long as none changes the environment
 /// meanwhile.
 void check_process_variables();
+
+/// Runs \p action, and puts \p origin in front of the text of an exception that it throws.
+void with_origin(std::string_view origin, const std::function<void()>& action);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-#include <troupe/runtime/configuration/control_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-#include <troupe/runtime/configuration/bounded_file.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 
 #include <troupe/device/error.hpp>

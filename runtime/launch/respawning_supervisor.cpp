@@ -1,6 +1,6 @@
 #include <troupe/runtime/launch/respawning_supervisor.hpp>
 
-#include <troupe/runtime/configuration/duration.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>
 
 #include <arpa/inet.h>

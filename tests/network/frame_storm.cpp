@@ -10,7 +10,7 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/transport/guard_dialer.hpp>
-#include <troupe/runtime/configuration/control_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/logging.hpp>

@@ -3,9 +3,8 @@
 
 #include <troupe/program/command_line.hpp>
 
-#include <troupe/runtime/configuration/byte_size.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <CLI/CLI.hpp>
 

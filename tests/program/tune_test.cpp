@@ -4,8 +4,8 @@
 #include <troupe/program/tune/tune_verdict.hpp>
 #include <troupe/program/tune/tuned_file.hpp>
 
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
-#include <troupe/runtime/configuration/settings_file.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>

@@ -3,11 +3,8 @@
 
 #include <troupe/device/topology/cpu_set.hpp>
 #include <troupe/device/topology/pci_address.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/configuration/settings_file.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <set>
 #include <sstream>

@@ -4,7 +4,7 @@
 
 #include <troupe/actors/transport/certificates.hpp>
 #include <troupe/actors/transport/preamble.hpp>
-#include <troupe/runtime/configuration/control_settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>

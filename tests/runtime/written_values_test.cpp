@@ -2,9 +2,7 @@
 
 #include "../support/settings_sources.hpp"
 
-#include <troupe/runtime/configuration/byte_size.hpp>
-#include <troupe/runtime/configuration/duration.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

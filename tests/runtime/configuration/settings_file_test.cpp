@@ -3,7 +3,6 @@
 #include "../../support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/configuration/settings_file.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 
 #include <sys/stat.h>
