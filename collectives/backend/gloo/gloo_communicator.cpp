@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/gloo/gloo_collective.hpp>
 #include <troupe/collectives/backend/gloo/gloo_communicator.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <gloo/barrier.h>

@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/host_staged/host_staged_communicator.hpp>
 #include <troupe/collectives/backend/host_staged/host_staged_layout.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 
 #include <algorithm>
 #include <chrono>

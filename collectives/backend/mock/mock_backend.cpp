@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -3,7 +3,7 @@
 #include <troupe/collectives/backend/nccl/nccl_call.hpp>
 #include <troupe/collectives/backend/nccl/nccl_region.hpp>
 #include <troupe/collectives/backend/nccl/nccl_visit.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <algorithm>
