@@ -6,7 +6,6 @@
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_environment.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>

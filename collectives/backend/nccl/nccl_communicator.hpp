@@ -2,9 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/nccl/nccl_config.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
-#include <troupe/collectives/backend/nccl/nccl_functions.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/device/event.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
