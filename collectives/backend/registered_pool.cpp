@@ -189,9 +189,7 @@ std::vector<places> places_of(const operation& what, const registered_pool& pool
 } // namespace
 
 error check_places(std::span<const operation> parts, const registered_pool& pool) {
-  std::vector<const operation*> all;
-  for (const operation& one : parts) all.push_back(&one);
-  return check_places(all, pool);
+  return check_places(pointers_to(parts), pool);
 }
 
 error check_places(std::span<const operation* const> parts, const registered_pool& pool) {

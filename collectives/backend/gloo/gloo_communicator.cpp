@@ -218,11 +218,6 @@ void gloo_communicator::init() {
   if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted meanwhile
 }
 
-void gloo_communicator::launch(const operation& what, stream_ref stream) {
-  const operation* const one = &what;
-  launch_together({&one, 1}, stream);
-}
-
 void gloo_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
   require_formed();
   const mock_launch mine = make_launch(all, self(), world_size());

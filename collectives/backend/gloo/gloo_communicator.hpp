@@ -79,7 +79,7 @@ private:
 };
 
 /// Implements communicator. Launches are tasks of the mock's streams. Their operations run on one thread of this rank,
-/// in the order of the launches (gloo_line.hpp), also if the launches are in several streams.
+/// in the order of the launches, also if the launches are in several streams.
 /// BUF-1: when abort() has returned, no operation's memory is touched any more.
 class gloo_communicator final : public communicator {
 public:
@@ -88,7 +88,6 @@ public:
   ~gloo_communicator() override;
 
   void init() override;
-  void launch(const operation& what, stream_ref stream) override;
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override;
   void abort() override;

@@ -103,7 +103,7 @@ constexpr auto time_for_forming = 10min; ///< Counts from the making of the uniq
 /// Holds the stores of all formations that one backend has opened. One thread serves them; it runs while there are any.
 ///
 /// A client must present the secret of a formation within five seconds. It can then reach only the keys of that
-/// formation. Sizes are bounded (gloo_wire.hpp); a client that exceeds a bound or breaks the protocol is disconnected.
+/// formation. Sizes are bounded (gloo_wire); a client that exceeds a bound or breaks the protocol is disconnected.
 /// A formation ends when all expected ranks have reported that they have formed, or after ten minutes. Threads: safe
 /// from any.
 class gloo_store_server {

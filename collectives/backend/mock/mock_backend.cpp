@@ -121,11 +121,6 @@ public:
     if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted concurrently
   }
 
-  void launch(const operation& what, stream_ref stream) override {
-    const operation* const one = &what;
-    launch_together({&one, 1}, stream);
-  }
-
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
     require_formed();
     if (is_suspended_)
