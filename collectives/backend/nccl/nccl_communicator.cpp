@@ -323,11 +323,11 @@ library_words nccl_communicator::last_words() const {
 
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
-  const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
+  const nccl_enqueued enqueued = enqueue(what, target(stay.handle(), stream));
   // A captured launch does not run, and the event would belong to the capture. Graphs are destroyed before the
   // communicator.
   if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
-  end_launch(outcome);
+  end_launch(enqueued);
 }
 
 void nccl_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
@@ -344,15 +344,15 @@ nccl_target nccl_communicator::target(ncclComm_t handle, stream_ref stream) cons
           .barrier_word = barrier_word_->address()};
 }
 
-void nccl_communicator::end_launch(const nccl_enqueued& outcome) const {
-  const ncclResult_t result = wait_out(outcome.result);
+void nccl_communicator::end_launch(const nccl_enqueued& enqueued) const {
+  const ncclResult_t result = wait_out(enqueued.result);
   if (result == ncclSuccess) [[likely]]
     return;
   {
     const std::lock_guard lock{guard_};
     if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
   }
-  nccl_call(nccl_, result, outcome.call, self(), effect::unknown_outcome);
+  nccl_call(nccl_, result, enqueued.call, self(), effect::unknown_outcome);
 }
 
 void nccl_communicator::check() {

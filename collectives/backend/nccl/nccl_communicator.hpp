@@ -137,7 +137,7 @@ private:
   void require_ready() const;
   void end_forming(ncclResult_t result, const char* call);
   [[nodiscard]] nccl_target target(ncclComm_t handle, stream_ref stream) const noexcept;
-  void end_launch(const nccl_enqueued& outcome) const;
+  void end_launch(const nccl_enqueued& enqueued) const;
   [[nodiscard]] ncclResult_t wait_out(ncclResult_t result) const;
   [[nodiscard]] error aborted(const char* during) const;
 
