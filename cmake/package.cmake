@@ -37,7 +37,7 @@ foreach(layer device completion collectives actors runtime)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/backend/gloo/gloo_backend.hpp collectives/backend/gloo/gloo_options.hpp
              collectives/backend/nccl/nccl_backend.hpp
-             collectives/backend/nccl/nccl_environment.hpp collectives/backend/nccl/nccl_library.hpp collectives/backend/nccl/nccl_options.hpp
+             collectives/backend/nccl/nccl_library.hpp collectives/backend/nccl/nccl_options.hpp
              collectives/backend/nccl/nccl_profiler.hpp)
   cmake_path(GET door PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder}

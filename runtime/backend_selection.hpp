@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/hierarchy/node_directory.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 #include <troupe/device/driver.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 

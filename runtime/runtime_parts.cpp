@@ -1,7 +1,7 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
-#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/device_claim.hpp>

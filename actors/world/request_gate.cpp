@@ -1,6 +1,6 @@
 #include <troupe/actors/world/request_gate.hpp>
-#include <troupe/collectives/operation/held_bytes.hpp>
-#include <troupe/collectives/operation/retry_objection.hpp>
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
 
 #include <utility>

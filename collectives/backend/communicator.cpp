@@ -2,6 +2,11 @@
 
 namespace troupe {
 
+void communicator::launch(const operation& what, stream_ref stream) {
+  const operation* const one = &what;
+  launch_together({&one, 1}, stream);
+}
+
 void communicator::launch_together(std::span<const operation* const>, stream_ref) {
   throw exception{errc::unsupported, "this kind of communicator launches one operation at a time: set fusion to off"};
 }

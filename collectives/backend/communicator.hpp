@@ -59,9 +59,9 @@ public:
   /// it.
   virtual void init() = 0;
 
-  /// Enqueues a validated collective. Returns when it is in the stream.
+  /// Enqueues a validated collective. Returns when it is in the stream. By default: as launch_together() of it alone.
   /// Errors: thrown if it could not be enqueued; the communicator must then be considered failed.
-  virtual void launch(const operation& what, stream_ref stream) = 0;
+  virtual void launch(const operation& what, stream_ref stream);
   /// Enqueues several operations by one launch, in the same order as the operations of launch(). All ranks do so with
   /// the same operations in the same order; a rank that takes no part in an operation omits it. The parts of a group
   /// are treated like the other operations. Copies and barriers are not allowed, nor are operations that overlap in

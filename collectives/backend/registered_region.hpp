@@ -35,4 +35,8 @@ private:
   std::string why_ordinary_;
 };
 
+/// Allocates the region from a memory pool of its own. \p why_ordinary: see registered_region.
+[[nodiscard]] std::shared_ptr<registered_region>
+make_pooled_region(const std::shared_ptr<device>& where, std::size_t size_bytes, std::string why_ordinary = {});
+
 } // namespace troupe

@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 
 #include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <algorithm>
@@ -62,11 +62,7 @@ struct solo_launch {
   void operator()(const replay&) const {
     throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
   }
-  void operator()(const group& what) const {
-    std::vector<const operation*> parts;
-    for (const operation& one : what.parts) parts.push_back(&one);
-    together(parts);
-  }
+  void operator()(const group& what) const { together(pointers_to(what.parts)); }
 
   void together(std::span<const operation* const> all) const {
     const launch_parts parts = parts_of_launch(all);

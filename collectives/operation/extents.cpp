@@ -1,5 +1,11 @@
 #include <troupe/collectives/operation/extents.hpp>
 
+#include <troupe/collectives/operation/dtype.hpp>
+
+#include <numeric>
+#include <type_traits>
+#include <variant>
+
 namespace troupe {
 
 namespace {
@@ -140,6 +146,47 @@ void visit_extents(const operation& what, rank self, int world_size, extent_visi
     for (const operation& part : several->parts) visit_extents(part, self, world_size, visit);
   else
     std::visit(surveyor{self, world_size, visit}, what);
+}
+
+std::size_t held_bytes(const operation& what) {
+  std::size_t sum = 0;
+  const std::byte* last = nullptr;
+  visit_operands(what, [&](const operand& one, std::string_view) {
+    if (one.memory.size_bytes() == 0 || one.memory.data() == last) return;
+    last = one.memory.data();
+    sum += one.memory.size_bytes();
+  });
+  return sum;
+}
+
+namespace {
+
+template <class T>
+std::size_t payload_of_one(const T& what) noexcept {
+  [[maybe_unused]] const auto all_of = [](const partition& parts) {
+    return std::accumulate(parts.counts.begin(), parts.counts.end(), std::size_t{0});
+  };
+  if constexpr (std::is_same_v<T, copy>)
+    return what.from.memory.size_bytes();
+  else if constexpr (std::is_same_v<T, group>) {
+    std::size_t bytes = 0;
+    for (const operation& part : what.parts) bytes += payload_of(part);
+    return bytes;
+  } else if constexpr (requires { what.count; })
+    return what.count * size_bytes(what.type);
+  else if constexpr (requires { what.send_parts; })
+    return all_of(what.send_parts) * size_bytes(what.type);
+  else if constexpr (requires { what.recv_parts; })
+    return all_of(what.recv_parts) * size_bytes(what.type);
+  else
+    return 0;
+}
+
+} // namespace
+
+std::size_t payload_of(const operation& what) noexcept {
+  if (what.valueless_by_exception()) return 0;
+  return std::visit([](const auto& one) { return payload_of_one(one); }, what);
 }
 
 } // namespace troupe

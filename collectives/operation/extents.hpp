@@ -1,4 +1,5 @@
-/// Derives in one place which memory each operation reads and writes. Validation checks these ranges.
+/// Derives in one place which memory each operation reads and writes, and how large it is. Validation checks these
+/// ranges.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -75,5 +76,14 @@ template <class Visit>
 void visit_operands(const operation& what, Visit&& visit) {
   std::visit([&](const auto& one) { visit_operands_of(one, visit); }, what);
 }
+
+/// Returns the sum of the sizes of the request's buffers, in bytes. Whole buffers count, also their unused parts. A
+/// buffer that is named twice in a row (in place) counts once.
+[[nodiscard]] std::size_t held_bytes(const operation& what);
+
+/// Returns the bytes of the elements that \p what counts: for one count, one rank's part; for v-forms, all parts that
+/// the rank sends (or receives, if each rank knows the counts of all); for a group, the sum. A barrier and a replay
+/// have 0.
+[[nodiscard]] std::size_t payload_of(const operation& what) noexcept;
 
 } // namespace troupe

@@ -17,6 +17,13 @@ partition partition::packed(std::vector<std::size_t> counts) {
   return made;
 }
 
+std::vector<const operation*> pointers_to(std::span<const operation> all) {
+  std::vector<const operation*> made;
+  made.reserve(all.size());
+  for (const operation& one : all) made.push_back(&one);
+  return made;
+}
+
 std::string_view name_of(const operation& what) noexcept {
   return what.valueless_by_exception() ? std::string_view{} : name_of_kind(what.index());
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -289,6 +290,9 @@ using operation =
 struct group {
   std::vector<operation> parts;
 };
+
+/// Returns the addresses of \p all, as communicators take operations that are launched together.
+[[nodiscard]] std::vector<const operation*> pointers_to(std::span<const operation> all);
 
 /// Returns the name of the operation: "all_reduce".
 [[nodiscard]] std::string_view name_of(const operation& what) noexcept;

@@ -5,6 +5,8 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/world_stamp.hpp>
 #include <troupe/device/device.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
 
 namespace troupe {
 
@@ -23,5 +25,12 @@ struct seat {
 /// checks what ranks must agree on.
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const seat& at);
+
+/// Checks whether \p what, a validated operation of rank \p self, can be run again. Returns errc::none;
+/// invalid_argument if a result overwrites an input; or unsupported for a replay, whose memory accesses are unknown.
+[[nodiscard]] error objection_to_retry(const operation& what, rank self, int world_size);
+
+/// Returns the error for a request in two steps: kernels behind its event may already have used the first result.
+[[nodiscard]] error two_step_retry();
 
 } // namespace troupe

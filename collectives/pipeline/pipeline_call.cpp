@@ -2,7 +2,6 @@
 #include <troupe/collectives/operation/undefined_ranges.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/recording/payload.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <troupe/collectives/pipeline/launcher.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
-#include <troupe/collectives/recording/flight_line.hpp>
+#include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/completion/poller/in_flight.hpp>
 
 #include <atomic>

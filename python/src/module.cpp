@@ -1,10 +1,11 @@
 /// The extension module troupe._troupe. What users see is in the package around it.
-#include "asked_operation.hpp"
-#include "controller_binding.hpp"
 #include "deferred_release.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
-#include "reply_binding.hpp"
+#include "reply.hpp"
+#include "request.hpp"
+#include "runtime_binding.hpp"
+#include "testing_binding.hpp"
 #include "world_binding.hpp"
 
 PYBIND11_MODULE(_troupe, module) {
@@ -13,8 +14,8 @@ PYBIND11_MODULE(_troupe, module) {
   module.attr("version") = TROUPE_VERSION;
   python::translate_exceptions();
   python::bind_operands(module);
-  python::bind_operations(module);
   python::bind_replies(module);
+  python::bind_operations(module);
   python::bind_worlds(module);
   python::bind_runtimes(module);
   python::bind_controllers(module);

@@ -2,13 +2,15 @@
 #pragma once
 
 #include "deferred_release.hpp"
-#include "loop_mailbox.hpp"
 
-#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+
+#include <pybind11/pybind11.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,6 +19,31 @@
 #include <vector>
 
 namespace troupe::python {
+
+/// The poller writes to the descriptor, which takes no GIL, once for all replies that come until the loop looks: a
+/// burst of replies wakes the loop once. Threads: safe from any.
+class loop_mailbox {
+public:
+  loop_mailbox();
+  loop_mailbox(const loop_mailbox&) = delete;
+  loop_mailbox& operator=(const loop_mailbox&) = delete;
+  ~loop_mailbox();
+
+  /// One more put() will come, for which there is room from now on.
+  void expect();
+  /// That one, or it will not come.
+  void put(std::uint64_t who) noexcept;
+  void expect_no_more() noexcept;
+  /// All since the last time; the descriptor is quiet again.
+  [[nodiscard]] std::vector<std::uint64_t> take();
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+
+private:
+  std::mutex guard_;
+  std::vector<std::uint64_t> come_;
+  std::size_t expected_ = 0;
+  int descriptor_;
+};
 
 /// Where the outcome of one request arrives. Threads: safe from any.
 class reply final : public outcome_sink, public std::enable_shared_from_this<reply> {
@@ -54,5 +81,16 @@ private:
   std::optional<outcome> result_;
   std::vector<watcher> watchers_;
 };
+
+/// A duration in seconds, a datetime.timedelta, or None for \p otherwise.
+[[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise);
+
+/// A completion with what it wrote, as troupe.Completion.
+struct shown_completion {
+  completion what;
+  pybind11::object outputs;
+};
+
+void bind_replies(pybind11::module_& module);
 
 } // namespace troupe::python

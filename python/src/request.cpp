@@ -1,11 +1,229 @@
 #include "request.hpp"
 
+#include "failure.hpp"
+
 #include <troupe/runtime/interop/ask_into.hpp>
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace troupe::python {
+
+namespace py = pybind11;
+
+namespace {
+
+/// One event for both where they are of one stream.
+struct fresh_events {
+  shared_event read, written;
+};
+
+fresh_events record_now(const stream_source& read, const stream_source& written) {
+  fresh_events made;
+  std::optional<native_stream> seen;
+  if (read) {
+    const stream_ref from = read.now();
+    made.read = record_event(read.where(), from);
+    seen = from.native();
+  }
+  if (written) {
+    const stream_ref from = written.now();
+    made.written = seen == from.native() ? made.read : record_event(written.where(), from);
+  }
+  return made;
+}
+
+void set_ready(operand& which, const shared_event& at) {
+  if (at) which.ready = at;
+}
+
+void set_ready(operation& what, const fresh_events& at) {
+  std::visit(
+      [&](auto& one) {
+        if constexpr (requires { one.send; }) {
+          set_ready(one.send, at.read);
+          set_ready(one.recv, at.written);
+        } else if constexpr (requires { one.memory; }) {
+          set_ready(one.memory, at.read);
+        } else if constexpr (requires { one.from; }) {
+          set_ready(one.from, at.read);
+          set_ready(one.to, at.written);
+        }
+      },
+      what);
+}
+
+/// The parameters of one operation, each looked at once.
+class parameter_list {
+public:
+  explicit parameter_list(const py::dict& given) : given_{given} {}
+
+  template <class Value>
+  [[nodiscard]] Value get(const char* name, Value otherwise) const {
+    return given_.contains(name) && !given_[name].is_none() ? py::cast<Value>(py::object{given_[name]})
+                                                            : std::move(otherwise);
+  }
+  [[nodiscard]] reduction op() const { return parse_reduction(get<std::string>("op", "sum")); }
+  [[nodiscard]] rank rank_called(const char* name) const { return rank{get<int>(name, 0)}; }
+  [[nodiscard]] bool staged() const { return get<bool>("staged", false); }
+  [[nodiscard]] factor element() const {
+    factor made;
+    if (!given_.contains("factor") || given_["factor"].is_none()) return made;
+    if (py::isinstance<given_operand>(given_["factor"]))
+      return factor::on_device(given_["factor"].cast<const given_operand&>().memory);
+    const auto bytes = py::cast<std::string>(py::object{given_["factor"]});
+    std::memcpy(made.value.data(), bytes.data(), std::min(bytes.size(), made.value.size()));
+    return made;
+  }
+  [[nodiscard]] partition parts(const char* name) const {
+    using sizes = std::vector<std::size_t>;
+    const auto given = get<std::pair<sizes, std::optional<sizes>>>(name, {});
+    if (!given.second) return partition::packed(given.first);
+    return {given.first, *given.second};
+  }
+
+private:
+  const py::dict& given_;
+};
+
+operand operand_of(const given_operand* one) {
+  return one == nullptr ? operand{} : operand{one->memory, one->ready};
+}
+
+std::size_t divided(std::size_t count, std::size_t size, const std::string& kind) {
+  if (count % size != 0)
+    throw invalid(kind + " divides its tensor among " + std::to_string(size) + " ranks, and " + std::to_string(count) +
+                  " elements are not a multiple of that");
+  return count / size;
+}
+
+void require_same_type(const std::string& kind, const given_operand& one, const given_operand& other) {
+  if (one.type != other.type)
+    throw invalid(kind + " has one dtype: the tensor is " + long_name_of(one.type) + " and out is " +
+                  long_name_of(other.type));
+}
+
+} // namespace
+
+bool asked_operation::has_streams() const noexcept {
+  return read || written || std::ranges::any_of(parts, &asked_operation::has_streams);
+}
+
+operation asked_operation::ready_now(bool first) const {
+  if (!has_streams()) return what;
+  if (!parts.empty()) {
+    group made;
+    for (const asked_operation& one : parts) made.parts.push_back(one.ready_now(first));
+    return made;
+  }
+  operation made = what;
+  const auto imported = [&](auto& one) {
+    if constexpr (requires { one.send; })
+      return one.send.ready || one.recv.ready;
+    else if constexpr (requires { one.memory; })
+      return static_cast<bool>(one.memory.ready);
+    else if constexpr (requires { one.from; })
+      return one.from.ready || one.to.ready;
+    else
+      return false;
+  };
+  if (first && std::visit(imported, made)) return made;
+  set_ready(made, record_now(read, written));
+  return made;
+}
+
+asked_operation make_operation(const std::string& kind, const given_operand* first, const given_operand* second,
+                               std::size_t size, const py::dict& parameters) {
+  const parameter_list given{parameters};
+  if (first != nullptr && second != nullptr && kind != "copy") require_same_type(kind, *first, *second);
+  const bool in_place = first == second;
+  asked_operation made;
+  if (first != nullptr) made.read = first->source;
+  if (second != nullptr && !in_place) (first != nullptr ? made.written : made.read) = second->source;
+
+  const given_operand* const any = first != nullptr ? first : second;
+  if (kind == "barrier") return made;
+  if (any == nullptr) throw invalid(kind + " needs a tensor");
+  made.is_virtual = any->is_virtual;
+  operand send = operand_of(first), recv = operand_of(second);
+  if (first == nullptr) std::swap(made.read, made.written); // the written one alone
+  const std::size_t count = any->count;
+  const dtype type = any->type;
+  const rank root = given.rank_called("root");
+  // The part of a rank may be empty where others stage theirs.
+  const auto is_empty_on_host = [](const given_operand* one) {
+    return one != nullptr && one->is_host_array && one->count == 0;
+  };
+  const bool staged = given.staged() || is_empty_on_host(first) || is_empty_on_host(second);
+
+  if (kind == "all_reduce")
+    made.what = all_reduce{send, recv, count, type, given.op(), given.element(), staged};
+  else if (kind == "reduce")
+    made.what = reduce{send, recv, count, type, given.op(), root, given.element(), staged};
+  else if (kind == "broadcast")
+    made.what = broadcast{send, recv, second != nullptr ? second->count : count, type, root, staged};
+  else if (kind == "all_gather")
+    made.what = all_gather{send, recv, count, type, staged};
+  else if (kind == "reduce_scatter")
+    made.what = reduce_scatter{send, recv, divided(count, size, kind), type, given.op(), given.element(), staged};
+  else if (kind == "all_to_all")
+    made.what = all_to_all{send, recv, divided(count, size, kind), type, staged};
+  else if (kind == "gather")
+    made.what = gather{send, recv, count, type, root, staged};
+  else if (kind == "scatter")
+    made.what = scatter{send, recv, second != nullptr ? second->count : divided(count, size, kind), type, root, staged};
+  else if (kind == "all_gather_v")
+    made.what = all_gather_v{send, recv, given.parts("recv_parts"), type, staged};
+  else if (kind == "reduce_scatter_v")
+    made.what = reduce_scatter_v{send, recv, given.parts("send_parts"), type, given.op(), given.element(), staged};
+  else if (kind == "gather_v")
+    made.what = gather_v{send, recv, given.parts("recv_parts"), type, root, staged};
+  else if (kind == "scatter_v")
+    made.what = scatter_v{send, recv, given.parts("send_parts"), type, root, staged};
+  else if (kind == "all_to_all_v")
+    made.what = all_to_all_v{send, recv, given.parts("send_parts"), given.parts("recv_parts"), type};
+  else if (kind == "send")
+    made.what = troupe::send{send, count, type, given.rank_called("peer"), given.get<int>("tag", 0)};
+  else if (kind == "recv")
+    made.what = troupe::recv{send, count, type, given.rank_called("peer"), given.get<int>("tag", 0)};
+  else if (kind == "copy")
+    made.what = copy{send, recv};
+  else
+    throw invalid("unknown operation '" + kind + "'");
+  return made;
+}
+
+void bind_operations(py::module_& module) {
+  py::class_<asked_operation, real_time_ptr<asked_operation>>(module, "Operation")
+      .def("__str__", [](const asked_operation& one) { return describe(one.what); })
+      .def_property_readonly("name", [](const asked_operation& one) { return std::string{name_of(one.what)}; });
+  module.def(
+      "operation",
+      [](const std::string& kind, const given_operand* first, const given_operand* second, std::size_t size,
+         const py::dict& parameters) { return make_operation(kind, first, second, size, parameters); },
+      py::arg("kind"), py::arg("first").none(true), py::arg("second").none(true), py::arg("size"),
+      py::arg("parameters"));
+  module.def("group", [](const std::vector<asked_operation>& parts) {
+    asked_operation made;
+    group all;
+    for (const asked_operation& one : parts) all.parts.push_back(one.what);
+    made.what = std::move(all);
+    made.parts = parts;
+    made.is_virtual = std::ranges::any_of(parts, &asked_operation::is_virtual);
+    return made;
+  });
+  py::class_<prepared_request, real_time_ptr<prepared_request>>(
+      module, "Request", "Operands and an operation, checked once and sent many times.")
+      .def("ask", &prepared_request::ask, "Sends it, with the operands as they were read when it was prepared.")
+      .def("__str__", [](const prepared_request& one) {
+        return one.parts().empty() ? std::string{"nothing"} : describe(one.parts().front().what);
+      });
+}
 
 prepared_request::prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to,
                                    nanoseconds deadline, bool is_retry_safe, held_object outputs)
@@ -27,7 +245,8 @@ std::shared_ptr<reply> prepared_request::ask() {
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
     asked.retry_safe = is_retry_safe_;
-    ask_into(world_, *to_.whom, std::move(asked), answered->make_reply_promise(), to_.client ? to_.client->client() : 0);
+    ask_into(world_, *to_.whom, std::move(asked), answered->make_reply_promise(),
+             to_.client ? to_.client->client() : 0);
     return answered;
   }
   // The world is asked for its actor each time: the handles of one that has ended are gone, and must not be kept here.

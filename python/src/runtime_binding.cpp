@@ -1,22 +1,95 @@
-#include "ended_without_gil.hpp"
+#include "runtime_binding.hpp"
 #include "failure.hpp"
-#include "settings_from_python.hpp"
+#include "reply.hpp"
 #include "testing_binding.hpp"
 #include "world_binding.hpp"
 
-#include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace troupe::python {
 
 namespace py = pybind11;
+
+namespace {
+
+const setting& setting_called(const std::string& name) {
+  for (const setting& one : all_settings()) {
+    std::string as_keyword{one.name};
+    std::ranges::replace(as_keyword, '.', '_');
+    if (one.name == name || as_keyword == name) return one;
+  }
+  return find_setting(name); // which says what is near to it
+}
+
+std::string text_of(const setting& which, const py::handle& value) {
+  if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
+  if (py::isinstance<py::bool_>(value)) return py::cast<bool>(value) ? "1" : "0";
+  const bool is_number = py::isinstance<py::int_>(value) || py::isinstance<py::float_>(value);
+  if (which.form == "DURATION" && (is_number || py::hasattr(value, "total_seconds"))) {
+    const nanoseconds span = duration_of(py::reinterpret_borrow<py::object>(value), {});
+    return span == nanoseconds{0} ? "0" : std::to_string(span.count()) + "ns";
+  }
+  if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) {
+    std::string all;
+    for (const py::handle& one : py::reinterpret_borrow<py::sequence>(value))
+      all += (all.empty() ? "" : ",") + py::cast<std::string>(py::str(one));
+    return all;
+  }
+  if (py::hasattr(value, "__fspath__")) return py::cast<std::string>(py::str(value.attr("__fspath__")()));
+  return py::cast<std::string>(py::str(value));
+}
+
+} // namespace
+
+configuration with_settings(configuration start, const py::dict& given) {
+  for (const auto& [key, value] : given) {
+    if (value.is_none()) continue;
+    const auto name = py::cast<std::string>(key);
+    const setting& which = setting_called(name);
+    try {
+      which.set(start, text_of(which, value));
+    } catch (const exception& failure) {
+      throw invalid("the setting " + std::string{which.name} + " (" + std::string{which.description} +
+                    "): " + failure.why().text);
+    }
+  }
+  return start;
+}
+
+py::dict shown_event(const world_event& one) {
+  const auto numbers = [](const std::vector<rank>& all) {
+    py::list made;
+    for (const rank each : all) made.append(each.value());
+    return py::tuple(made);
+  };
+  py::list lost;
+  for (const lost_rank& each : one.lost) lost.append(each.origin.value());
+  py::dict made;
+  made["phase"] = std::string{to_string(one.phase)};
+  made["epoch"] = one.epoch.value();
+  made["world_size"] = one.world_size;
+  made["local_ranks"] = numbers(one.local_ranks);
+  made["origins"] = numbers(one.origins);
+  made["lost"] = py::tuple(lost);
+  made["reason"] = one.reason ? to_python(one.reason) : py::object{py::none()};
+  made["text"] = describe(one);
+  return made;
+}
 
 namespace {
 
@@ -71,6 +144,95 @@ void bind_runtimes(py::module_& module) {
              return all;
            })
       .def("close", &shown_runtime::close);
+}
+
+namespace {
+
+/// A controller that one thread may close while another waits for it.
+class shown_controller {
+public:
+  explicit shown_controller(controller_options options) {
+    const py::gil_scoped_release without;
+    held_ = std::make_shared<controller>(std::move(options));
+  }
+  shown_controller(const shown_controller&) = delete;
+  shown_controller& operator=(const shown_controller&) = delete;
+  ~shown_controller() { close(); }
+
+  [[nodiscard]] controller& get() const {
+    if (!held_) throw exception{errc::stopping, "the controller has been closed: make another"};
+    return *held_;
+  }
+  void close() noexcept {
+    if (!held_) return;
+    std::shared_ptr<controller> last = std::move(held_);
+    const py::gil_scoped_release without;
+    last.reset();
+  }
+  /// Looks for signals (Ctrl-C) now and then. Returns false once the controller has been closed.
+  [[nodiscard]] bool wait(const py::object& timeout) {
+    constexpr std::chrono::milliseconds between_looks{100};
+    const auto until =
+        timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}));
+    static_cast<void>(get());
+    while (const std::shared_ptr<controller> one = held_) {
+      const auto left = std::max(until - std::chrono::steady_clock::now(), time_point::duration{0});
+      const py::gil_scoped_release without;
+      if (one->wait(std::min<nanoseconds>(left, between_looks))) return true;
+      const py::gil_scoped_acquire again;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
+      if (left == time_point::duration{0}) return false;
+    }
+    return false;
+  }
+
+private:
+  std::shared_ptr<controller> held_;
+};
+
+std::unique_ptr<shown_controller> make_controller(int processes, std::string host, std::uint16_t port,
+                                                  std::string token, const std::optional<std::string>& certificates,
+                                                  const std::string& policy, int smallest,
+                                                  std::optional<std::size_t> rebuilds, const py::object& gather,
+                                                  const py::object& suspicion) {
+  controller_options options;
+  options.host = std::move(host);
+  options.port = port;
+  options.terms.world_size = processes;
+  options.terms.policy = parse_loss_policy(policy);
+  options.terms.smallest = smallest;
+  options.terms.token = std::move(token);
+  options.terms.rebuilds = rebuilds.value_or(options.terms.rebuilds);
+  options.terms.gather = duration_of(gather, options.terms.gather);
+  options.terms.suspicion = duration_of(suspicion, options.terms.suspicion);
+  options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
+  if (certificates) {
+    const std::filesystem::path folder{*certificates};
+    options.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+                                             .certificate_file = folder / "controller.pem",
+                                             .key_file = folder / "controller.key"};
+  }
+  return std::make_unique<shown_controller>(std::move(options));
+}
+
+} // namespace
+
+void bind_controllers(py::module_& module) {
+  py::class_<shown_controller>(module, "Controller")
+      .def(py::init(&make_controller), py::arg("processes"), py::arg("host"), py::arg("port"), py::arg("token"),
+           py::arg("certificates"), py::arg("policy"), py::arg("smallest"), py::arg("rebuilds"), py::arg("gather"),
+           py::arg("suspicion"))
+      .def("address", [](const shown_controller& self) { return self.get().address(); })
+      .def("process_ended", [](const shown_controller& self, std::string name, std::int64_t pid,
+                               std::string how) { self.get().process_ended(std::move(name), pid, std::move(how)); })
+      .def("stop", [](const shown_controller& self) { self.get().stop(); })
+      .def("wait", &shown_controller::wait)
+      .def("reason",
+           [](const shown_controller& self) -> py::object {
+             const error why = self.get().reason();
+             return why ? to_python(why) : py::object{py::none()};
+           })
+      .def("close", &shown_controller::close);
 }
 
 } // namespace troupe::python

@@ -1,17 +1,24 @@
 #include "testing_binding.hpp"
 
-#include "ended_without_gil.hpp"
 #include "failure.hpp"
-#include "reply_binding.hpp"
-#include "settings_from_python.hpp"
+#include "reply.hpp"
+#include "request.hpp"
+#include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
 #include <troupe/testing/mock_world.hpp>
+#include <troupe/testing/virtual_world.hpp>
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace troupe::python {
 
@@ -20,6 +27,139 @@ namespace py = pybind11;
 namespace {
 
 using testing::fault_script;
+using testing::launch_record;
+
+errc code_called(const std::string& name) {
+  for (int value = 1; value <= static_cast<int>(errc::internal); ++value)
+    if (to_string(static_cast<errc>(value)) == name) return static_cast<errc>(value);
+  throw invalid("unknown error code '" + name + "': see troupe.Error.code, for example communicator_failed");
+}
+
+/// Where a line's fault comes: an operation, forming, registration or abort of a rank.
+struct fault_place_line {
+  std::shared_ptr<fault_script> of;
+  rank whom;
+  std::optional<epoch> in;
+  enum class kind : std::uint8_t { operation, forming, registering, aborting } what;
+  std::uint64_t number;
+
+  [[nodiscard]] fault_script::rank_lines lines() const { return in ? of->on(whom).in(*in) : of->on(whom); }
+  [[noreturn]] void refuse(const char* fault) const {
+    throw invalid("a fault at this place cannot " + std::string{fault} + ": see troupe.testing.FaultScript");
+  }
+
+  void fail(const std::string& name) const {
+    const errc code = code_called(name);
+    switch (what) {
+      case kind::operation: return lines().operation(number).fail(code);
+      case kind::forming: return lines().forming(number).fail(code);
+      case kind::registering: return lines().registering(number).fail(code);
+      case kind::aborting: refuse("fail");
+    }
+  }
+  void delay(const py::object& span) const {
+    const nanoseconds by = duration_of(span, {});
+    switch (what) {
+      case kind::operation: return lines().operation(number).delay(by);
+      case kind::forming: return lines().forming(number).delay(by);
+      case kind::registering: return lines().registering(number).delay(by);
+      case kind::aborting: return lines().aborting(number).delay(by);
+    }
+  }
+  void hang() const {
+    if (what == kind::operation) return lines().operation(number).hang();
+    if (what == kind::forming) return lines().forming(number).hang();
+    refuse("hang");
+  }
+  void fail_later(const std::string& name) const {
+    if (what != kind::operation) refuse("fail later");
+    lines().operation(number).fail_later(code_called(name));
+  }
+  void lose_device(const std::string& name) const {
+    if (what != kind::operation) refuse("lose a device");
+    lines().operation(number).lose_device(code_called(name));
+  }
+};
+
+/// One rank's lines.
+struct shown_rank_lines {
+  std::shared_ptr<fault_script> of;
+  rank whom;
+  std::optional<epoch> in{};
+
+  [[nodiscard]] fault_place_line at(fault_place_line::kind what, std::uint64_t number) const {
+    return {of, whom, in, what, number};
+  }
+};
+
+py::dict shown_launch(const launch_record& one) {
+  py::dict made;
+  made["rank"] = one.rank.value();
+  made["epoch"] = one.epoch.value();
+  made["number"] = one.number;
+  made["call"] = one.call;
+  made["operation"] = std::string{one.operation};
+  made["count"] = one.count;
+  made["fate"] = std::string{to_string(one.fate)};
+  made["lane"] = one.by && !one.by->of_world ? py::object{py::str(one.by->in.name())} : py::object{py::none()};
+  made["text"] = describe(one);
+  return made;
+}
+
+void bind_fault_scripts(py::module_& module) {
+  using kind = fault_place_line::kind;
+  py::class_<fault_place_line>(module, "FaultLine")
+      .def("fail", &fault_place_line::fail, py::arg("code") = "communicator_failed",
+           "The call fails with that code, and so does the epoch.")
+      .def("fail_later", &fault_place_line::fail_later, py::arg("code") = "communicator_failed",
+           "It is launched; then the communicator reports an error.")
+      .def("hang", &fault_place_line::hang, "The rank does not reach its peers any more in this epoch.")
+      .def("delay", &fault_place_line::delay, py::arg("seconds"), "The call takes that many seconds longer.")
+      .def("lose_device", &fault_place_line::lose_device, py::arg("code") = "device_failed",
+           "The rank's device fails there: device_failed, or process_poisoned, which fails all devices.");
+  py::class_<shown_rank_lines>(module, "RankFaults")
+      .def("in_epoch",
+           [](const shown_rank_lines& one, std::uint64_t which) {
+             return shown_rank_lines{one.of, one.whom, epoch{which}};
+           })
+      .def(
+          "operation", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::operation, n); },
+          py::arg("number"), "The rank's operation of that number, from 0 in each epoch.")
+      .def("forming", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::forming, n); })
+      .def("registering", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::registering, n); })
+      .def("aborting", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::aborting, n); })
+      .def(
+          "out_of_memory_after",
+          [](const shown_rank_lines& one, std::size_t size) { one.of->on(one.whom).out_of_memory_after(size); },
+          py::arg("size_bytes"), "Its device has that many bytes left.")
+      .def(
+          "lose_device",
+          [](const shown_rank_lines& one, const std::string& code) {
+            one.of->on(one.whom).lose_device(code_called(code));
+          },
+          py::arg("code") = "device_failed", "The next work of its device fails.");
+  py::class_<fault_script, std::shared_ptr<fault_script>>(
+      module, "FaultScript",
+      "The faults to inject and their places, and what each rank was told to launch. Each line happens once.")
+      .def(py::init<>())
+      .def(
+          "on",
+          [](const std::shared_ptr<fault_script>& self, int whom) {
+            static_cast<void>(self->on(rank{whom})); // which refuses what is no rank
+            return shown_rank_lines{self, rank{whom}};
+          },
+          py::arg("rank"))
+      .def("_launches",
+           [](const fault_script& self, int whom) {
+             py::list all;
+             for (const launch_record& one : self.launches(rank{whom})) all.append(shown_launch(one));
+             return all;
+           })
+      .def("waiting", &fault_script::waiting, "Descriptions of the lines that have not happened.")
+      .def("release", &fault_script::release, py::call_guard<py::gil_scoped_release>(),
+           "Releases what hangs or is delayed, and discards lines that have not happened.");
+}
+
 using testing::mock_world;
 
 /// A mock world and the script of its faults.
@@ -43,6 +183,191 @@ private:
   std::shared_ptr<fault_script> script_;
   ended_without_gil<mock_world> held_;
 };
+
+using testing::virtual_options;
+using testing::virtual_reply;
+using testing::virtual_world;
+
+double seconds_of(nanoseconds span) {
+  return std::chrono::duration<double>(span).count();
+}
+
+/// Those of a runtime's settings that a virtual world has.
+virtual_options options_of(const py::dict& settings, const std::optional<std::uint64_t>& seed,
+                           const py::object& script) {
+  virtual_options made;
+  configuration all;
+  all.recovery = made.recovery;
+  all.ordering = made.ordering;
+  all.limits = made.limits;
+  all.deadlines = made.deadlines;
+  all.strategy = made.strategy;
+  all.fusion = made.fusion;
+  all.sequencing = made.sequencing;
+  all.pending = made.pending;
+  all.mock_memory_bytes = made.memory_bytes;
+  all = with_settings(std::move(all), settings);
+  made.recovery = all.recovery;
+  made.ordering = all.ordering;
+  made.limits = all.limits;
+  made.deadlines = all.deadlines;
+  made.strategy = all.strategy;
+  made.fusion = all.fusion;
+  made.sequencing = all.sequencing;
+  made.pending = all.pending;
+  made.memory_bytes = all.mock_memory_bytes;
+  made.seed = seed;
+  if (!script.is_none()) made.script = script.cast<std::shared_ptr<fault_script>>();
+  return made;
+}
+
+/// A reply, with the world that must let time pass for it, and what it writes.
+struct shown_virtual_reply {
+  virtual_reply what;
+  py::object world; ///< Held: replies wait by it.
+  py::object outputs;
+};
+
+class shown_virtual_world {
+public:
+  shown_virtual_world(int ranks, virtual_options options)
+    : script_{options.script ? options.script : std::make_shared<fault_script>()} {
+    options.script = script_;
+    postponed_.emplace();
+    held_ = std::make_unique<virtual_world>(ranks, std::move(options));
+  }
+
+  [[nodiscard]] virtual_world& get() {
+    if (!held_) throw exception{errc::stopping, "the virtual world has been closed: make another"};
+    return *held_;
+  }
+  [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
+  /// Of requests to \p whom in that lane, or in none; 0: nothing yet.
+  [[nodiscard]] epoch& acknowledged(int whom, const py::object& name) {
+    return acknowledged_[{whom, py::cast<std::optional<std::string>>(name)}];
+  }
+  void close() {
+    held_.reset();
+    postponed_.reset();
+  }
+
+private:
+  std::shared_ptr<fault_script> script_;
+  std::optional<postponed_releases> postponed_;
+  std::unique_ptr<virtual_world> held_;
+  std::map<std::pair<int, std::optional<std::string>>, epoch> acknowledged_;
+};
+
+nanoseconds span_of(const py::object& seconds) {
+  return duration_of(seconds, {});
+}
+
+virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+                  const py::object& lane_name, const py::object& deadline, bool is_retry_safe) {
+  virtual_world& in = of.get();
+  const nanoseconds within = duration_of(deadline, world_default_deadline);
+  if (!whom) {
+    world_request asked{.parts = {}, .epoch = in.epoch(), .deadline = within};
+    for (const asked_operation& one : parts) asked.parts.push_back(one.what);
+    asked.retry_safe = is_retry_safe;
+    return in.ask(std::move(asked));
+  }
+  rank_request asked{.what = parts.at(0).what, .deadline = within};
+  const bool is_alone = lane_name.is_none() && std::holds_alternative<copy>(asked.what); // as prepared_request
+  asked.epoch = is_alone ? in.epoch() : of.acknowledged(*whom, lane_name);
+  if (!lane_name.is_none()) asked.lane = lane::named(py::cast<std::string>(lane_name));
+  asked.retry_safe = is_retry_safe;
+  return in.ask(rank{*whom}, std::move(asked));
+}
+
+void bind_replies_of_it(py::module_& module) {
+  py::class_<shown_virtual_reply>(module, "VirtualReply",
+                                  "The reply to a request in virtual time, which passes while it is waited for.")
+      .def("done", [](const shown_virtual_reply& one) { return one.what.is_ready(); })
+      .def(
+          "result",
+          [](const shown_virtual_reply& one, const py::object& timeout) {
+            if (!timeout.is_none() && one.what.wait_for(span_of(timeout)) != std::future_status::ready) {
+              PyErr_SetString(PyExc_TimeoutError, "the request has not been answered in that much virtual time");
+              throw py::error_already_set{};
+            }
+            return shown_completion{one.what.get(), one.outputs};
+          },
+          py::arg("timeout") = py::none(), "Lets virtual time pass until the answer arrives.")
+      .def(
+          "exception",
+          [](const shown_virtual_reply& one, const py::object& timeout) -> py::object {
+            static_cast<void>(one.what.wait_for(duration_of(timeout, std::chrono::hours{1})));
+            const outcome result = one.what.result();
+            if (const error* failure = failure_of(result)) return to_python(*failure);
+            return py::none();
+          },
+          py::arg("timeout") = py::none())
+      .def_readonly("out", &shown_virtual_reply::outputs);
+}
+
+void bind_virtual_worlds(py::module_& module) {
+  bind_replies_of_it(module);
+  py::class_<shown_virtual_world>(module, "VirtualWorld")
+      .def(py::init([](int ranks, const py::dict& settings, const std::optional<std::uint64_t>& seed,
+                       const py::object& script) {
+             return std::make_unique<shown_virtual_world>(ranks, options_of(settings, seed, script));
+           }),
+           py::arg("ranks"), py::arg("settings"), py::arg("seed"), py::arg("script"))
+      .def("size", [](shown_virtual_world& self) { return self.get().size(); })
+      .def("local_ranks",
+           [](shown_virtual_world& self) {
+             std::vector<int> made;
+             for (const rank one : self.get().local_ranks()) made.push_back(one.value());
+             return made;
+           })
+      .def("epoch", [](shown_virtual_world& self) { return self.get().epoch().value(); })
+      .def("status", [](shown_virtual_world& self) { return shown_event(self.get().status()); })
+      .def("events",
+           [](shown_virtual_world& self) {
+             py::list all;
+             for (const testing::virtual_event& one : self.get().events())
+               all.append(py::make_tuple(seconds_of(one.at), shown_event(one.event)));
+             return all;
+           })
+      .def("operand",
+           [](shown_virtual_world& self, int whom, const py::object& what, const py::object& as, const py::object&,
+              bool is_source) {
+             return import_host_operand(self.get().device_of(rank{whom}), what,
+                                        as.is_none() ? std::nullopt : std::optional{dtype_of(as)},
+                                        is_source ? dlpack_use::source : dlpack_use::any);
+           })
+      .def("empty",
+           [](shown_virtual_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {
+             shaped_buffer made{.memory = {}, .type = dtype_of(type), .shape = shape, .is_virtual = true};
+             made.memory = self.get().allocate(rank{whom}, made.count() * size_bytes(made.type));
+             return made;
+           })
+      .def(
+          "ask",
+          [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+             const py::object& lane_name, const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+            release_due();
+            auto& in = self.cast<shown_virtual_world&>();
+            return shown_virtual_reply{ask(in, parts, whom, lane_name, deadline, is_retry_safe), self, outputs};
+          },
+          py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("retry_safe"),
+          py::arg("out"))
+      .def("acknowledge", [](shown_virtual_world& self, int whom, const py::object& name,
+                             std::uint64_t now) { self.acknowledged(whom, name) = epoch{now}; })
+      .def("now", [](shown_virtual_world& self) { return seconds_of(self.get().now()); })
+      .def("advance", [](shown_virtual_world& self, const py::object& span) { self.get().advance(span_of(span)); })
+      .def("run_until", [](shown_virtual_world& self, const std::function<bool()>& enough,
+                           const py::object& at_most) { return self.get().run_until(enough, span_of(at_most)); })
+      .def("run_until_ready",
+           [](shown_virtual_world& self, std::uint64_t wanted, const py::object& at_most) {
+             return self.get().run_until_ready(epoch{wanted}, span_of(at_most));
+           })
+      .def("jump", [](shown_virtual_world& self, const py::object& span) { self.get().jump(span_of(span)); })
+      .def("end_rank", [](shown_virtual_world& self, int whom) { self.get().end_rank(rank{whom}); })
+      .def("script", &shown_virtual_world::script)
+      .def("close", &shown_virtual_world::close);
+}
 
 } // namespace
 

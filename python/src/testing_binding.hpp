@@ -8,8 +8,5 @@
 namespace troupe::python {
 
 void bind_testing(pybind11::module_& module);
-void bind_virtual_worlds(pybind11::module_& module);
-/// Both kinds of worlds for tests have it.
-void bind_fault_scripts(pybind11::module_& module);
 
 } // namespace troupe::python

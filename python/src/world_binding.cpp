@@ -1,8 +1,8 @@
 #include "world_binding.hpp"
 
 #include "failure.hpp"
-#include "reply_binding.hpp"
-#include "settings_from_python.hpp"
+#include "reply.hpp"
+#include "runtime_binding.hpp"
 
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 

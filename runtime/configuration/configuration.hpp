@@ -5,9 +5,8 @@
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
-#include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
-#include <troupe/collectives/backend/mock/mock_results.hpp>
-#include <troupe/collectives/backend/nccl/nccl_environment.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>

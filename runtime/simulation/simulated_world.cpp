@@ -1,4 +1,4 @@
-#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 

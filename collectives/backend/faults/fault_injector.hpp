@@ -7,10 +7,12 @@
 #include <troupe/device/stream.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace troupe {
 
+class backend;
 class launch_observer;
 
 /// Identifies the communicator that is about to make a call.
@@ -53,5 +55,13 @@ public:
   /// as the injector.
   [[nodiscard]] virtual launch_observer* observer() noexcept { return nullptr; }
 };
+
+/// Wraps the communicators of \p real. Worlds of one rank have no communicator of a backend, so no faults occur there.
+[[nodiscard]] std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
+                                                           std::shared_ptr<fault_injector> injector);
+
+/// Returns the injector's launch observer, sharing ownership of the injector. Null if there is no \p injector or it has
+/// no observer.
+[[nodiscard]] std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injector>& injector);
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/gloo/gloo_collective.hpp>
 
-#include <troupe/collectives/backend/gloo/gloo_tag.hpp>
 #include <troupe/collectives/backend/mock/mock_reduce.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
@@ -16,6 +16,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -24,6 +25,71 @@
 namespace troupe {
 
 namespace {
+
+/// Continues an FNV-1a hash by whole numbers.
+template <class... Numbers>
+std::uint64_t hash_on(std::uint64_t hash, Numbers... numbers) noexcept {
+  const auto add = [&hash](std::uint64_t number) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ (number >> (8 * i) & 0xFFU)) * 0x100000001B3U;
+  };
+  (add(static_cast<std::uint64_t>(numbers)), ...);
+  return hash;
+}
+constexpr std::uint64_t empty_hash = 0xCBF29CE484222325U;
+
+/// Returns the tag of a collective: the \p part-th of the \p ordinal-th launch of its communicator. The tag is a hash
+/// of all that ranks must agree on, so that messages of ranks that do not agree never match. Gloo would end the process
+/// if their sizes did not match.
+std::uint32_t collective_tag(const signature& what, std::uint64_t ordinal, std::uint64_t part) noexcept {
+  std::uint64_t hash = hash_on(empty_hash, ordinal, part, what.kind, what.type, what.op, what.count, what.root.value());
+  static const std::size_t counts_differ = operation{all_to_all_v{}}.index(); // its counts differ between ranks
+  if (!what.is(counts_differ))
+    for (const auto* counts : {&what.send_counts, &what.recv_counts})
+      for (const std::size_t count : *counts) hash = hash_on(hash, count);
+  return static_cast<std::uint32_t>(hash ^ (hash >> 32U));
+}
+
+/// Puts \p prefix before a hash. The prefixes of Gloo's own algorithms are the numbers 1 to 8.
+std::uint64_t slot_of(std::uint64_t prefix, std::uint64_t hash) noexcept {
+  return (prefix << 56U) | (hash >> 8U);
+}
+
+/// Returns the slot of the \p ordinal-th transfer from one rank to another.
+std::uint64_t transfer_slot(const signature& what, std::uint64_t ordinal) noexcept {
+  return slot_of(0x40, hash_on(empty_hash, ordinal, what.type, what.count, what.tag));
+}
+
+/// Returns the slot of the part of an all_to_all_v that goes from one rank to another and has \p count elements.
+std::uint64_t part_slot(const signature& what, std::size_t count, std::uint32_t tag) noexcept {
+  return slot_of(0x41, hash_on(empty_hash, tag, what.type, count));
+}
+
+/// Sends and receives in progress.
+class begun_transfers {
+public:
+  explicit begun_transfers(gloo::Context& among) : among_{among} {}
+
+  void send(const std::byte* from, std::size_t size_bytes, std::size_t to, std::uint64_t slot) {
+    // Gloo has one type of buffer. It only reads a buffer that is sent.
+    begun_.push_back({among_.createUnboundBuffer(const_cast<std::byte*>(from), size_bytes), true});
+    begun_.back().memory->send(static_cast<int>(to), slot);
+  }
+  void recv(std::byte* to, std::size_t size_bytes, std::size_t from, std::uint64_t slot) {
+    begun_.push_back({among_.createUnboundBuffer(to, size_bytes), false});
+    begun_.back().memory->recv(static_cast<int>(from), slot);
+  }
+  void wait() {
+    for (const auto& [memory, sends] : begun_) static_cast<void>(sends ? memory->waitSend() : memory->waitRecv());
+  }
+
+private:
+  struct transfer {
+    std::unique_ptr<gloo::transport::UnboundBuffer> memory;
+    bool sends;
+  };
+  gloo::Context& among_;
+  std::vector<transfer> begun_;
+};
 
 /// Uninitialised memory. Every byte is written before it is read.
 class scratch_bytes {
@@ -255,31 +321,16 @@ private:
   /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives \p received[r] elements from it.
   void exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& send_at,
                 const std::vector<std::size_t>& received, const std::vector<std::size_t>& recv_at) const {
-    struct part {
-      std::unique_ptr<gloo::transport::UnboundBuffer> memory;
-      bool sends;
-    };
-    std::vector<part> parts;
-    parts.reserve(2 * size_);
+    begun_transfers parts{*among_};
     for (std::size_t step = 1; step < size_; ++step) {
       const std::size_t to = (self_ + step) % size_, from = (self_ + size_ - step) % size_;
-      if (const std::size_t count = sent[to]; count > 0) {
-        parts.push_back(
-            {among_->createUnboundBuffer(bytes_at(mine_.send + send_at[to] * width_), count * width_), true});
-        parts.back().memory->send(static_cast<int>(to), part_slot(mine_.what, count, tag_));
-      }
-      if (const std::size_t count = received[from]; count > 0) {
-        parts.push_back({among_->createUnboundBuffer(mine_.recv + recv_at[from] * width_, count * width_), false});
-        parts.back().memory->recv(static_cast<int>(from), part_slot(mine_.what, count, tag_));
-      }
+      if (const std::size_t count = sent[to]; count > 0)
+        parts.send(mine_.send + send_at[to] * width_, count * width_, to, part_slot(mine_.what, count, tag_));
+      if (const std::size_t count = received[from]; count > 0)
+        parts.recv(mine_.recv + recv_at[from] * width_, count * width_, from, part_slot(mine_.what, count, tag_));
     }
     move(mine_.recv + recv_at[self_] * width_, mine_.send + send_at[self_] * width_, received[self_] * width_);
-    for (const part& one : parts) {
-      if (one.sends)
-        one.memory->waitSend();
-      else
-        one.memory->waitRecv();
-    }
+    parts.wait();
   }
   [[nodiscard]] std::vector<std::size_t> none() const { return std::vector<std::size_t>(size_); }
   [[nodiscard]] std::vector<std::size_t> only_root(std::size_t count) const {
@@ -359,24 +410,6 @@ private:
   std::size_t count_;
 };
 
-} // namespace
-
-void perform_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag) {
-  visit_kind(mine.what.kind, gloo_collective{mine, among, tag});
-}
-
-namespace {
-
-/// A send or recv in progress.
-struct begun_transfer {
-  std::unique_ptr<gloo::transport::UnboundBuffer> memory;
-  bool sends;
-};
-
-std::size_t bytes_of(const mock_call& call) noexcept {
-  return call.what.count * size_bytes(call.what.type);
-}
-
 /// Performs a rank's transfers to itself. Both halves of such a transfer are in the same launch.
 void move_to_self(const mock_launch& launch) {
   for (const mock_launch::transfer& from : launch.transfers) {
@@ -387,40 +420,25 @@ void move_to_self(const mock_launch& launch) {
   }
 }
 
-std::vector<begun_transfer> begin_transfers(const mock_launch& launch, gloo::Context& among) {
-  std::vector<begun_transfer> begun;
-  begun.reserve(launch.transfers.size());
-  for (const mock_launch::transfer& one : launch.transfers) {
-    const std::size_t length = bytes_of(one.call);
-    if (one.from == one.to || length == 0) continue;
-    const bool sends = one.call.what.is_send();
-    // Gloo has one type of buffer. It only reads a buffer that is sent.
-    void* const memory = sends ? const_cast<std::byte*>(one.call.send) : one.call.recv;
-    begun.push_back({among.createUnboundBuffer(memory, length), sends});
-    const std::uint64_t slot = transfer_slot(one.call.what, one.ordinal);
-    if (sends)
-      begun.back().memory->send(static_cast<int>(one.to), slot);
-    else
-      begun.back().memory->recv(static_cast<int>(one.from), slot);
-  }
-  return begun;
-}
-
 } // namespace
 
 void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among) {
-  const std::vector<begun_transfer> transfers = begin_transfers(launch, *among);
+  begun_transfers transfers{*among};
+  for (const mock_launch::transfer& one : launch.transfers) {
+    const std::size_t length = one.call.what.count * size_bytes(one.call.what.type);
+    if (one.from == one.to || length == 0) continue;
+    const std::uint64_t slot = transfer_slot(one.call.what, one.ordinal);
+    if (one.call.what.is_send())
+      transfers.send(one.call.send, length, one.to, slot);
+    else
+      transfers.recv(one.call.recv, length, one.from, slot);
+  }
   move_to_self(launch);
   for (std::size_t i = 0; i < launch.collectives.size(); ++i) {
     const mock_call& one = launch.collectives[i];
-    perform_collective(one, among, collective_tag(one.what, *launch.ordinal, i));
+    visit_kind(one.what.kind, gloo_collective{one, among, collective_tag(one.what, *launch.ordinal, i)});
   }
-  for (const begun_transfer& one : transfers) {
-    if (one.sends)
-      one.memory->waitSend();
-    else
-      one.memory->waitRecv();
-  }
+  transfers.wait();
 }
 
 } // namespace troupe

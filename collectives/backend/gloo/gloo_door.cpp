@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -11,29 +12,17 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint32_t door_magic = 0x316F6F67; // "goo1": kind and version of the layout below
+constexpr std::uint32_t door_magic = 0x326F6F67; // "goo2": kind and version of the layout below
 
 /// Layout of a gloo_door in a unique id.
 struct packed_door {
   std::uint32_t magic;
-  std::uint16_t family;
-  std::uint16_t port; ///< In network byte order.
-  std::array<std::byte, 16> address;
+  std::uint32_t address_bytes;
+  std::array<std::byte, sizeof(sockaddr_in6)> address; ///< A sockaddr_in or sockaddr_in6.
   gloo_secret secret;
 };
 static_assert(std::is_trivially_copyable_v<packed_door> && sizeof(packed_door) <= sizeof(unique_id::bytes));
-
-sockaddr_in as_v4(const socket_address& from) noexcept {
-  sockaddr_in made;
-  std::memcpy(&made, &from.bytes, sizeof made);
-  return made;
-}
-
-sockaddr_in6 as_v6(const socket_address& from) noexcept {
-  sockaddr_in6 made;
-  std::memcpy(&made, &from.bytes, sizeof made);
-  return made;
-}
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
 template <class Native>
 socket_address from_native(const Native& native) noexcept {
@@ -70,17 +59,8 @@ bool equal(const gloo_secret& left, const gloo_secret& right) noexcept {
 }
 
 unique_id to_unique_id(const gloo_door& door) {
-  packed_door packed{.magic = door_magic, .family = 4, .port = 0, .address = {}, .secret = door.secret};
-  if (door.where.bytes.ss_family == AF_INET) {
-    const sockaddr_in v4 = as_v4(door.where);
-    packed.port = v4.sin_port;
-    std::memcpy(packed.address.data(), &v4.sin_addr, sizeof v4.sin_addr);
-  } else {
-    const sockaddr_in6 v6 = as_v6(door.where);
-    packed.family = 6;
-    packed.port = v6.sin6_port;
-    std::memcpy(packed.address.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  }
+  packed_door packed{.magic = door_magic, .address_bytes = door.where.size_bytes, .address = {}, .secret = door.secret};
+  std::memcpy(packed.address.data(), &door.where.bytes, packed.address.size());
   unique_id id;
   std::memcpy(id.bytes.data(), &packed, sizeof packed);
   return id;
@@ -89,21 +69,16 @@ unique_id to_unique_id(const gloo_door& door) {
 gloo_door to_door(const unique_id& id) {
   packed_door packed;
   std::memcpy(&packed, id.bytes.data(), sizeof packed);
-  if (packed.magic != door_magic || (packed.family != 4 && packed.family != 6) || packed.port == 0)
+  gloo_door door{.where = {.bytes = {}, .size_bytes = packed.address_bytes}, .secret = packed.secret};
+  std::memcpy(&door.where.bytes, packed.address.data(), packed.address.size());
+  sockaddr_in either;
+  std::memcpy(&either, packed.address.data(), sizeof either);
+  const bool is_v4 = either.sin_family == AF_INET && packed.address_bytes == sizeof(sockaddr_in);
+  const bool is_v6 = either.sin_family == AF_INET6 && packed.address_bytes == sizeof(sockaddr_in6);
+  if (packed.magic != door_magic || (!is_v4 && !is_v6) || either.sin_port == 0)
     throw exception{errc::invalid_argument, "the unique id was not made by a gloo backend of this version: give all "
                                             "ranks the id that make_unique_id() of one of them returned"};
-  if (packed.family == 4) {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    v4.sin_port = packed.port;
-    std::memcpy(&v4.sin_addr, packed.address.data(), sizeof v4.sin_addr);
-    return {.where = from_native(v4), .secret = packed.secret};
-  }
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_port = packed.port;
-  std::memcpy(&v6.sin6_addr, packed.address.data(), sizeof v6.sin6_addr);
-  return {.where = from_native(v6), .secret = packed.secret};
+  return door;
 }
 
 } // namespace troupe

@@ -1,16 +1,236 @@
 #include <troupe/collectives/backend/gloo/gloo_formation.hpp>
 
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 
 #include <gloo/rendezvous/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace troupe {
+
+namespace {
+
+/// Period of the clock check. A check that comes more than twice as late means that the process slept.
+constexpr nanoseconds look_every{std::chrono::milliseconds{100}};
+
+} // namespace
+
+gloo_reach::gloo_reach(nanoseconds patience, std::function<void()> give_up)
+  : patience_{patience}, give_up_{std::move(give_up)}, thread_{[this] { watch(); }} {}
+
+gloo_reach::~gloo_reach() {
+  {
+    const std::lock_guard lock{guard_};
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void gloo_reach::connecting(rank peer) {
+  const std::lock_guard lock{guard_};
+  if (is_unreached_) return;
+  peer_ = peer;
+  waited_ = {};
+  changed_.notify_all();
+}
+
+void gloo_reach::connected() {
+  const std::lock_guard lock{guard_};
+  if (!is_unreached_) peer_.reset();
+}
+
+std::optional<rank> gloo_reach::unreached() const {
+  const std::lock_guard lock{guard_};
+  return is_unreached_ ? peer_ : std::nullopt;
+}
+
+void gloo_reach::watch() {
+  name_this_thread("troupe/reach");
+  std::unique_lock lock{guard_};
+  while (!ended_) {
+    if (!peer_) {
+      changed_.wait(lock, [this] { return ended_ || peer_; });
+      continue;
+    }
+    const time_point began = steady_now();
+    static_cast<void>(changed_.wait_for(lock, look_every, [this] { return ended_; }));
+    if (ended_ || !peer_) continue;
+    waited_ += std::min(steady_now() - began, 2 * look_every);
+    if (waited_ < patience_) continue;
+    is_unreached_ = true;
+    lock.unlock();
+    return give_up_();
+  }
+}
+
+namespace {
+
+[[noreturn]] void report_cut() {
+  throw exception{errc::communicator_failed, "the communicator was aborted"};
+}
+
+/// The buffers that Gloo's algorithms wait for.
+struct buffer_tracker {
+  std::mutex guard;
+  bool is_cut = false;
+  std::unordered_set<gloo::transport::UnboundBuffer*> buffers;
+
+  /// Throws after a cut. A buffer forgets an aborted wait, so a loop of waits would continue without this check.
+  void expect_whole() {
+    const std::lock_guard lock{guard};
+    if (is_cut) report_cut();
+  }
+};
+
+class tracked_buffer final : public gloo::transport::UnboundBuffer {
+public:
+  tracked_buffer(std::shared_ptr<buffer_tracker> all, std::unique_ptr<UnboundBuffer> inner)
+    : UnboundBuffer{inner->ptr, inner->size}, all_{std::move(all)}, inner_{std::move(inner)} {
+    const std::lock_guard lock{all_->guard};
+    if (all_->is_cut) report_cut();
+    all_->buffers.insert(inner_.get());
+  }
+  tracked_buffer(const tracked_buffer&) = delete;
+  tracked_buffer& operator=(const tracked_buffer&) = delete;
+  // The destructor of inner_ waits until the transport's thread no longer uses the buffer. After that no thread touches
+  // the memory.
+  ~tracked_buffer() override {
+    const std::lock_guard lock{all_->guard};
+    all_->buffers.erase(inner_.get());
+  }
+
+  bool waitRecv(int* peer, std::chrono::milliseconds timeout) override {
+    if (!inner_->waitRecv(peer, timeout)) report_cut();
+    return true;
+  }
+  bool waitSend(int* peer, std::chrono::milliseconds timeout) override {
+    if (!inner_->waitSend(peer, timeout)) report_cut();
+    return true;
+  }
+  void abortWaitRecv() override { inner_->abortWaitRecv(); }
+  void abortWaitSend() override { inner_->abortWaitSend(); }
+
+  void send(int to, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
+    all_->expect_whole();
+    inner_->send(to, slot, offset, size_bytes);
+  }
+  void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
+    all_->expect_whole();
+    inner_->recv(from, slot, offset, size_bytes);
+  }
+  void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
+    all_->expect_whole();
+    inner_->recv(std::move(from), slot, offset, size_bytes);
+  }
+
+private:
+  const std::shared_ptr<buffer_tracker> all_;
+  const std::unique_ptr<UnboundBuffer> inner_;
+};
+
+} // namespace
+
+/// The connections of a communicator, with a way for another thread to cut them, which Gloo's own connections lack.
+///
+/// Gloo can close connections from outside, but does not notify a thread that waits for a buffer. Therefore every
+/// buffer that an algorithm asks for is wrapped, and cut() ends the waits. Threads: as Gloo's; cut() from any.
+class gloo_mesh final : public gloo::transport::Context {
+public:
+  gloo_mesh(std::shared_ptr<gloo::transport::Context> inner, std::weak_ptr<gloo_reach> reach)
+    : Context{inner->rank, inner->size}, inner_{std::move(inner)}, reach_{std::move(reach)} {}
+
+  /// Gloo calls it in order to connect to \p peer.
+  std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override {
+    if (const auto reach = reach_.lock()) reach->connecting(troupe::rank{peer});
+    return inner_->getPair(peer);
+  }
+  std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override {
+    const std::lock_guard lock{pairs_guard_};
+    all_->expect_whole();
+    inner_->setTimeout(getTimeout());
+    return inner_->createPair(peer);
+  }
+  std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* memory, size_t size_bytes) override {
+    return std::make_unique<tracked_buffer>(all_, inner_->createUnboundBuffer(memory, size_bytes));
+  }
+
+  /// Makes all calls that wait for a peer throw communicator_failed, now and later, and closes all connections.
+  void cut() noexcept {
+    return_or_report("a communicator's connections", [&] {
+      {
+        const std::lock_guard lock{all_->guard};
+        all_->is_cut = true;
+        for (gloo::transport::UnboundBuffer* one : all_->buffers) {
+          one->abortWaitRecv();
+          one->abortWaitSend();
+        }
+      }
+      const std::lock_guard lock{pairs_guard_};
+      for (int i = 0; i < size; ++i)
+        if (const auto& one = inner_->getPair(i)) one->close();
+    });
+  }
+
+private:
+  const std::shared_ptr<gloo::transport::Context> inner_;
+  const std::weak_ptr<gloo_reach> reach_; ///< Set while the communicator forms.
+  const std::shared_ptr<buffer_tracker> all_ = std::make_shared<buffer_tracker>();
+  std::mutex pairs_guard_;
+};
+
+/// Creates a gloo_mesh over another transport device.
+class gloo_mesh_device final : public gloo::transport::Device {
+public:
+  /// \p reach is notified of each peer that the mesh connects to.
+  gloo_mesh_device(std::shared_ptr<gloo::transport::Device> inner, std::weak_ptr<gloo_reach> reach)
+    : inner_{std::move(inner)}, reach_{std::move(reach)} {}
+
+  [[nodiscard]] std::string str() const override { return inner_->str(); }
+  [[nodiscard]] const std::string& getPCIBusID() const override { return inner_->getPCIBusID(); }
+  [[nodiscard]] int getInterfaceSpeed() const override { return inner_->getInterfaceSpeed(); }
+  /// Call once for each device. Errors: communicator_failed after cut().
+  std::shared_ptr<gloo::transport::Context> createContext(int self, int world_size) override {
+    const std::lock_guard lock{guard_};
+    if (is_cut_) report_cut();
+    made_ = std::make_shared<gloo_mesh>(inner_->createContext(self, world_size), reach_);
+    return made_;
+  }
+
+  /// Cuts the mesh. If there is none yet, createContext() will throw.
+  void cut() noexcept {
+    std::shared_ptr<gloo_mesh> whole;
+    {
+      const std::lock_guard lock{guard_};
+      is_cut_ = true;
+      whole = made_;
+    }
+    if (whole) whole->cut();
+  }
+
+private:
+  const std::shared_ptr<gloo::transport::Device> inner_;
+  const std::weak_ptr<gloo_reach> reach_;
+  std::mutex guard_;
+  bool is_cut_ = false;
+  std::shared_ptr<gloo_mesh> made_;
+};
 
 namespace {
 
@@ -56,7 +276,9 @@ void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_
     reach->connecting(rank{0});
     store->connect();
   }
-  store->tell(reach);
+  store->on_use([weak = std::weak_ptr{reach}] {
+    if (const auto watch = weak.lock()) watch->connected(); // Gloo does not connect to a peer meanwhile
+  });
   const auto mesh = std::make_shared<gloo_mesh_device>(network_->transport(), reach);
   {
     const std::lock_guard lock{guard_};

@@ -1,25 +1,150 @@
-/// A rank's client of the store of its formation, with the interface that Gloo asks for.
+/// A small key-value store over TCP, through which the ranks of a formation exchange their addresses: protocol, server
+/// and client.
 #pragma once
 
-#include <troupe/collectives/backend/gloo/gloo_bell.hpp>
 #include <troupe/collectives/backend/gloo/gloo_door.hpp>
-#include <troupe/collectives/backend/gloo/gloo_reach.hpp>
-#include <troupe/collectives/backend/gloo/gloo_wire.hpp>
-#include <troupe/collectives/backend/gloo/open_file.hpp>
+#include <troupe/device/threads/worker.hpp>
 
 #include <gloo/rendezvous/store.h>
+
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// Owns one descriptor, or none.
+class open_file {
+public:
+  open_file() noexcept = default;
+  explicit open_file(int number) noexcept : number_{number} {}
+  open_file(open_file&& other) noexcept : number_{std::exchange(other.number_, none)} {}
+  open_file& operator=(open_file&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~open_file() {
+    if (number_ != none) ::close(number_);
+  }
+
+  [[nodiscard]] int number() const noexcept { return number_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return number_ >= 0; }
+
+private:
+  static constexpr int none = -1;
+  int number_ = none;
+};
+
+/// A notifier: a file descriptor (eventfd) that becomes readable on ring(). Threads: safe from any.
+class gloo_bell {
+public:
+  /// Errors: internal (no file descriptor is left).
+  gloo_bell();
+
+  void ring() noexcept;
+  /// Makes the descriptor unreadable again.
+  void calm() noexcept;
+  [[nodiscard]] int number() const noexcept { return file_.number(); }
+
+private:
+  open_file file_;
+};
+
+/// The protocol between the store's clients and its server. Both ends must have the same byte order, which Gloo's own
+/// sockets need too.
+namespace gloo_wire {
+
+using namespace std::chrono_literals;
+
+/// The first message of a client. The server answers with one byte.
+struct hello {
+  std::uint64_t magic;
+  gloo_secret secret;
+  /// Total number of ranks that will send formed. It must be the same in all messages of one formation.
+  std::uint32_t comers;
+  std::uint32_t reserved;
+};
+constexpr std::uint64_t hello_magic = 0x31'65'70'75'6F'72'74'67; // "gtroupe1"
+constexpr std::byte agreed{1};
+
+enum class request : std::uint32_t {
+  set = 1,    ///< Answered by one byte.
+  get = 2,    ///< Answered by the size of the value and the value, once it is set.
+  formed = 3, ///< Answered by one byte.
+};
+
+/// Precedes each request; the key and the value follow it.
+struct heading {
+  request what;
+  std::uint32_t key_bytes;
+  std::uint32_t value_bytes;
+};
+
+constexpr std::size_t most_key_bytes = 256;
+constexpr std::size_t most_value_bytes = std::size_t{1} << 20U;
+constexpr std::size_t most_formation_bytes = std::size_t{64} << 20U; ///< Sum over keys and values.
+constexpr std::size_t most_visitors = 4096;
+constexpr std::uint32_t most_comers = 1U << 20U;
+constexpr auto time_for_hello = 5s;
+constexpr auto time_for_forming = 10min; ///< Counts from the making of the unique id.
+
+} // namespace gloo_wire
+
+/// Holds the stores of all formations that one backend has opened. One thread serves them; it runs while there are any.
+///
+/// A client must present the secret of a formation within five seconds. It can then reach only the keys of that
+/// formation. Sizes are bounded (gloo_wire); a client that exceeds a bound or breaks the protocol is disconnected.
+/// A formation ends when all expected ranks have reported that they have formed, or after ten minutes. Threads: safe
+/// from any.
+class gloo_store_server {
+public:
+  explicit gloo_store_server(socket_address interface) noexcept;
+  gloo_store_server(const gloo_store_server&) = delete;
+  gloo_store_server& operator=(const gloo_store_server&) = delete;
+  /// Closes all connections.
+  ~gloo_store_server();
+
+  /// Opens a formation. Errors: invalid_argument (the address is not one of this machine), internal.
+  [[nodiscard]] gloo_door open();
+
+private:
+  using clock = std::chrono::steady_clock;
+  struct formation;
+  struct visitor;
+  using visitor_list = std::vector<std::unique_ptr<visitor>>;
+
+  void listen();
+  void serve();
+  void forget_old(clock::time_point now);
+  void let_in(visitor_list& all, clock::time_point now);
+  [[nodiscard]] bool converse(visitor& one, short seen);
+  [[nodiscard]] bool understand(visitor& one);
+  [[nodiscard]] bool greet(visitor& one);
+  [[nodiscard]] bool obey(visitor& one, const gloo_wire::heading& wish, const std::byte* content);
+  void answer_waiting(visitor_list& all);
+  [[nodiscard]] clock::time_point next_deadline(const visitor_list& all);
+
+  const socket_address interface_;
+  gloo_bell bell_;
+  std::mutex guard_; ///< Protects the members below. Never held while a socket is used.
+  std::vector<std::shared_ptr<formation>> formations_;
+  socket_address where_{}; ///< Includes the port.
+  bool serving_ = false;
+  bool stopping_ = false;
+  open_file listener_; ///< Used only by the thread while it serves.
+  clock::time_point deaf_until_{};
+  worker thread_;
+};
 
 /// Connects to the server at its first use. Keys live as long as the formation, and their values never change.
 /// Errors of all blocking calls: communicator_failed (the server has ended or refused the secret or a size, or
@@ -28,9 +153,8 @@ class gloo_store final : public gloo::rendezvous::Store {
 public:
   /// \p comers: number of ranks that will call formed(). \p prefix is put before all keys.
   gloo_store(const gloo_door& door, std::uint32_t comers, std::string prefix);
-  /// Sets the \p reach to notify when the store is used, because Gloo does not connect to a peer then. Call before the
-  /// first use.
-  void tell(std::weak_ptr<gloo_reach> reach) { reach_ = std::move(reach); }
+  /// \p call is called before each use of the store. Call before the first use.
+  void on_use(std::function<void()> call) { on_use_ = std::move(call); }
   /// Connects now instead of at the first use.
   void connect();
 
@@ -63,7 +187,7 @@ private:
   std::atomic<bool> interrupted_{false};
   open_file socket_;
   std::map<std::string, std::vector<char>> known_;
-  std::weak_ptr<gloo_reach> reach_;
+  std::function<void()> on_use_;
 };
 
 } // namespace troupe

@@ -1,8 +1,36 @@
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchy_planner.hpp>
+#include <troupe/device/error.hpp>
 
 #include <algorithm>
+#include <string>
 
 namespace troupe {
+
+std::string_view to_string(hierarchy_mode mode) noexcept {
+  switch (mode) {
+    case hierarchy_mode::automatic: return "auto";
+    case hierarchy_mode::always: return "always";
+    case hierarchy_mode::never: return "never";
+  }
+  return {};
+}
+
+hierarchy_mode parse_hierarchy_mode(std::string_view name) {
+  for (const auto mode : {hierarchy_mode::automatic, hierarchy_mode::always, hierarchy_mode::never})
+    if (to_string(mode) == name) return mode;
+  throw exception{errc::invalid_argument,
+                  "unknown hierarchy mode '" + std::string{name} + "': choose one of auto, always, never"};
+}
+
+bool has_hierarchy(const node_map& nodes, const hierarchy_terms& terms) noexcept {
+  switch (terms.mode) {
+    case hierarchy_mode::automatic: return nodes.shared_node_count() >= 2;
+    case hierarchy_mode::always: return nodes.node_count() >= 2 && nodes.shared_node_count() >= 1;
+    case hierarchy_mode::never: return false;
+  }
+  return false;
+}
 
 namespace {
 
@@ -55,31 +83,6 @@ bool is_worth_composing(const operation& what, const node_map& nodes, const hier
 }
 
 } // namespace
-
-hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, bool uses_scratch) {
-  hierarchy_plan plan{.phases = {}, .uses_scratch = uses_scratch};
-  for (const hierarchy_level one : levels) plan.phases.push_back({.level = one});
-  return plan;
-}
-
-std::size_t rounded_piece(std::size_t most) noexcept {
-  constexpr std::size_t round = 128;
-  return most >= round ? most - most % round : most;
-}
-
-std::size_t share_of(std::size_t count, std::size_t ranks) noexcept {
-  constexpr std::size_t large = 4096;
-  const std::size_t share = count / ranks;
-  return share >= large ? rounded_piece(share) : share;
-}
-
-hierarchy_planner::hierarchy_planner(const node_map& nodes, rank self, std::size_t scratch_bytes)
-  : nodes_{nodes},
-    self_{static_cast<std::size_t>(self.value())},
-    node_{nodes.node_of(self_)},
-    index_{nodes.index_of(self_)},
-    size_{nodes.members(node_).size()},
-    scratch_bytes_{scratch_bytes} {}
 
 std::optional<hierarchy_plan> compose(const operation& what, const node_map& nodes, rank self,
                                       const hierarchy_terms& terms) {

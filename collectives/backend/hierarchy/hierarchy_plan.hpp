@@ -1,17 +1,39 @@
-/// The steps that a rank executes for an operation composed of operations inside nodes and across nodes. Plain data,
-/// independent of a device.
+/// Decides when an operation is composed of operations inside nodes and across nodes, and which steps a rank then
+/// executes. Plain data, independent of a device.
 #pragma once
 
-#include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
 #include <troupe/collectives/backend/hierarchy/node_map.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
+
+/// Whether operations are composed.
+enum class hierarchy_mode : std::uint8_t {
+  automatic, ///< If at least two nodes have several ranks: operations that gain by it, from min_bytes on.
+  always,    ///< If there are at least two nodes and one has several ranks: every operation that can be composed.
+  never,
+};
+[[nodiscard]] std::string_view to_string(hierarchy_mode mode) noexcept;
+/// Returns the mode with this name. Errors: invalid_argument, which lists the choices.
+[[nodiscard]] hierarchy_mode parse_hierarchy_mode(std::string_view name);
+
+/// The same in all processes of a world: all ranks must choose alike (ORD-1).
+struct hierarchy_terms {
+  hierarchy_mode mode = hierarchy_mode::automatic;
+  /// Minimum size of an operation's longest buffer, in automatic mode.
+  std::size_t min_bytes = std::size_t{1} << 20U;
+  /// Memory of each rank's device for intermediate results. Larger data is processed in pieces.
+  std::size_t scratch_bytes = std::size_t{8} << 20U;
+};
+
+/// Returns whether a world with these nodes has anything to compose.
+[[nodiscard]] bool has_hierarchy(const node_map& nodes, const hierarchy_terms& terms) noexcept;
 
 /// The ranks that a step communicates with. Inside: the ranks of one node, numbered by their indices. Across, if all
 /// nodes have the same number of ranks: the ranks with the same index on every node; otherwise the first rank of each

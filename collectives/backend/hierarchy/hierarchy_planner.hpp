@@ -25,16 +25,12 @@ public:
 
   hierarchy_planner(const node_map& nodes, rank self, std::size_t scratch_bytes);
 
-  // hierarchy_reductions.cpp
   [[nodiscard]] outcome operator()(const all_reduce& what) const;
   [[nodiscard]] outcome operator()(const reduce& what) const;
-  // hierarchy_scatters.cpp
   [[nodiscard]] outcome operator()(const reduce_scatter& what) const;
   [[nodiscard]] outcome operator()(const reduce_scatter_v& what) const;
-  // hierarchy_gathers.cpp
   [[nodiscard]] outcome operator()(const all_gather& what) const;
   [[nodiscard]] outcome operator()(const all_gather_v& what) const;
-  // hierarchy_moves.cpp
   [[nodiscard]] outcome operator()(const broadcast& what) const;
   [[nodiscard]] outcome operator()(const all_to_all& what) const;
   [[nodiscard]] outcome operator()(const gather& what) const;

@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
@@ -119,11 +119,6 @@ public:
     place_->join(self(), driver_.waker());
     auto expected = life::fresh;
     if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted concurrently
-  }
-
-  void launch(const operation& what, stream_ref stream) override {
-    const operation* const one = &what;
-    launch_together({&one, 1}, stream);
   }
 
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {

@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_call.hpp>
 #include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
 #include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>

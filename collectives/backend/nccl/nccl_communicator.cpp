@@ -1,14 +1,17 @@
 #include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
 
-#include <troupe/collectives/backend/nccl/nccl_call.hpp>
-#include <troupe/collectives/backend/nccl/nccl_region.hpp>
-#include <troupe/collectives/backend/nccl/nccl_visit.hpp>
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
+#include <troupe/collectives/backend/nccl/nccl_library.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +19,32 @@
 namespace troupe {
 
 namespace {
+
+constexpr std::size_t granularity = 4096; // required for windows (NCCL_WIN_REQUIRED_ALIGNMENT)
+
+bool switched_off(const char* variable) {
+  const char* const value = std::getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it while worlds live
+  return value != nullptr && std::string{value} == "0";
+}
+
+/// Source: NCCL's manual, "User Buffer Registration", "Window Registration"; dev_runtime.cc for what makes a window
+/// symmetric (all ranks reach each other by CUDA's peer access; NCCL_WIN_ENABLE and NCCL_CUMEM_ENABLE are not 0).
+class nccl_region final : public registered_region {
+public:
+  /// Errors: unsupported (the library is too old), out_of_memory.
+  [[nodiscard]] static std::shared_ptr<nccl_region>
+  allocate(std::shared_ptr<const nccl_library> library, const std::shared_ptr<device>& where, std::size_t size_bytes);
+  nccl_region(std::shared_ptr<const nccl_library> library, std::shared_ptr<device> where, std::byte* address,
+              std::size_t size_bytes)
+    : registered_region{std::move(where), address, size_bytes}, library_{std::move(library)} {}
+  ~nccl_region() override;
+
+  /// Records the reason if requests will run as on ordinary memory. \p has_window: NCCL registered a window.
+  void judge(bool has_window);
+
+private:
+  std::shared_ptr<const nccl_library> library_;
+};
 
 cudaStream_t as_cuda(stream_ref stream) noexcept {
   return reinterpret_cast<cudaStream_t>(stream.native());
@@ -30,7 +59,80 @@ bool uses_barrier_word(const operation& what) {
   return std::holds_alternative<barrier>(what);
 }
 
+std::shared_ptr<nccl_region> nccl_region::allocate(std::shared_ptr<const nccl_library> library,
+                                                   const std::shared_ptr<device>& where, std::size_t size_bytes) {
+  const nccl_functions& nccl = library->functions();
+  if (nccl.mem_alloc == nullptr || nccl.mem_free == nullptr || nccl.comm_window_register == nullptr ||
+      nccl.comm_window_deregister == nullptr)
+    throw exception{errc::unsupported, "NCCL " + library->version() +
+                                           " cannot register memory as a window: use NCCL 2.27 or newer, or the "
+                                           "pools' memory"};
+  where->api().enter_thread(where->id());
+  const std::size_t rounded = (size_bytes + granularity - 1) / granularity * granularity;
+  void* address = nullptr;
+  nccl_call(nccl, nccl.mem_alloc(&address, rounded), "ncclMemAlloc");
+  return std::make_shared<nccl_region>(std::move(library), where, static_cast<std::byte*>(address), rounded);
+}
+
+nccl_region::~nccl_region() {
+  // Frees on a thread of its own, so that the thread that drops the last handle keeps its current device.
+  std::thread{[this] {
+    return_or_report("registered memory", [this] {
+      where()->api().enter_thread(where()->id());
+      nccl_call(library_->functions(), library_->functions().mem_free(address()), "ncclMemFree");
+    });
+  }}.join();
+}
+
+void nccl_region::judge(bool has_window) {
+  if (!has_window) return ordinary("NCCL gave no window for it");
+  for (const char* variable : {"NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"})
+    if (switched_off(variable)) return ordinary(std::string{variable} + " is 0");
+  driver& api = where()->api();
+  for (int other = 0; other < api.device_count(); ++other)
+    if (!api.describe_peer(where()->id(), device_id{other}).access)
+      return ordinary("device " + to_string(where()->id()) + " has no peer access to device " + std::to_string(other));
+}
+
 } // namespace
+
+/// One thread's stay inside NCCL. The constructor throws unless the communicator is ready.
+class nccl_communicator::visit {
+public:
+  /// Time for a running call to leave. A launch takes microseconds, so a call that stays longer is stuck.
+  static constexpr std::chrono::milliseconds time_to_leave{10};
+  /// usual: other calls may run at the same time. last: no other call enters any more, and running calls are waited
+  /// for.
+  enum class kind : std::uint8_t { usual, last };
+
+  explicit visit(nccl_communicator& host, kind which = kind::usual) : host_{host} {
+    std::unique_lock lock{host_.guard_};
+    host_.require_ready();
+    if (which == kind::last) {
+      host_.phase_ = phase::spent;
+      if (!host_.left_.wait_for(lock, time_to_leave, [&] { return host_.inside_ == 0; }))
+        throw exception{
+            error{.code = errc::communicator_failed,
+                  .text = "a call on the failed communicator has not returned, so no other can be derived from it",
+                  .rank = host_.self()}};
+      if (host_.phase_ == phase::ended) throw exception{host_.aborted("a recovery")};
+    }
+    handle_ = host_.handle_;
+    ++host_.inside_;
+  }
+  visit(const visit&) = delete;
+  visit& operator=(const visit&) = delete;
+  ~visit() {
+    const std::lock_guard lock{host_.guard_};
+    --host_.inside_;
+    host_.left_.notify_all();
+  }
+  [[nodiscard]] ncclComm_t handle() const noexcept { return handle_; }
+
+private:
+  nccl_communicator& host_;
+  ncclComm_t handle_ = nullptr;
+};
 
 nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library,
                                      std::shared_ptr<nccl_barrier_memories> words, const unique_id& id, rank self,
@@ -221,11 +323,11 @@ library_words nccl_communicator::last_words() const {
 
 void nccl_communicator::launch(const operation& what, stream_ref stream) {
   const visit stay{*this};
-  const nccl_enqueued outcome = enqueue(what, target(stay.handle(), stream));
+  const nccl_enqueued enqueued = enqueue(what, target(stay.handle(), stream));
   // A captured launch does not run, and the event would belong to the capture. Graphs are destroyed before the
   // communicator.
   if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
-  end_launch(outcome);
+  end_launch(enqueued);
 }
 
 void nccl_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
@@ -242,15 +344,15 @@ nccl_target nccl_communicator::target(ncclComm_t handle, stream_ref stream) cons
           .barrier_word = barrier_word_->address()};
 }
 
-void nccl_communicator::end_launch(const nccl_enqueued& outcome) const {
-  const ncclResult_t result = wait_out(outcome.result);
+void nccl_communicator::end_launch(const nccl_enqueued& enqueued) const {
+  const ncclResult_t result = wait_out(enqueued.result);
   if (result == ncclSuccess) [[likely]]
     return;
   {
     const std::lock_guard lock{guard_};
     if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
   }
-  nccl_call(nccl_, result, outcome.call, self(), effect::unknown_outcome);
+  nccl_call(nccl_, result, enqueued.call, self(), effect::unknown_outcome);
 }
 
 void nccl_communicator::check() {

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/nccl/nccl_config.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
-#include <troupe/collectives/backend/nccl/nccl_functions.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/device/event.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
@@ -138,7 +137,7 @@ private:
   void require_ready() const;
   void end_forming(ncclResult_t result, const char* call);
   [[nodiscard]] nccl_target target(ncclComm_t handle, stream_ref stream) const noexcept;
-  void end_launch(const nccl_enqueued& outcome) const;
+  void end_launch(const nccl_enqueued& enqueued) const;
   [[nodiscard]] ncclResult_t wait_out(ncclResult_t result) const;
   [[nodiscard]] error aborted(const char* during) const;
 

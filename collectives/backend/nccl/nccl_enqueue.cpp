@@ -163,12 +163,7 @@ public:
     throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
   }
 
-  void operator()(const group& what) {
-    std::vector<const operation*> parts;
-    parts.reserve(what.parts.size());
-    for (const operation& one : what.parts) parts.push_back(&one);
-    together(parts);
-  }
+  void operator()(const group& what) { together(pointers_to(what.parts)); }
 
   /// Enqueues all operations in one group.
   void together(std::span<const operation* const> all) {

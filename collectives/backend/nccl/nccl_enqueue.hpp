@@ -2,7 +2,7 @@
 /// For collectives/backend/nccl only: it needs nccl.h.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_functions.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/stream.hpp>
 

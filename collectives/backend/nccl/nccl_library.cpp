@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 
-#include <troupe/collectives/backend/nccl/nccl_functions.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/device/error.hpp>
 
 #include <dlfcn.h>

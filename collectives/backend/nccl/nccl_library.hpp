@@ -21,7 +21,7 @@ namespace troupe {
 /// 2.28.9, src/ras/client_support.cc, src/bootstrap.cc (RAS_ENABLE).
 [[nodiscard]] std::string nccl_ras_command(std::string_view enabled, std::string_view address);
 
-struct nccl_functions; // nccl_functions.hpp, for collectives/backend/nccl only
+struct nccl_functions; // nccl_api.hpp, for collectives/backend/nccl only
 
 /// An opened libnccl. It is never closed, because NCCL leaves threads behind; so it is usable until the process ends.
 /// Threads: safe from any.
@@ -54,12 +54,17 @@ public:
   /// Returns whether the library has a function called \p symbol, e.g. "ncclCommShrink".
   [[nodiscard]] bool has(std::string_view symbol) const;
 
-  /// A shell command that asks this process's NCCL for the state of its communicators (nccl_ras.hpp).
+  /// A shell command that asks this process's NCCL for the state of its communicators: see nccl_ras_command().
   [[nodiscard]] const std::string& ras_command() const noexcept { return ras_command_; }
   [[nodiscard]] const nccl_functions& functions() const noexcept { return *functions_; }
 
-  /// Formats NCCL's version code \p number.
-  [[nodiscard]] static std::string version_text(int number);
+  /// Formats NCCL's version code \p number: major·1000 + minor·100 + patch up to 2.8, major·10000 + minor·100 + patch
+  /// since. Available without CUDA, too.
+  [[nodiscard]] static std::string version_text(int number) {
+    const int unit = number < 10000 ? 1000 : 10000;
+    return std::to_string(number / unit) + '.' + std::to_string(number % unit / 100) + '.' +
+           std::to_string(number % 100);
+  }
 
 private:
   void* handle_;

@@ -1,5 +1,5 @@
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
-#include <troupe/collectives/recording/payload.hpp>
+#include <troupe/collectives/operation/extents.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 

@@ -2,7 +2,7 @@
 #include "support/operand_arena.hpp"
 #include "support/sample_operations.hpp"
 
-#include <troupe/collectives/operation/retry_objection.hpp>
+#include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -2,7 +2,7 @@
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
-#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

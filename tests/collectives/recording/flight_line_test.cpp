@@ -1,6 +1,5 @@
-#include <troupe/collectives/recording/flight_line.hpp>
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
-#include <troupe/collectives/recording/payload.hpp>
 
 #include <catch2/catch_all.hpp>
 

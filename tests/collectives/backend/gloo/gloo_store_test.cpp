@@ -2,7 +2,6 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/backend/gloo/gloo_store.hpp>
-#include <troupe/collectives/backend/gloo/gloo_store_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

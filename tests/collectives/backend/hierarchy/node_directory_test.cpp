@@ -1,5 +1,5 @@
 // Who knows on which nodes the ranks of a formation are.
-#include <troupe/collectives/backend/hierarchy/node_directory.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

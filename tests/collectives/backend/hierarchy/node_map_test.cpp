@@ -1,7 +1,7 @@
 // Which ranks share a node, and what follows from it.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
+#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
 #include <troupe/collectives/backend/hierarchy/node_map.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,5 +1,4 @@
 // What NCCL can do, from facts that any machine can pretend to.
-#include <troupe/collectives/backend/nccl/nccl_algorithms.hpp>
 #include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
 
 #include <catch2/catch_test_macros.hpp>

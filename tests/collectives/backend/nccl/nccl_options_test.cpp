@@ -2,14 +2,14 @@
 #include "../../../support/settings_sources.hpp"
 
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_environment.hpp>
+#include <troupe/collectives/backend/nccl/nccl_options.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <cstdlib>
 
 #if TROUPE_TEST_HAS_NCCL
-#include <troupe/collectives/backend/nccl/nccl_config.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #endif
 
 namespace troupe::tests {

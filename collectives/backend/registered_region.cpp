@@ -1,4 +1,4 @@
-#include <troupe/collectives/backend/pooled_region.hpp>
+#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 
 #include <utility>

@@ -6,9 +6,34 @@ namespace troupe {
 
 namespace {
 
-constexpr auto in_node = hierarchy_level::inside, over_nodes = hierarchy_level::across;
+constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::across;
 
 } // namespace
+
+hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, bool uses_scratch) {
+  hierarchy_plan plan{.phases = {}, .uses_scratch = uses_scratch};
+  for (const hierarchy_level one : levels) plan.phases.push_back({.level = one});
+  return plan;
+}
+
+std::size_t rounded_piece(std::size_t most) noexcept {
+  constexpr std::size_t round = 128;
+  return most >= round ? most - most % round : most;
+}
+
+std::size_t share_of(std::size_t count, std::size_t ranks) noexcept {
+  constexpr std::size_t large = 4096;
+  const std::size_t share = count / ranks;
+  return share >= large ? rounded_piece(share) : share;
+}
+
+hierarchy_planner::hierarchy_planner(const node_map& nodes, rank self, std::size_t scratch_bytes)
+  : nodes_{nodes},
+    self_{static_cast<std::size_t>(self.value())},
+    node_{nodes.node_of(self_)},
+    index_{nodes.index_of(self_)},
+    size_{nodes.members(node_).size()},
+    scratch_bytes_{scratch_bytes} {}
 
 /// Even nodes: the root scatters its elements inside its node, each share is broadcast across by itself, and each node
 /// gathers the shares. Uneven nodes: the leader of the root's node broadcasts the elements to the other leaders, and
@@ -17,7 +42,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const broadcast& what) 
   const auto root = static_cast<std::size_t>(what.root.value());
   const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
   const bool is_root = self_ == root, at_root = node_ == root_node;
-  hierarchy_plan plan = plan_of_levels({in_node, over_nodes, in_node}, false);
+  hierarchy_plan plan = plan_of_levels({inside, across, inside}, false);
   const auto add = [&](std::size_t phase, const hierarchy_shape& shape, range from, range to) {
     plan.phases[phase].steps.push_back({.what = shaped<broadcast>(shape), .from = from, .to = to});
   };
@@ -59,7 +84,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_to_all& what)
   hierarchy_plan plan{.phases = {}, .uses_scratch = true};
   for (std::size_t begin = 0; begin < what.count; begin += largest_piece) {
     const std::size_t count = std::min(largest_piece, what.count - begin);
-    hierarchy_phase sorted{.level = in_node}, crossed{.level = over_nodes};
+    hierarchy_phase sorted{.level = inside}, crossed{.level = across};
     // Inside, each rank receives what the others send to ranks with its index, ordered by node and then by sender.
     for (std::size_t node = 0; node < node_count(); ++node) {
       all_to_all_v one;
@@ -103,7 +128,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const gather& what) con
   if (!nodes_.is_in_rank_order() || (!is_even() && root_index != 0)) return {};
   if (nodes_.largest() * what.count > scratch_count(what.type)) return {};
   const bool is_root = self_ == root, stands_for_node = index_ == root_index;
-  hierarchy_plan plan = plan_of_levels({in_node, over_nodes}, true);
+  hierarchy_plan plan = plan_of_levels({inside, across}, true);
   const range node_parts = is_root ? at_recv(first_of(node_) * what.count) : at_scratch(0);
   if (!is_lone())
     plan.phases[0].steps.push_back(
@@ -133,7 +158,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const scatter& what) co
   if (!nodes_.is_in_rank_order() || (!is_even() && root_index != 0)) return {};
   if (nodes_.largest() * what.count > scratch_count(what.type)) return {};
   const bool is_root = self_ == root, stands_for_node = index_ == root_index;
-  hierarchy_plan plan = plan_of_levels({over_nodes, in_node}, true);
+  hierarchy_plan plan = plan_of_levels({across, inside}, true);
   const range node_parts = is_root ? at_send(first_of(node_) * what.count) : at_scratch(0);
   if (is_root) {
     for (std::size_t node = 0; node < node_count(); ++node)
@@ -160,15 +185,13 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const scatter& what) co
 /// nodes.
 hierarchy_planner::outcome hierarchy_planner::operator()(const barrier&) const {
   hierarchy_plan plan =
-      is_even() ? plan_of_levels({in_node, over_nodes}, false) : plan_of_levels({in_node, over_nodes, in_node}, false);
+      is_even() ? plan_of_levels({inside, across}, false) : plan_of_levels({inside, across, inside}, false);
   for (hierarchy_phase& one : plan.phases)
-    if (one.level == in_node ? !is_lone() : is_even() || leads()) one.steps.push_back({.what = barrier{}});
+    if (one.level == inside ? !is_lone() : is_even() || leads()) one.steps.push_back({.what = barrier{}});
   return plan;
 }
 
 namespace {
-
-constexpr auto at_home = hierarchy_level::inside, abroad = hierarchy_level::across;
 
 /// Returns the parts of \p whole that belong to \p ranks.
 partition parts_of(const partition& whole, std::span<const std::size_t> ranks) {
@@ -205,7 +228,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_gather_v& wha
 
 /// Each part crosses once, to the rank with its sender's index on each node. That rank distributes it inside its node.
 hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype type, bool packed) const {
-  hierarchy_plan plan = plan_of_levels({abroad, at_home}, false);
+  hierarchy_plan plan = plan_of_levels({across, inside}, false);
   std::vector<std::size_t> alike; // the ranks with my index
   for (std::size_t node = 0; node < node_count(); ++node) alike.push_back(nodes_.members(node)[index_]);
   const auto where = [&](std::size_t whose) {
@@ -231,7 +254,7 @@ hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype
 
 /// Each node gathers its parts at its leader. The leaders exchange them and broadcast the new parts inside their nodes.
 hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtype type, bool packed) const {
-  hierarchy_plan plan = plan_of_levels({at_home, abroad, at_home}, false);
+  hierarchy_plan plan = plan_of_levels({inside, across, inside}, false);
   const auto where = [&](std::size_t whose) {
     return only(parts.counts[whose] > 0, at_recv(parts.displacements[whose]));
   };
@@ -270,12 +293,6 @@ hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtyp
     if (nodes_.node_of(r) != node_ && parts.counts[r] > 0) hand_on(parts.counts[r], where(r));
   return plan;
 }
-
-namespace {
-
-constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::across;
-
-} // namespace
 
 /// An average of floats is a sum of elements that each rank has multiplied by 1/n. Therefore the first level that
 /// processes a rank's elements multiplies them. For a lone rank that is the level across nodes, where all ranks must
@@ -454,12 +471,6 @@ hierarchy_planner::outcome hierarchy_planner::reduce_by_leaders(const reduce& wh
   return plan;
 }
 
-namespace {
-
-constexpr auto within = hierarchy_level::inside, between = hierarchy_level::across;
-
-} // namespace
-
 /// A piece of every rank's part: up to \p most elements from an offset on, as far as the part has them.
 struct hierarchy_planner::parted {
   const partition& whole;
@@ -509,7 +520,7 @@ hierarchy_planner::outcome hierarchy_planner::reduce_parts(const parted& what, r
 
 void hierarchy_planner::scatter_in_shares(hierarchy_plan& plan, const parted& what,
                                           const hierarchy_reduction& how) const {
-  hierarchy_phase summed{.level = within}, crossed{.level = between};
+  hierarchy_phase summed{.level = inside}, crossed{.level = across};
   const auto length = what.count(0); // the same for all ranks if uniform
   const std::size_t slot = what.uniform ? length : what.most;
   for (std::size_t node = 0; node < node_count(); ++node) {
@@ -570,7 +581,7 @@ void hierarchy_planner::scatter_by_leaders(hierarchy_plan& plan, const parted& w
   }
   if (end == 0) return;
 
-  hierarchy_phase summed{.level = within}, crossed{.level = between}, dealt{.level = within};
+  hierarchy_phase summed{.level = inside}, crossed{.level = across}, dealt{.level = inside};
   const auto bring = [&](std::size_t first, std::size_t place, std::size_t count) {
     if (is_lone())
       summed.copies.push_back({.from = at_send(first), .to = at_scratch(place), .count = count});

@@ -1,5 +1,5 @@
 // NCCL's own words, as they come from its one array for the whole process.
-#include <troupe/collectives/backend/nccl/nccl_call.hpp>
+#include <troupe/collectives/backend/nccl/nccl_api.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

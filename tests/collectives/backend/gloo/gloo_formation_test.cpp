@@ -1,5 +1,5 @@
 // Whom a forming waits for in vain.
-#include <troupe/collectives/backend/gloo/gloo_reach.hpp>
+#include <troupe/collectives/backend/gloo/gloo_formation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

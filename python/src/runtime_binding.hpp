@@ -1,7 +1,8 @@
-/// What ends without the GIL, whoever drops it: its end answers what is pending, and answers may want the GIL.
+/// The classes Runtime and Controller of troupe._troupe, and settings as keyword arguments.
 #pragma once
 
 #include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
 #include <pybind11/pybind11.h>
 
@@ -11,6 +12,8 @@
 
 namespace troupe::python {
 
+/// Holds an object that is destroyed without the GIL, whichever thread drops it: its destructor answers pending
+/// requests, and delivering a reply may need the GIL.
 template <class Held>
 class ended_without_gil {
 public:
@@ -36,5 +39,16 @@ private:
   std::string name_;
   std::unique_ptr<Held> held_;
 };
+
+/// \p start, changed by \p given: names as in the settings file, where a dot may be an underscore ("mock_devices").
+/// Values: strings as there; numbers; for durations seconds or a timedelta; None leaves it as it is.
+/// Errors: invalid_argument, naming the setting, what it was and what it may be.
+[[nodiscard]] configuration with_settings(configuration start, const pybind11::dict& given);
+
+/// A world_event as keyword arguments of troupe.WorldEvent.
+[[nodiscard]] pybind11::dict shown_event(const world_event& one);
+
+void bind_runtimes(pybind11::module_& module);
+void bind_controllers(pybind11::module_& module);
 
 } // namespace troupe::python

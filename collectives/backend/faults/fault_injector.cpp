@@ -1,4 +1,6 @@
-#include <troupe/collectives/backend/faults/faulty_backend.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
+
+#include <troupe/collectives/backend/communicator.hpp>
 
 #include <array>
 #include <cstddef>

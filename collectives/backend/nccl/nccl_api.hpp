@@ -1,0 +1,162 @@
+/// NCCL's interface as troupe uses it: the functions, found at run time; the configuration of a communicator; and the
+/// translation of results to troupe's errors. For collectives/backend/nccl only: it needs nccl.h.
+#pragma once
+
+#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/device/error.hpp>
+
+#include <nccl.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// Newer functions have types of our own, because the build's nccl.h may be older than the library.
+using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
+                                          int flags);
+inline constexpr int nccl_shrink_abort = 1;   ///< NCCL_SHRINK_ABORT
+inline constexpr int nccl_revoke_default = 0; ///< NCCL_REVOKE_DEFAULT
+using nccl_get_last_error = const char* (*)(ncclComm_t);
+
+using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);
+using nccl_mem_free = ncclResult_t (*)(void*);
+using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
+using nccl_comm_window_deregister = ncclResult_t (*)(ncclComm_t, void* window);
+inline constexpr int nccl_window_symmetric = 1; ///< NCCL_WIN_COLL_SYMMETRIC
+
+using nccl_comm_suspend = ncclResult_t (*)(ncclComm_t, int flags);
+using nccl_comm_resume = ncclResult_t (*)(ncclComm_t);
+using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uint64_t* value);
+inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
+inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
+
+/// Members down to group_end are never null. The later ones are null if the library lacks them.
+struct nccl_functions {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetErrorString) get_error_string = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&ncclCommSplit) comm_split = nullptr;
+  decltype(&ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduce) reduce = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum = nullptr;
+  decltype(&ncclRedOpDestroy) red_op_destroy = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  nccl_get_last_error get_last_error = nullptr;
+  nccl_comm_revoke comm_revoke = nullptr;
+  nccl_comm_shrink comm_shrink = nullptr;
+  nccl_mem_alloc mem_alloc = nullptr;
+  nccl_mem_free mem_free = nullptr;
+  nccl_comm_window_register comm_window_register = nullptr;
+  nccl_comm_window_deregister comm_window_deregister = nullptr;
+  nccl_comm_suspend comm_suspend = nullptr;
+  nccl_comm_resume comm_resume = nullptr;
+  nccl_comm_mem_stats comm_mem_stats = nullptr;
+
+  /// Finds the functions in a library that dlopen() returned. Errors: unsupported, with the name of a missing required
+  /// one.
+  [[nodiscard]] static nccl_functions find(void* library);
+};
+
+// The ABI that troupe relies on. With a header in which one of these has moved, troupe would call the library wrongly.
+static_assert(NCCL_UNIQUE_ID_BYTES == 128 && sizeof(ncclUniqueId) == 128);
+static_assert(sizeof(ncclComm_t) == sizeof(void*) && sizeof(ncclResult_t) == sizeof(int));
+static_assert(ncclSuccess == 0 && ncclUnhandledCudaError == 1 && ncclSystemError == 2 && ncclInternalError == 3);
+static_assert(ncclInvalidArgument == 4 && ncclInvalidUsage == 5 && ncclRemoteError == 6 && ncclInProgress == 7);
+static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4);
+static_assert(ncclUint64 == 5 && ncclFloat16 == 6 && ncclFloat32 == 7 && ncclFloat64 == 8 && ncclBfloat16 == 9);
+static_assert(ncclFloat8e4m3 == 10 && ncclFloat8e5m2 == 11);
+static_assert(ncclSum == 0 && ncclProd == 1 && ncclMax == 2 && ncclMin == 3 && ncclAvg == 4);
+static_assert(ncclScalarDevice == 0 && ncclScalarHostImmediate == 1);
+static_assert(offsetof(ncclConfig_t, size) == 0 && offsetof(ncclConfig_t, magic) == 8);
+static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, blocking) == 16);
+
+/// Maps a failed NCCL call to an errc, which says what the caller should do.
+[[nodiscard]] errc meaning_of(ncclResult_t result) noexcept;
+
+/// Returns the text of NCCL's last warning in this process, from any communicator and of any age. Empty if there was
+/// none.
+///
+/// Threads: any. It never blocks and touches no communicator: ncclGetLastError() ignores its argument and returns the
+/// address of one global array of 1,024 characters, which NCCL writes under its own lock. If NCCL writes meanwhile, the
+/// text may be a mix of two messages; it still ends within the array.
+/// Source: NCCL 2.28.9 and 2.30, src/init.cc (ncclGetLastError) and src/debug.cc (ncclDebugLog).
+[[nodiscard]] std::string last_error_of(const nccl_functions& nccl);
+
+/// Throws unless \p result is success. Precondition: the caller has waited until \p result is no longer ncclInProgress.
+/// \p call is the name of the function, \p who its rank, if it has one, and \p touched whether it may have moved data.
+void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who = {},
+               effect touched = effect::rejected);
+
+/// The structure up to its last field in NCCL 2.28. A library reads the fields that it knows, and uses defaults for the
+/// fields that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
+struct nccl_native_config {
+  static constexpr int unset = INT_MIN;
+
+  std::size_t size = sizeof(nccl_native_config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 22800;
+  int blocking = 1;
+  int cgaClusterSize = unset;
+  int minCTAs = unset;
+  int maxCTAs = unset;
+  const char* netName = nullptr;
+  int splitShare = unset;
+  int trafficClass = unset;
+  const char* commName = nullptr;
+  int collnetEnable = unset;
+  int CTAPolicy = unset;
+  int shrinkShare = unset;
+  int nvlsCTAs = unset;
+  int nChannelsPerNetPeer = unset;
+  int nvlinkCentricSched = unset;
+
+  /// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
+  /// this structure.
+  [[nodiscard]] ncclConfig_t* as_nccl() noexcept { return reinterpret_cast<ncclConfig_t*>(this); }
+};
+
+/// Checks \p options and returns them as the configuration of a blocking communicator.
+[[nodiscard]] nccl_native_config native_config(const nccl_options& options);
+
+// Fields that both declare have the same offset.
+static_assert(nccl_native_config::unset == NCCL_CONFIG_UNDEF_INT);
+static_assert(offsetof(nccl_native_config, size) == offsetof(ncclConfig_t, size));
+static_assert(offsetof(nccl_native_config, magic) == offsetof(ncclConfig_t, magic));
+static_assert(offsetof(nccl_native_config, version) == offsetof(ncclConfig_t, version));
+static_assert(offsetof(nccl_native_config, blocking) == offsetof(ncclConfig_t, blocking));
+static_assert(offsetof(nccl_native_config, cgaClusterSize) == offsetof(ncclConfig_t, cgaClusterSize));
+static_assert(offsetof(nccl_native_config, minCTAs) == offsetof(ncclConfig_t, minCTAs));
+static_assert(offsetof(nccl_native_config, maxCTAs) == offsetof(ncclConfig_t, maxCTAs));
+static_assert(offsetof(nccl_native_config, netName) == offsetof(ncclConfig_t, netName));
+static_assert(offsetof(nccl_native_config, splitShare) == offsetof(ncclConfig_t, splitShare));
+#if NCCL_VERSION_CODE >= 22700
+static_assert(offsetof(nccl_native_config, trafficClass) == offsetof(ncclConfig_t, trafficClass));
+static_assert(offsetof(nccl_native_config, commName) == offsetof(ncclConfig_t, commName));
+static_assert(offsetof(nccl_native_config, collnetEnable) == offsetof(ncclConfig_t, collnetEnable));
+static_assert(offsetof(nccl_native_config, CTAPolicy) == offsetof(ncclConfig_t, CTAPolicy));
+static_assert(offsetof(nccl_native_config, shrinkShare) == offsetof(ncclConfig_t, shrinkShare));
+static_assert(offsetof(nccl_native_config, nvlsCTAs) == offsetof(ncclConfig_t, nvlsCTAs));
+#endif
+#if NCCL_VERSION_CODE >= 22800
+static_assert(offsetof(nccl_native_config, nChannelsPerNetPeer) == offsetof(ncclConfig_t, nChannelsPerNetPeer));
+static_assert(offsetof(nccl_native_config, nvlinkCentricSched) == offsetof(ncclConfig_t, nvlinkCentricSched));
+#endif
+
+} // namespace troupe
