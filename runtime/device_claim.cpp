@@ -24,7 +24,6 @@ namespace troupe {
 
 namespace {
 
-using launch::file_descriptor;
 
 // Bytes that are locked, not written. All holders share the lock on the first. A process that looks or changes holds
 // the second.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/runtime/launch/exit_status.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/launch/pipe.hpp>
 #include <troupe/runtime/launch/process_spec.hpp>
 
 #include <csignal>

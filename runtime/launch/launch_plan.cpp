@@ -1,6 +1,6 @@
-#include <troupe/runtime/launch/file_descriptor.hpp>
-#include <troupe/runtime/launch/join_token.hpp>
+#include <troupe/actors/transport/preamble.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
+#include <troupe/runtime/launch/pipe.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>

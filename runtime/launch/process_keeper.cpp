@@ -1,5 +1,5 @@
-#include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/launch/kept_process.hpp>
+#include <troupe/runtime/launch/pipe.hpp>
 #include <troupe/runtime/launch/process_keeper.hpp>
 
 #include <troupe/device/error.hpp>

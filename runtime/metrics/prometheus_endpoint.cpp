@@ -3,7 +3,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/worker.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/metrics/metric_families.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/prometheus_collectable.hpp>
@@ -29,7 +29,6 @@ namespace troupe {
 
 namespace {
 
-using launch::file_descriptor;
 using std::chrono::steady_clock;
 
 /// A further connection replaces the oldest.

@@ -1,4 +1,4 @@
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/recording/replace_file.hpp>
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@ namespace {
 
 /// Creates a file that nobody else may read. Returns errno.
 int write_new(const std::filesystem::path& path, std::string_view text) {
-  const launch::file_descriptor file{
+  const file_descriptor file{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};
   if (!file) return errno;
   while (!text.empty()) {
