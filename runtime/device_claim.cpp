@@ -24,7 +24,6 @@ namespace troupe {
 
 namespace {
 
-
 // Bytes that are locked, not written. All holders share the lock on the first. A process that looks or changes holds
 // the second.
 constexpr off_t held_byte = 0;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
-#include <troupe/device/time.hpp>
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/time.hpp>
 
 #include <chrono>
 #include <filesystem>

@@ -4,6 +4,7 @@
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
 
 #include <unistd.h>
 
@@ -24,12 +25,6 @@ namespace {
 constexpr std::chrono::milliseconds grace_of_outcasts{500};
 constexpr std::chrono::seconds time_for_farewells{1};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 constexpr std::array shared_by_all{std::string_view{"ordering"},
                                    std::string_view{"host_staging.chunk_bytes"},

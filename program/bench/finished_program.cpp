@@ -1,6 +1,6 @@
 #include <troupe/program/bench/finished_program.hpp>
 
-#include <troupe/runtime/launch/pipe.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <spawn.h>

@@ -1,5 +1,5 @@
 #include <troupe/runtime/configuration/variable_lookup.hpp>
-#include <troupe/runtime/launch/pipe.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>

@@ -4,7 +4,7 @@
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/settings_file.hpp>
-#include <troupe/runtime/launch/host_list.hpp>
+#include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <sys/stat.h>
 

@@ -5,7 +5,6 @@
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
-#include <troupe/runtime/simulation/simulated_stage.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
@@ -19,16 +18,16 @@
 namespace troupe::simulation {
 
 /// Each client is a fiber. Threads: the run's.
-class simulated_cast {
+class simulated_deployment {
 public:
   /// Whether ranks are also asked while the world is not ready. They must refuse then.
   enum class manners : std::uint8_t { waits_for_ready, asks_any_time };
 
-  simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where, simulated_memory& memory,
-                 simulation_ledger& ledger, simulated_faults& faults, manners how = manners::waits_for_ready);
-  simulated_cast(const simulated_cast&) = delete;
-  simulated_cast& operator=(const simulated_cast&) = delete;
-  ~simulated_cast();
+  simulated_deployment(const scenario& of, simulated_machine& on, simulated_stage& where, simulated_memory& memory,
+                       simulation_ledger& ledger, simulated_faults& faults, manners how = manners::waits_for_ready);
+  simulated_deployment(const simulated_deployment&) = delete;
+  simulated_deployment& operator=(const simulated_deployment&) = delete;
+  ~simulated_deployment();
 
   [[nodiscard]] bool all_asked() const noexcept { return busy_ == 0; }
 
@@ -67,7 +66,7 @@ private:
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< By lane, then by rank.
   std::size_t busy_ = 0;
-  std::vector<worker> cast_;
+  std::vector<worker> clients_;
 };
 
 /// Returns the longest time for answers to all requests and for the end of a stopped world: the sum of everything that
@@ -76,6 +75,7 @@ private:
 
 /// Runs until everything has been asked and answered and the world has ended, or until that is overdue (TIM-1). Call it
 /// outside the fibers.
-void play_out(const scenario& of, simulated_cast& cast, simulated_stage& where, simulation_ledger& ledger, trace& log);
+void play_out(const scenario& of, simulated_deployment& deployment, simulated_stage& where, simulation_ledger& ledger,
+              trace& log);
 
 } // namespace troupe::simulation

@@ -1,4 +1,4 @@
-#include <troupe/runtime/launch/respawning_supervisor.hpp>
+#include <troupe/runtime/launch/launch_policy.hpp>
 
 #include <troupe/runtime/configuration/duration.hpp>
 
@@ -8,31 +8,30 @@
 
 namespace troupe::launch {
 
-respawning_supervisor::respawning_supervisor(const launch_plan& plan, respawn_terms terms)
-  : terms_{terms}, undone_{plan.processes} {
+respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms) : terms_{terms}, undone_{plan.processes} {
   for (const launch_place& place : plan.places)
     seats_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
 }
 
-void respawning_supervisor::on_started(place_index place, pid_t) {
+void respawn_policy::on_started(place_index place, pid_t) {
   seats_[place].started = std::chrono::steady_clock::now();
 }
 
-void respawning_supervisor::on_rank(place_index place) {
+void respawn_policy::on_rank(place_index place) {
   seat& one = seats_[place];
   if (!one.spare || one.stands_in || one.done) return;
   one.stands_in = true;
   ++undone_;
 }
 
-std::optional<std::chrono::nanoseconds> respawning_supervisor::on_wanted(place_index place) {
+std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place) {
   seat& one = seats_[place];
   const auto delay = one.budget.take(std::chrono::steady_clock::now());
   if (delay && std::exchange(one.done, false)) ++undone_;
   return delay;
 }
 
-std::string respawning_supervisor::objection(seat& one, pid_t pid, const exit_status& status) const {
+std::string respawn_policy::objection(seat& one, pid_t pid, const exit_status& status) const {
   if (terms_.count == 0) return {};
   const bool is_hasty =
       !one.joined && pid != 0 && !status.lost && std::chrono::steady_clock::now() - one.started < terms_.hasty;
@@ -42,7 +41,7 @@ std::string respawning_supervisor::objection(seat& one, pid_t pid, const exit_st
          " of its start without joining a world, so it is not started again";
 }
 
-exit_decision respawning_supervisor::on_exit(place_index place, pid_t pid, const exit_status& status) {
+exit_decision respawn_policy::on_exit(place_index place, pid_t pid, const exit_status& status) {
   seat& one = seats_[place];
   const bool stood_in = std::exchange(one.stands_in, false);
   const bool counts = (!one.spare || stood_in) && !one.done;

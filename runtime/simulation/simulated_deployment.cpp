@@ -1,4 +1,4 @@
-#include <troupe/runtime/simulation/simulated_cast.hpp>
+#include <troupe/runtime/simulation/simulated_deployment.hpp>
 
 #include <troupe/collectives/order/lane.hpp>
 
@@ -45,9 +45,9 @@ nanoseconds longest_answer(const scenario& of) {
 
 } // namespace
 
-simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simulated_stage& where,
-                               simulated_memory& memory, simulation_ledger& ledger, simulated_faults& faults,
-                               manners how)
+simulated_deployment::simulated_deployment(const scenario& of, simulated_machine& on, simulated_stage& where,
+                                           simulated_memory& memory, simulation_ledger& ledger,
+                                           simulated_faults& faults, manners how)
   : of_{of},
     on_{on},
     where_{where},
@@ -67,23 +67,23 @@ simulated_cast::simulated_cast(const scenario& of, simulated_machine& on, simula
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
 }
 
-simulated_cast::~simulated_cast() {
-  for (worker& one : cast_) one.detach();
+simulated_deployment::~simulated_deployment() {
+  for (worker& one : clients_) one.detach();
 }
 
-void simulated_cast::begin(std::function<void()> part) {
+void simulated_deployment::begin(std::function<void()> part) {
   ++busy_;
-  cast_.emplace_back([this, part = std::move(part)] {
+  clients_.emplace_back([this, part = std::move(part)] {
     part();
     --busy_;
   });
 }
 
-void simulated_cast::wait_for_time_of(const planned_request& what) const {
+void simulated_deployment::wait_for_time_of(const planned_request& what) const {
   wait_until(began_ + what.at);
 }
 
-void simulated_cast::ask_world() {
+void simulated_deployment::ask_world() {
   for (const planned_request& one : of_.requests) {
     if (one.lane || one.what == operation_kind::registration || one.what == operation_kind::capture ||
         one.what == operation_kind::replay)
@@ -99,7 +99,7 @@ void simulated_cast::ask_world() {
   }
 }
 
-void simulated_cast::ask_in(std::size_t lane, rank self) {
+void simulated_deployment::ask_in(std::size_t lane, rank self) {
   for (const planned_request& one : of_.requests) {
     if (one.lane != lane) continue;
     const auto late = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
@@ -123,14 +123,14 @@ void simulated_cast::ask_in(std::size_t lane, rank self) {
   }
 }
 
-std::vector<rank> simulated_cast::ranks_in(const world_event& now) const {
+std::vector<rank> simulated_deployment::ranks_in(const world_event& now) const {
   if (!now.origins.empty()) return now.origins;
   std::vector<rank> all; // the world has not reported any event yet
   for (int r = 0; r < of_.ranks; ++r) all.emplace_back(r);
   return all;
 }
 
-epoch simulated_cast::epoch_of(const planned_request& what) {
+epoch simulated_deployment::epoch_of(const planned_request& what) {
   const auto known = epochs_.find(what.number);
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
@@ -139,7 +139,7 @@ epoch simulated_cast::epoch_of(const planned_request& what) {
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }
 
-void simulated_cast::raise(const planned_fault& one) {
+void simulated_deployment::raise(const planned_fault& one) {
   const device_id device{one.where.value()};
   const std::size_t lane = one.number % of_.lanes;
   wait_until(began_ + one.at);
@@ -162,7 +162,7 @@ void simulated_cast::raise(const planned_fault& one) {
   }
 }
 
-void simulated_cast::silence(std::size_t lane, rank self) {
+void simulated_deployment::silence(std::size_t lane, rank self) {
   silent_until_[lane][static_cast<std::size_t>(self.value())] = where_.latest().epoch;
 }
 
@@ -180,9 +180,10 @@ nanoseconds longest(const scenario& of) {
   return all + 1s;
 }
 
-void play_out(const scenario& of, simulated_cast& cast, simulated_stage& where, simulation_ledger& ledger, trace& log) {
+void play_out(const scenario& of, simulated_deployment& deployment, simulated_stage& where, simulation_ledger& ledger,
+              trace& log) {
   fibers& threads = *fibers::current();
-  threads.run([&] { return cast.all_asked(); }, steady_now() + of.length + longest(of));
+  threads.run([&] { return deployment.all_asked(); }, steady_now() + of.length + longest(of));
   if (!of.stops_busy) {
     threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + longest_answer(of));
     if (const std::size_t late = ledger.unanswered(); late > 0)
@@ -208,8 +209,8 @@ lane lane_of_plan(std::size_t lane) {
 } // namespace
 
 template <class Reply>
-std::shared_ptr<value_promise<Reply>> simulated_cast::expect(const planned_request& what, epoch now,
-                                                             std::function<void(Reply&)> keep) {
+std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned_request& what, epoch now,
+                                                                   std::function<void(Reply&)> keep) {
   const auto reply = std::make_shared<reply_promise>(ledger_.expect(what, std::nullopt, now));
   return std::make_shared<value_promise<Reply>>(
       [reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
@@ -219,12 +220,12 @@ std::shared_ptr<value_promise<Reply>> simulated_cast::expect(const planned_reque
       });
 }
 
-void simulated_cast::wait_for(const planned_request& what) const {
+void simulated_deployment::wait_for(const planned_request& what) const {
   const time_point latest = steady_now() + longest(of_);
   while (!ledger_.is_answered(what) && steady_now() < latest) fibers::current()->sleep(between_looks);
 }
 
-void simulated_cast::ask_registration(const planned_request& one) {
+void simulated_deployment::ask_registration(const planned_request& one) {
   wait_for_time_of(one);
   const world_event now = where_.latest();
   memory_.ask_among(one, ranks_in(now), now.epoch);
@@ -235,7 +236,7 @@ void simulated_cast::ask_registration(const planned_request& one) {
       }));
 }
 
-void simulated_cast::ask_capture(const planned_request& one) {
+void simulated_deployment::ask_capture(const planned_request& one) {
   wait_for_time_of(one);
   const world_event now = where_.latest();
   const std::vector<rank> ranks = ranks_in(now);
@@ -265,7 +266,7 @@ void simulated_cast::ask_capture(const planned_request& one) {
   }
 }
 
-void simulated_cast::ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan) {
+void simulated_deployment::ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan) {
   const world_event now = where_.latest();
   const std::vector<rank> ranks = ranks_in(now);
   memory_.ask_among(one, ranks, now.epoch);

@@ -1,17 +1,53 @@
-/// Decides which processes of a job are started again when they end, and when the job is over.
+/// Decides how a job continues when one of its processes ends.
 #pragma once
 
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
-#include <troupe/runtime/launch/launch_supervisor.hpp>
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace troupe::launch {
+
+/// Index in launch_plan::places.
+using place_index = std::size_t;
+
+enum class after_exit : std::uint8_t {
+  respawn, ///< Start the place's program again.
+  /// Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can fill it.
+  done,
+  end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
+};
+
+struct exit_decision {
+  after_exit what = after_exit::done;
+  std::chrono::nanoseconds delay{}; ///< For a respawn.
+  std::string reason{};             ///< For people: continues the description of the exit. May be empty.
+};
+
+/// The interface of the decisions. The job's supervisor thread calls it; calls must return quickly and must not throw.
+/// They may call the launched_job.
+class launch_policy {
+public:
+  launch_policy() = default;
+  launch_policy(const launch_policy&) = delete;
+  launch_policy& operator=(const launch_policy&) = delete;
+  virtual ~launch_policy() = default;
+
+  virtual void on_started(place_index place, pid_t pid) = 0;
+  /// Decides after an exit. Also called while the job ends or drains, and for a place with a pending respawn(); the
+  /// decision then has no effect. \p pid is 0 for a process that could not be started again.
+  [[nodiscard]] virtual exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) = 0;
+  /// The job was asked to end: its processes get a signal to finish, and are killed after the grace period.
+  virtual void on_drain() = 0;
+};
 
 /// The first respawn in a window is immediate. The second waits for first_delay, and each further one twice as long as
 /// the one before, up to longest_delay.
@@ -52,10 +88,10 @@ private:
 /// is given up.
 ///
 /// Threads: one at a time.
-class respawning_supervisor final : public launch_supervisor {
+class respawn_policy final : public launch_policy {
 public:
   /// With a count of 0, \p terms allow no respawn.
-  respawning_supervisor(const launch_plan& plan, respawn_terms terms);
+  respawn_policy(const launch_plan& plan, respawn_terms terms);
 
   void on_started(place_index place, pid_t) override;
   [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;

@@ -1,9 +1,9 @@
-/// Processes under a keeper: their ends, their lines, their input.
+/// Processes under a supervisor: their ends, their lines, their input.
 
 #include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
 
-#include <troupe/runtime/launch/process_keeper.hpp>
+#include <troupe/runtime/launch/process_supervisor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -13,16 +13,16 @@
 #include <map>
 #include <memory>
 
-namespace troupe::tests::process_keeper_test {
+namespace troupe::tests::process_supervisor_test {
 
 namespace {
 
 using launch::exit_status;
 using launch::output_stream;
 using launch::process_handlers;
-using launch::process_keeper;
 using launch::process_number;
 using launch::process_spec;
+using launch::process_supervisor;
 using steady = std::chrono::steady_clock;
 
 /// How a process ends, to be waited for.
@@ -46,18 +46,18 @@ process_spec with_prefix(process_spec spec, std::string prefix) {
 
 } // namespace
 
-TEST_CASE("a keeper tells of a process's end, with its number and pid, soon after it", "[launch]") {
-  process_keeper keeper;
+TEST_CASE("a supervisor tells of a process's end, with its number and pid, soon after it", "[launch]") {
+  process_supervisor supervisor;
   steady::duration soonest = std::chrono::hours{1};
   for (int i = 0; i < 5; ++i) {
     std::promise<std::pair<process_number, pid_t>> ended;
     steady::time_point seen;
-    const auto started = keeper.start({.program = "sleep", .arguments = {"1000"}},
-                                      {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
-                                        seen = steady::now();
-                                        CHECK(status == exit_status{.signal = SIGKILL});
-                                        ended.set_value({number, pid});
-                                      }});
+    const auto started = supervisor.start({.program = "sleep", .arguments = {"1000"}},
+                                          {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                                            seen = steady::now();
+                                            CHECK(status == exit_status{.signal = SIGKILL});
+                                            ended.set_value({number, pid});
+                                          }});
     const steady::time_point killed = steady::now();
     ::kill(started.pid, SIGKILL);
     CHECK(ended.get_future().get() == std::pair{started.number, started.pid});
@@ -68,21 +68,22 @@ TEST_CASE("a keeper tells of a process's end, with its number and pid, soon afte
 }
 
 TEST_CASE("processes start each other from their handlers, and are killed by number", "[launch]") {
-  process_keeper keeper;
+  process_supervisor supervisor;
   const awaited_end second;
   const auto next = [&](process_number, pid_t, exit_status) {
-    const auto started = keeper.start({.program = "sleep", .arguments = {"1000"}}, second.handlers());
-    keeper.kill(started.number, SIGTERM);
+    const auto started = supervisor.start({.program = "sleep", .arguments = {"1000"}}, second.handlers());
+    supervisor.kill(started.number, SIGTERM);
   };
-  keeper.start(shell_script("exit 1"), {.on_exit = next});
+  supervisor.start(shell_script("exit 1"), {.on_exit = next});
   CHECK(second.get() == exit_status{.signal = SIGTERM});
 }
 
-TEST_CASE("a program that is not there is an error where it is started, and the keeper goes on", "[launch]") {
-  process_keeper keeper;
-  CHECK(code_of([&] { keeper.start({.program = "no-such-program-anywhere", .arguments = {}}, {}); }) == errc::missing);
+TEST_CASE("a program that is not there is an error where it is started, and the supervisor goes on", "[launch]") {
+  process_supervisor supervisor;
+  CHECK(code_of([&] { supervisor.start({.program = "no-such-program-anywhere", .arguments = {}}, {}); }) ==
+        errc::missing);
   const awaited_end end;
-  keeper.start(shell_script("exit 4"), end.handlers());
+  supervisor.start(shell_script("exit 4"), end.handlers());
   CHECK(end.get() == exit_status{.code = 4});
 }
 
@@ -90,13 +91,13 @@ TEST_CASE("lines get their process's prefix, a last one without an end too, befo
   captured_lines output;
   captured_lines errors;
   {
-    process_keeper keeper{{.output_mark = "<", .output = output.native(), .errors = errors.native()}};
+    process_supervisor supervisor{{.output_mark = "<", .output = output.native(), .errors = errors.native()}};
     const awaited_end end;
-    keeper.start(with_prefix(shell_script("printf 'a\\n\\nb'; printf 'c' >&2"), "[3] "),
-                 {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
-                   keeper.say(output_stream::output, "ended");
-                   end.handlers().on_exit(number, pid, status);
-                 }});
+    supervisor.start(with_prefix(shell_script("printf 'a\\n\\nb'; printf 'c' >&2"), "[3] "),
+                     {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                       supervisor.say(output_stream::output, "ended");
+                       end.handlers().on_exit(number, pid, status);
+                     }});
     CHECK(end.get().succeeded());
   }
   CHECK(output.rest() == std::vector<std::string>{"<[3] a", "<[3] ", "<[3] b", "ended"});
@@ -106,12 +107,12 @@ TEST_CASE("lines get their process's prefix, a last one without an end too, befo
 TEST_CASE("lines of two writers never mix, though each writes them in pieces", "[launch]") {
   constexpr int count = 500;
   captured_lines output;
-  process_keeper keeper{{.output = output.native()}};
+  process_supervisor supervisor{{.output = output.native()}};
   for (const std::string name : {"a", "b"})
-    keeper.start(with_prefix(shell_script("i=0; while [ $i -lt 500 ]; do printf " + name + name + "; printf '" + name +
-                                          "%d\\n' $i; i=$((i+1)); done"),
-                             "[" + name + "] "),
-                 {});
+    supervisor.start(with_prefix(shell_script("i=0; while [ $i -lt 500 ]; do printf " + name + name + "; printf '" +
+                                              name + "%d\\n' $i; i=$((i+1)); done"),
+                                 "[" + name + "] "),
+                     {});
   std::map<char, int> next;
   for (int i = 0; i < 2 * count; ++i) {
     const std::string line = output.next();
@@ -125,63 +126,63 @@ TEST_CASE("lines of two writers never mix, though each writes them in pieces", "
 
 TEST_CASE("a prefix can change while a process runs", "[launch]") {
   captured_lines output;
-  process_keeper keeper{{.output = output.native()}};
+  process_supervisor supervisor{{.output = output.native()}};
   process_spec spec = with_prefix(shell_script("echo one; read word; echo $word"), "[s0] ");
   spec.has_input = true;
-  const auto started = keeper.start(spec, {});
+  const auto started = supervisor.start(spec, {});
   CHECK(output.next() == "[s0] one");
-  keeper.rename(started.number, "[2] ");
-  keeper.feed(started.number, "two\n");
+  supervisor.rename(started.number, "[2] ");
+  supervisor.feed(started.number, "two\n");
   CHECK(output.next() == "[2] two");
 }
 
 TEST_CASE("an input is fed whole, however much, and ended", "[launch]") {
-  process_keeper keeper;
+  process_supervisor supervisor;
   process_spec spec = shell_script("sleep 0.05; wc -c");
   spec.has_input = true;
   std::promise<std::string> counted;
   const auto started =
-      keeper.start(spec, {.on_line = [&](std::string_view line) { counted.set_value(std::string{line}); }});
+      supervisor.start(spec, {.on_line = [&](std::string_view line) { counted.set_value(std::string{line}); }});
   constexpr std::size_t bytes = 300'000; // More than a pipe takes.
-  keeper.feed(started.number, std::string(bytes, 'x'));
-  keeper.end_input(started.number);
+  supervisor.feed(started.number, std::string(bytes, 'x'));
+  supervisor.end_input(started.number);
   CHECK(counted.get_future().get() == std::to_string(bytes));
 }
 
 TEST_CASE("a process that does not read its input does no harm", "[launch]") {
-  process_keeper keeper;
+  process_supervisor supervisor;
   process_spec spec = shell_script("exec 0<&-; echo closed; sleep 1000");
   spec.has_input = true;
   std::promise<void> closed;
   const awaited_end end;
   auto handlers = end.handlers();
   handlers.on_line = [&](std::string_view) { closed.set_value(); };
-  const auto started = keeper.start(spec, handlers);
+  const auto started = supervisor.start(spec, handlers);
   closed.get_future().get();
-  keeper.feed(started.number, "nobody reads this\n");
-  keeper.kill(started.number, SIGTERM);
+  supervisor.feed(started.number, "nobody reads this\n");
+  supervisor.kill(started.number, SIGTERM);
   CHECK(end.get() == exit_status{.signal = SIGTERM});
 }
 
-TEST_CASE("the signals that a keeper takes are not blocked in what it starts", "[launch]") {
+TEST_CASE("the signals that a supervisor takes are not blocked in what it starts", "[launch]") {
   std::string blocked;
-  std::thread{[&] { // whose mask the keeper changes for good
+  std::thread{[&] { // whose mask the supervisor changes for good
     std::promise<std::string> seen;
-    process_keeper keeper{{.signals = {SIGUSR2}}};
-    keeper.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}},
-                 {.on_line = [&](std::string_view line) { seen.set_value(std::string{line}); }});
+    process_supervisor supervisor{{.signals = {SIGUSR2}}};
+    supervisor.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}},
+                     {.on_line = [&](std::string_view line) { seen.set_value(std::string{line}); }});
     blocked = seen.get_future().get();
   }}
       .join();
   CHECK(blocked == "SigBlk:\t0000000000000000");
 }
 
-TEST_CASE("a keeper leaves signals alone that the process ignores", "[launch]") {
+TEST_CASE("a supervisor leaves signals alone that the process ignores", "[launch]") {
   const auto before = ::signal(SIGUSR2, SIG_IGN);
   sigset_t blocked;
   sigemptyset(&blocked);
   std::thread{[&] {
-    const process_keeper keeper{{.signals = {SIGUSR1, SIGUSR2}}};
+    const process_supervisor supervisor{{.signals = {SIGUSR1, SIGUSR2}}};
     ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   }}.join();
   ::signal(SIGUSR2, before);
@@ -193,13 +194,13 @@ TEST_CASE("a death is seen while nobody reads what the others say, and nothing o
   captured_lines output; // Takes no more than a pipe does until it is read.
   const std::string line(1000, 'y');
   constexpr int count = 4000;
-  process_keeper keeper{{.output = output.native()}};
+  process_supervisor supervisor{{.output = output.native()}};
   const awaited_end loud;
-  keeper.start(shell_script("yes " + line + " | head -n " + std::to_string(count)), loud.handlers());
+  supervisor.start(shell_script("yes " + line + " | head -n " + std::to_string(count)), loud.handlers());
   CHECK(output.next() == line); // It has begun.
   const awaited_end quiet;
-  const auto victim = keeper.start({.program = "sleep", .arguments = {"1000"}}, quiet.handlers());
-  keeper.kill(victim.number, SIGKILL);
+  const auto victim = supervisor.start({.program = "sleep", .arguments = {"1000"}}, quiet.handlers());
+  supervisor.kill(victim.number, SIGKILL);
   CHECK(quiet.get() == exit_status{.signal = SIGKILL});
   int lines = 1;
   while (lines < count && output.next() == line) ++lines;
@@ -207,17 +208,17 @@ TEST_CASE("a death is seen while nobody reads what the others say, and nothing o
   CHECK(loud.get().succeeded());
 }
 
-TEST_CASE("a keeper that goes kills what runs, without telling, and writes what has been said", "[launch]") {
+TEST_CASE("a supervisor that goes kills what runs, without telling, and writes what has been said", "[launch]") {
   captured_lines output;
   pid_t pid = 0;
   bool told = false;
   {
-    process_keeper keeper{{.output = output.native()}};
-    pid = keeper.start(shell_script("printf started; sleep 1000"), {.on_exit = [&](auto...) { told = true; }}).pid;
+    process_supervisor supervisor{{.output = output.native()}};
+    pid = supervisor.start(shell_script("printf started; sleep 1000"), {.on_exit = [&](auto...) { told = true; }}).pid;
     // Its words are in the pipe when another process that read them from it would have ended.
     const awaited_end end;
-    keeper.start(shell_script("until [ \"$(cat /proc/" + std::to_string(pid) + "/task/*/children)\" ]; do :; done"),
-                 end.handlers());
+    supervisor.start(shell_script("until [ \"$(cat /proc/" + std::to_string(pid) + "/task/*/children)\" ]; do :; done"),
+                     end.handlers());
     CHECK(end.get().succeeded());
   }
   CHECK(::kill(pid, 0) == -1);
@@ -227,19 +228,19 @@ TEST_CASE("a keeper that goes kills what runs, without telling, and writes what 
 
 TEST_CASE("what is to happen later happens in the order of its time, and not before it", "[launch]") {
   constexpr auto delay = std::chrono::milliseconds{200};
-  process_keeper keeper;
+  process_supervisor supervisor;
   std::promise<std::chrono::steady_clock::time_point> happened;
   const auto begun = std::chrono::steady_clock::now();
-  keeper.after(delay, [&] { happened.set_value(std::chrono::steady_clock::now()); });
+  supervisor.after(delay, [&] { happened.set_value(std::chrono::steady_clock::now()); });
   auto when = happened.get_future();
   REQUIRE(when.wait_for(std::chrono::seconds{60}) == std::future_status::ready);
   CHECK(when.get() - begun >= delay);
   std::promise<std::string> all;
-  std::string said; // By the keeper's thread alone.
-  keeper.after(std::chrono::milliseconds{20}, [&] { all.set_value(said + "c"); });
-  keeper.after(std::chrono::milliseconds{10}, [&] { said += "b"; });
-  keeper.post([&] { said += "a"; });
+  std::string said; // By the supervisor's thread alone.
+  supervisor.after(std::chrono::milliseconds{20}, [&] { all.set_value(said + "c"); });
+  supervisor.after(std::chrono::milliseconds{10}, [&] { said += "b"; });
+  supervisor.post([&] { said += "a"; });
   CHECK(all.get_future().get() == "abc");
 }
 
-} // namespace troupe::tests::process_keeper_test
+} // namespace troupe::tests::process_supervisor_test

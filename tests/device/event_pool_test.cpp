@@ -2,7 +2,7 @@
 #include "support/drivers.hpp"
 #include "support/gate.hpp"
 
-#include <troupe/device/event_stock.hpp>
+#include <troupe/device/event.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
@@ -14,7 +14,7 @@ using namespace troupe::tests;
 namespace {
 
 void try_stock(const std::shared_ptr<device>& where) {
-  const auto stock = std::make_shared<event_stock>(where, 2);
+  const auto stock = std::make_shared<event_pool>(where, 2);
   stream first{where};
   stream second{where};
   gate held{where};
@@ -22,10 +22,10 @@ void try_stock(const std::shared_ptr<device>& where) {
   {
     const shared_event one = stock->record(first);
     used = one->native();
-    CHECK(stock->at_rest() == 0);
+    CHECK(stock->idle_count() == 0);
     second.ref().wait(*one); // for what is in the first stream now: nothing
   }
-  CHECK(stock->at_rest() == 1);
+  CHECK(stock->idle_count() == 1);
   held.hold(first);
   const shared_event again = stock->record(first);
   CHECK(again->native() == used);
@@ -37,9 +37,9 @@ void try_stock(const std::shared_ptr<device>& where) {
   {
     std::vector<shared_event> many;
     for (int i = 0; i < 5; ++i) many.push_back(stock->record(first));
-    CHECK(stock->at_rest() == 0);
+    CHECK(stock->idle_count() == 0);
   }
-  CHECK(stock->at_rest() == 2); // no more are kept
+  CHECK(stock->idle_count() == 2); // no more are kept
 }
 
 } // namespace
@@ -58,7 +58,7 @@ TEST_CASE("an event may outlive its stock", "[device][overlap]") {
   stream line{where};
   shared_event left;
   {
-    const auto stock = std::make_shared<event_stock>(where);
+    const auto stock = std::make_shared<event_pool>(where);
     left = stock->record(line);
   }
   line.ref().synchronize();
