@@ -33,7 +33,7 @@ foreach(layer device completion collectives actors runtime)
           FILES_MATCHING PATTERN "*.hpp"
           PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN gloo EXCLUDE PATTERN program EXCLUDE
           PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE
-          PATTERN runtime_parts.hpp EXCLUDE PATTERN prometheus_collectable.hpp EXCLUDE)
+          PATTERN runtime_parts.hpp EXCLUDE)
 endforeach()
 foreach(door device/cuda/cuda_driver.hpp collectives/backend/gloo/gloo_backend.hpp collectives/backend/gloo/gloo_options.hpp
              collectives/backend/nccl/nccl_backend.hpp

@@ -1,6 +1,7 @@
+#include <troupe/device/stream.hpp>
+
 #include <troupe/device/event.hpp>
 #include <troupe/device/memory/leak_report.hpp>
-#include <troupe/device/stream.hpp>
 
 #include <utility>
 
@@ -45,6 +46,28 @@ stream& stream::operator=(stream&& other) noexcept {
 stream::~stream() {
   if (native_ == nullptr) return;
   return_or_report("a stream", [this] { device_->api().destroy_stream(device_->id(), native_); });
+}
+
+void spare_streams::fill() {
+  device_->api().enter_thread(device_->id());
+  while (size() < wanted_) {
+    stream made{device_}; // outside the lock: creation may wait for the device, and give_back() must not wait
+    const std::lock_guard lock{guard_};
+    kept_.push_back(std::move(made));
+  }
+}
+
+void spare_streams::give_back() {
+  std::vector<stream> all;
+  {
+    const std::lock_guard lock{guard_};
+    all.swap(kept_);
+  }
+}
+
+std::size_t spare_streams::size() const {
+  const std::lock_guard lock{guard_};
+  return kept_.size();
 }
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 // Lists of CPUs: 0-15,32.
 #include "fuzz_target.hpp"
 
-#include <troupe/device/topology/cpu_set.hpp>
+#include <troupe/device/topology/locality.hpp>
 
 using namespace troupe;
 

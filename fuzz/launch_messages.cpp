@@ -1,7 +1,7 @@
 // Lines between troupe launch and its agents on other hosts.
 #include "fuzz_target.hpp"
 
-#include <troupe/runtime/launch/agent_messages.hpp>
+#include <troupe/runtime/launch/host_agent.hpp>
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // PCI addresses: 0000:17:00.0.
 #include "fuzz_target.hpp"
 
-#include <troupe/device/topology/pci_address.hpp>
+#include <troupe/device/topology/locality.hpp>
 
 using namespace troupe;
 

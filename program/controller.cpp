@@ -53,7 +53,7 @@ int run_controller(const controller_command& command) {
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
   if (!command.certificates.empty()) {
     const std::filesystem::path folder{command.certificates};
-    options.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+    options.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
                                              .certificate_file = folder / "controller.pem",
                                              .key_file = folder / "controller.key"};
   }

@@ -5,8 +5,8 @@
 
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
-#include <troupe/runtime/launch/host_list.hpp>
-#include <troupe/runtime/launch/launch_agent.hpp>
+#include <troupe/runtime/launch/host_agent.hpp>
+#include <troupe/runtime/launch/launch_plan.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>
@@ -74,7 +74,7 @@ int launch_job(const launch_options& options, launch::launch_plan plan) {
   const launch::respawn_terms terms{.count = options.respawn ? options.respawns : 0,
                                     .window = parse_duration(options.respawn_window)};
   launch::job_terms job_terms{.grace = parse_duration(options.grace),
-                              .keeper = {.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}}};
+                              .supervisor = {.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}}};
   if (plan.elsewhere)
     job_terms.shell =
         launch::parse_remote_shell(options.shell, options.agent.empty() ? launch::own_program() : options.agent);
@@ -83,7 +83,7 @@ int launch_job(const launch_options& options, launch::launch_plan plan) {
   launch::controlled_terms all{.control = {}, .respawns = terms, .job = std::move(job_terms)};
   if (!options.certificates.empty()) {
     const std::filesystem::path folder = std::filesystem::absolute(options.certificates);
-    all.control.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+    all.control.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
                                                  .certificate_file = folder / "controller.pem",
                                                  .key_file = folder / "controller.key"};
     plan.shared = {{"TROUPE_CONTROL_CA", (folder / "ca.pem").string()},

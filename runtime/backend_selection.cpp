@@ -1,14 +1,17 @@
+#include <troupe/runtime/backend_selection.hpp>
+
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
+#include <troupe/device/error.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -100,6 +103,17 @@ selected_backend select_backend(const configuration& settings) {
   compose_over_nodes(selected, settings);
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
   return selected;
+}
+
+device_id choose_local_device(const process_position& position, int device_count) {
+  if (device_count == 1) return device_id{0};
+  if (position.local_rank < device_count) return device_id{position.local_rank};
+  throw exception{errc::invalid_argument,
+                  std::string{names_for(position.launcher).local_rank} + " is " + std::to_string(position.local_rank) +
+                      ", but this process sees " + std::to_string(device_count) +
+                      " devices: start at most as many processes on a host as it has devices, or let the launcher show "
+                      "each process one device (CUDA_VISIBLE_DEVICES; srun --gpus-per-task=1); on the mock, raise "
+                      "mock.devices"};
 }
 
 } // namespace troupe

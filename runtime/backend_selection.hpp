@@ -1,10 +1,12 @@
-/// Selects the driver and the communicator backend that a configuration asks for.
+/// Selects the driver, the communicator backend and the device that a configuration and a launch position ask for.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 #include <troupe/device/driver.hpp>
+#include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 #include <memory>
 #include <string>
@@ -24,5 +26,10 @@ struct selected_backend {
 /// GPU that cannot be used is an error, so that a broken installation is not mistaken for a test. Errors: those of the
 /// selected driver and library.
 [[nodiscard]] selected_backend select_backend(const configuration& settings);
+
+/// Returns the device of the process at \p position, which sees \p device_count devices: the only one if there is one,
+/// since a launcher may restrict each process to one device (CUDA_VISIBLE_DEVICES), else the one whose index is the
+/// local rank. Errors: invalid_argument, with the remedy, if the local rank is beyond the last device.
+[[nodiscard]] device_id choose_local_device(const process_position& position, int device_count);
 
 } // namespace troupe

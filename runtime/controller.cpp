@@ -5,7 +5,8 @@
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/controller_actor.hpp>
-#include <troupe/actors/transport/guard_listener.hpp>
+#include <troupe/actors/transport/control_proxy.hpp>
+#include <troupe/actors/transport/proxy_socket.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -69,19 +70,19 @@ struct controller::parts {
                                  if (!ended) ended = why;
                                  changed.notify_all();
                                }};
-    guard_credentials credentials = options.certificates.value_or(guard_credentials{});
+    proxy_credentials credentials = options.certificates.value_or(proxy_credentials{});
     credentials.token = options.terms.token;
     // The TLS proxy is made before the actor: if it throws, there is no actor that the actor system would wait for.
     const std::lock_guard lock{self_guard}; // a connection that arrives meanwhile waits for the actor
-    guard = std::make_unique<guard_listener>(guard_listener_options{
-        .mode = options.certificates ? guard_mode::mutual_tls : guard_mode::plain,
+    guard = std::make_unique<proxy_listener>(proxy_listener_options{
+        .mode = options.certificates ? proxy_mode::mutual_tls : proxy_mode::plain,
         .address = options.host,
         .port = options.port,
         .connect_inside = [this] { return connect_inside(); },
         .credentials = std::move(credentials),
         .on_event =
-            [](const guard_event& event) {
-              const bool is_usual = event.kind == guard_event_kind::admitted || event.kind == guard_event_kind::ended;
+            [](const proxy_event& event) {
+              const bool is_usual = event.kind == proxy_event_kind::admitted || event.kind == proxy_event_kind::ended;
               const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
               is_usual ? log_info(text) : log_warning(text);
             }});
@@ -95,7 +96,7 @@ struct controller::parts {
   }
 
   /// Returns the controller's side of a connection that the TLS proxy has admitted.
-  guard_socket connect_inside() {
+  file_descriptor connect_inside() {
     auto [guards, cafs] = connected_sockets();
     const std::lock_guard lock{self_guard};
     compat::offer_through(*system, caf::actor_cast<caf::actor>(self), std::move(cafs));
@@ -110,7 +111,7 @@ struct controller::parts {
   std::unique_ptr<caf::actor_system> system;
   std::mutex self_guard; ///< Needed because the TLS proxy listens before the actor exists.
   controller_inner_handle self;
-  std::unique_ptr<guard_listener> guard; ///< Destroyed first.
+  std::unique_ptr<proxy_listener> guard; ///< Destroyed first.
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}

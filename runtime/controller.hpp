@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/actors/transport/guard_credentials.hpp>
+#include <troupe/actors/transport/proxy_options.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 #include <troupe/completion/poller/clock.hpp>
 
@@ -23,7 +23,7 @@ struct controller_options {
   std::uint16_t port = 0; ///< 0: any free port.
   /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
   /// (docs/security.md)
-  std::optional<guard_credentials> certificates{};
+  std::optional<proxy_credentials> certificates{};
 };
 
 /// Decides who is in the world, forms its epochs, detects lost processes, and keeps the order of its requests.

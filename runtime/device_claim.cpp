@@ -24,8 +24,6 @@ namespace troupe {
 
 namespace {
 
-using launch::file_descriptor;
-
 // Bytes that are locked, not written. All holders share the lock on the first. A process that looks or changes holds
 // the second.
 constexpr off_t held_byte = 0;

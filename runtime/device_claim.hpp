@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/time.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
 
 #include <chrono>
 #include <filesystem>
@@ -33,7 +33,7 @@ public:
   [[nodiscard]] bool is_held() const noexcept { return static_cast<bool>(file_); }
 
 private:
-  launch::file_descriptor file_;
+  file_descriptor file_;
 };
 
 /// Returns the name by which \p where is claimed: its PCI bus id on this machine. Empty for a simulated device, which

@@ -5,6 +5,7 @@
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
 
 #include <unistd.h>
 
@@ -25,12 +26,6 @@ namespace {
 constexpr std::chrono::milliseconds grace_of_outcasts{500};
 constexpr std::chrono::seconds time_for_farewells{1};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 constexpr std::array shared_by_all{std::string_view{"ordering"},
                                    std::string_view{"host_staging.chunk_bytes"},
@@ -58,13 +53,13 @@ std::string without_origin(std::string version) {
 
 /// Returns the controller's actor. If the connection fails, the dialer knows the reason. Errors: invalid_argument if
 /// the controller has refused this process, which another attempt would not change; missing otherwise.
-caf::actor find(caf::actor_system& system, guard_dialer& dialer) {
+caf::actor find(caf::actor_system& system, proxy_dialer& dialer) {
   try {
     return compat::find_through(system, dialer.connect());
   } catch (const exception&) {
-    const guard_fault why = dialer.last_failure();
+    const proxy_fault why = dialer.last_failure();
     if (why.text.empty()) throw;
-    const bool is_refused = why.kind == guard_event_kind::bad_token || why.kind == guard_event_kind::bad_certificate;
+    const bool is_refused = why.kind == proxy_event_kind::bad_token || why.kind == proxy_event_kind::bad_certificate;
     throw exception{is_refused ? errc::invalid_argument : errc::missing, why.text};
   }
 }
@@ -168,7 +163,7 @@ void membership::begin(caf::actor_system& system, world_inner_handle whom) {
       link_, outlet_, [&system, dialer = dialer_] { return find(system, *dialer); }, helpers_);
 }
 
-std::shared_ptr<guard_dialer> membership::make_dialer(std::string token) const {
+std::shared_ptr<proxy_dialer> membership::make_dialer(std::string token) const {
   const control_address where = parse_control_address(settings_.address);
   const bool has_certificates = settings_.has_certificates();
   if (!has_certificates && !where.is_loopback())
@@ -179,8 +174,8 @@ std::shared_ptr<guard_dialer> membership::make_dialer(std::string token) const {
     throw exception{errc::invalid_argument,
                     "TROUPE_JOIN_TOKEN is not set: give this process the token of the controller at " +
                         settings_.address};
-  return std::make_shared<guard_dialer>(
-      guard_dialer_options{.mode = has_certificates ? guard_mode::mutual_tls : guard_mode::plain,
+  return std::make_shared<proxy_dialer>(
+      proxy_dialer_options{.mode = has_certificates ? proxy_mode::mutual_tls : proxy_mode::plain,
                            .host = where.host,
                            .port = where.port,
                            .credentials = {.ca_file = settings_.ca,

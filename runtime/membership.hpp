@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/process_actor.hpp>
-#include <troupe/actors/transport/guard_dialer.hpp>
+#include <troupe/actors/transport/control_proxy.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -46,7 +46,7 @@ private:
   struct listener;
 
   /// Makes the connection to the controller's TLS proxy.
-  [[nodiscard]] std::shared_ptr<guard_dialer> make_dialer(std::string token) const;
+  [[nodiscard]] std::shared_ptr<proxy_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
   device_claim claim_; ///< On the GPU, if there is one.
@@ -54,7 +54,7 @@ private:
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;
   std::shared_ptr<process_link> link_;
-  std::shared_ptr<guard_dialer> dialer_;
+  std::shared_ptr<proxy_dialer> dialer_;
   process_inner_handle self_;
 };
 

@@ -1,8 +1,8 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/world_log.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
-#include <troupe/runtime/world_log.hpp>
 
 #include <random>
 #include <utility>

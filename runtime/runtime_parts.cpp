@@ -4,9 +4,9 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
-#include <troupe/runtime/local_device.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/runtime_parts.hpp>

@@ -41,7 +41,7 @@ void load_remote(caf::actor_system_config& settings) {
 }
 
 // These are the messages that CAF's middleman sends to the same broker after it has opened a socket of its own.
-void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection) {
+void offer_through(caf::actor_system& system, const caf::actor& whom, file_descriptor connection) {
   auto line = system.middleman().backend().new_scribe(connection.release());
   auto offered = caf::actor_cast<caf::strong_actor_ptr>(whom);
 #if TROUPE_CAF_0_17
@@ -53,7 +53,7 @@ void offer_through(caf::actor_system& system, const caf::actor& whom, guard_sock
 #endif
 }
 
-caf::actor find_through(caf::actor_system& system, guard_socket connection) {
+caf::actor find_through(caf::actor_system& system, file_descriptor connection) {
   auto line = system.middleman().backend().new_scribe(connection.release());
   const caf::scoped_actor self{system, true};
 #if TROUPE_CAF_0_17

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
-#include <troupe/actors/transport/guard_socket.hpp>
+#include <troupe/device/file_descriptor.hpp>
 
 #include <caf/actor.hpp>
 
@@ -20,10 +20,10 @@ void register_remote_types();
 void load_remote(caf::actor_system_config& settings);
 
 /// Publishes \p whom to the system at the other end of \p connection. Threads: any.
-void offer_through(caf::actor_system& system, const caf::actor& whom, guard_socket connection);
+void offer_through(caf::actor_system& system, const caf::actor& whom, file_descriptor connection);
 /// Returns the actor that the system at the other end of \p connection publishes. Blocks until that system has answered
 /// or the connection has ended. Errors: missing (the connection ended, or no actor is published).
-[[nodiscard]] caf::actor find_through(caf::actor_system& system, guard_socket connection);
+[[nodiscard]] caf::actor find_through(caf::actor_system& system, file_descriptor connection);
 
 /// Sends \p bytes from an actor to an actor of another system, whose interface is not known here. The order of sending
 /// is kept.

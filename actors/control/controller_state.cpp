@@ -496,7 +496,7 @@ void controller_state::give_up(error why, control_effects& out) {
 
 namespace {
 
-constexpr std::array policies{loss_policy::fail, loss_policy::respawn, loss_policy::shrink};
+constexpr std::array loss_policies{loss_policy::fail, loss_policy::respawn, loss_policy::shrink};
 
 error no(std::string text) {
   return {.code = errc::invalid_argument, .text = std::move(text)};
@@ -527,7 +527,7 @@ std::string_view to_string(loss_policy policy) noexcept {
 }
 
 loss_policy parse_loss_policy(std::string_view name) {
-  for (const loss_policy one : policies)
+  for (const loss_policy one : loss_policies)
     if (to_string(one) == name) return one;
   throw exception{errc::invalid_argument, "unknown policy for lost processes '" + std::string{name} +
                                               "': choose one of "

@@ -15,7 +15,7 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/latch.hpp>
-#include <troupe/device/spare_streams.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -10,7 +10,6 @@
 #include <troupe/collectives/order/sequencer.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/latch.hpp>
-#include <troupe/completion/poller/polled.hpp>
 #include <troupe/completion/poller/poller.hpp>
 
 #include <atomic>

@@ -99,7 +99,7 @@ void rank_pipeline::prepare_device() {
     const std::lock_guard lock{guard_};
     stream_ = std::move(made);
     staging_ = std::move(staging);
-    events_ = std::make_shared<event_stock>(where());
+    events_ = std::make_shared<event_pool>(where());
   }
   track_->source().prepare(where());
 }

@@ -17,7 +17,7 @@
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/completion/sources/recycling.hpp>
-#include <troupe/device/event_stock.hpp>
+#include <troupe/device/event.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -234,7 +234,7 @@ private:
   std::shared_ptr<stream> stream_; ///< Made by init(), taken from the launcher. Other threads read it under guard_.
   /// Made by init(). Used only by the launcher until the stream was taken from it.
   std::shared_ptr<host_staging> staging_;
-  std::shared_ptr<event_stock> events_; ///< Made by init(): the events that clients wait for.
+  std::shared_ptr<event_pool> events_; ///< Made by init(): the events that clients wait for.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();

@@ -1,5 +1,5 @@
 #include <troupe/completion/admission/admission_quota.hpp>
-#include <troupe/completion/admission/credit_pool.hpp>
+#include <troupe/completion/admission/credit.hpp>
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,6 @@
-#include <troupe/completion/admission/credit_pool.hpp>
+#include <troupe/completion/admission/credit.hpp>
+
+#include <troupe/completion/admission/admission_quota.hpp>
 
 #include <string>
 #include <utility>

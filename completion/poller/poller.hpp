@@ -1,12 +1,12 @@
-/// The poller: the one thread of a process that observes completions, deadlines and errors, and delivers answers.
+/// Runs the thread that observes completions and deadlines, and defines the interface of the objects that it polls.
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/completion/poller/polled.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +14,22 @@
 #include <vector>
 
 namespace troupe {
+
+/// An object that the poller polls in each round.
+class polled {
+public:
+  polled() = default;
+  polled(const polled&) = delete;
+  polled& operator=(const polled&) = delete;
+  virtual ~polled() = default;
+
+  /// Answers everything that can be answered. Returns whether there was anything. Called only on the poller's thread.
+  virtual bool poll(time_point now) = 0;
+  /// Called after a round in which something was answered. Releases finished objects, for which no thread waits.
+  virtual void tidy() noexcept {}
+  /// Returns the number of things to watch. While it is 0 the poller may sleep until it is notified.
+  [[nodiscard]] virtual std::size_t load() const noexcept = 0;
+};
 
 /// How the poller's thread has spent its time. In the remaining time it polled without finding anything.
 struct poller_load {

@@ -6,7 +6,7 @@
 #include <troupe/completion/poller/hang_watch.hpp>
 #include <troupe/completion/poller/in_flight.hpp>
 #include <troupe/completion/poller/inbox.hpp>
-#include <troupe/completion/poller/polled.hpp>
+#include <troupe/completion/poller/poller.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/completion/sources/recycling.hpp>

@@ -1,6 +1,5 @@
 #include <troupe/completion/sources/completion_source.hpp>
 
-#include <troupe/completion/sources/flag_source.hpp>
 #include <troupe/device/event.hpp>
 
 #include <atomic>
@@ -13,6 +12,52 @@
 #include <vector>
 
 namespace troupe {
+
+namespace {
+
+constexpr std::uint32_t sequence_bits = 24;
+constexpr std::uint32_t sequence_mask = (1U << sequence_bits) - 1;
+constexpr std::size_t words_per_line = slot_table::line_bytes / sizeof(std::uint32_t);
+
+} // namespace
+
+std::uint32_t slot::value_for(std::uint64_t sequence) const noexcept {
+  return (std::uint32_t{generation_} << sequence_bits) | (static_cast<std::uint32_t>(sequence) & sequence_mask);
+}
+
+bool slot::reached(std::uint64_t sequence) const noexcept {
+  const std::uint32_t seen = std::atomic_ref{*word_}.load(std::memory_order_acquire);
+  if (seen >> sequence_bits != generation_) return false;
+  // Cyclic comparison: the word may be ahead of \p sequence.
+  return ((seen - static_cast<std::uint32_t>(sequence)) & sequence_mask) <= sequence_mask / 2;
+}
+
+slot_table::slot_table(const std::shared_ptr<device>& where, std::size_t slot_count)
+  : memory_{allocate_pinned(where, slot_count * line_bytes)}, generations_(slot_count, 0) {
+  free_.reserve(slot_count);
+  for (std::size_t i = slot_count; i > 0; --i) free_.push_back(i - 1);
+}
+
+slot slot_table::acquire() {
+  const std::lock_guard lock{guard_};
+  if (free_.empty())
+    throw exception{errc::out_of_memory,
+                    "all " + std::to_string(generations_.size()) +
+                        " completion slots of this runtime are in use: each rank of each world and sub-world holds one "
+                        "until the world has stopped, and streams that hang keep theirs. Stop worlds that are no "
+                        "longer needed, or use another runtime"};
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  const slot fresh{&memory_.host_span<std::uint32_t>()[index * words_per_line], ++generations_[index]};
+  std::atomic_ref{*fresh.word()}.store(fresh.value_for(0), std::memory_order_release);
+  return fresh;
+}
+
+void slot_table::release(const slot& used) noexcept {
+  const std::lock_guard lock{guard_};
+  const auto word = static_cast<std::size_t>(used.word() - memory_.host_span<std::uint32_t>().data());
+  free_.push_back(word / words_per_line);
+}
 
 /// Marks are functions that a thread of the driver calls.
 class host_function_source final : public completion_source {
@@ -134,6 +179,39 @@ std::unique_ptr<completion_source> make_completion_source(completion_strategy st
     case completion_strategy::automatic: break;
   }
   throw exception{errc::invalid_argument, "unknown completion strategy"};
+}
+
+// A stream that did not drain may still write, so its slot is never reused.
+flag_source::~flag_source() {
+  if (drained_ || !armed_) slots_->release(slot_);
+}
+
+void flag_source::prepare(const std::shared_ptr<device>& where) {
+  sideline_.emplace(where);
+}
+
+void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
+  armed_ = true;
+  // The word must never decrease. A write in the stream would overtake one that still waits in the side stream, so the
+  // stream itself is used only after all earlier writes have been seen.
+  if (!sideline_ || slot_.reached(sequence - 1)) return write(stream, sequence);
+  sideline_->mark.record(stream);
+  sideline_->writer.ref().wait(sideline_->mark);
+  write(sideline_->writer, sequence);
+}
+
+void flag_source::drained() noexcept {
+  try {
+    // The stream is empty, but its last write may still wait in the side stream.
+    if (sideline_) sideline_->writer.ref().synchronize();
+    drained_ = true;
+  } catch (...) { // a failed device: the slot is not reused
+  }
+}
+
+void flag_source::write(stream_ref stream, std::uint64_t sequence) const {
+  device& where = stream.where();
+  where.api().write_word(where.id(), stream.native(), slot_.word(), slot_.value_for(sequence));
 }
 
 } // namespace troupe

@@ -1,13 +1,101 @@
-#include <troupe/device/cuda/cuda_api.hpp>
-#include <troupe/device/cuda/cuda_call.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
+
+#include <troupe/device/cuda/cuda_call.hpp>
+#include <troupe/device/cuda/nvlink.hpp>
+#include <troupe/device/driver.hpp>
 #include <troupe/device/process_exit.hpp>
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <vector>
 
 namespace troupe {
+
+/// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
+class cuda_api final : public driver {
+public:
+  explicit cuda_api(int device_count);
+
+  // cuda_driver.cpp: devices, streams, events
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  [[nodiscard]] std::string version() const override;
+  [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
+  /// Describes a device. free_bytes is 0 until the device is open, because querying it would create a context.
+  [[nodiscard]] device_description describe(device_id id) override;
+  void open(device_id id) override;
+  void enter_thread(std::optional<device_id> id) override;
+
+  [[nodiscard]] native_stream create_stream(device_id id) override;
+  void destroy_stream(device_id id, native_stream stream) override;
+  [[nodiscard]] progress query(device_id id, native_stream stream) override;
+  void synchronize(device_id id, native_stream stream) override;
+
+  [[nodiscard]] native_event create_event(device_id id) override;
+  void destroy_event(device_id id, native_event event) override;
+  void record(device_id id, native_event event, native_stream stream) override;
+  void wait(device_id id, native_stream stream, native_event event) override;
+  [[nodiscard]] progress query(native_event event) override;
+
+  // cuda_peers.cpp
+  [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
+
+  // cuda_memory.cpp: memory, copies, words, host functions
+  [[nodiscard]] native_pool create_pool(device_id id) override;
+  void destroy_pool(device_id id, native_pool pool) override;
+  [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override;
+  void free(device_id id, native_pool pool, void* address, native_stream stream) override;
+  [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override;
+  void free_pinned(void* address) override;
+  [[nodiscard]] pointer_description describe(const void* address) override;
+
+  void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
+  void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override;
+  [[nodiscard]] bool has_word_operations(device_id id) override;
+  void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
+  void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
+  void call(device_id id, native_stream stream, host_function function, void* argument) override;
+
+  // cuda_graph.cpp
+  void begin_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
+  [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
+  void launch_graph(device_id id, native_graph graph, native_stream stream) override;
+  void destroy_graph(device_id id, native_graph graph) override;
+
+private:
+  /// Returns the context of an opened device.
+  /// Errors: missing (no such device), invalid_argument (not opened), stopping (the process is ending).
+  [[nodiscard]] CUcontext context_of(device_id id) const;
+  /// Throws missing unless \p id is a device.
+  void expect_device(device_id id) const;
+  /// Throws stopping if the process is ending, because CUDA may already be unloaded.
+  static void expect_cuda();
+  /// Makes the device \p id current. For calls that create something.
+  [[nodiscard]] cuda_scope on(device_id id) const;
+  /// Makes some opened device current. For calls that identify the device by their stream, event or address.
+  [[nodiscard]] cuda_scope anywhere() const;
+
+  cuda_entry_points entry_;
+  std::vector<std::atomic<CUcontext>> contexts_; ///< Indexed by device; null until opened.
+  std::atomic<CUcontext> first_opened_{nullptr};
+};
+
+inline cudaStream_t as_cuda(native_stream stream) noexcept {
+  return reinterpret_cast<cudaStream_t>(stream);
+}
+inline cudaEvent_t as_cuda(native_event event) noexcept {
+  return reinterpret_cast<cudaEvent_t>(event);
+}
+inline cudaMemPool_t as_cuda(native_pool pool) noexcept {
+  return reinterpret_cast<cudaMemPool_t>(pool);
+}
+inline cudaGraphExec_t as_cuda(native_graph graph) noexcept {
+  return reinterpret_cast<cudaGraphExec_t>(graph);
+}
 
 namespace {
 
@@ -234,6 +322,230 @@ void cuda_api::wait(device_id id, native_stream stream, native_event event) {
 progress cuda_api::query(native_event event) {
   const cuda_scope here = anywhere();
   return as_progress(cudaEventQuery(as_cuda(event)), "cudaEventQuery");
+}
+
+namespace {
+
+constexpr std::size_t widest_word_bytes = 16; ///< The widest load or store of one GPU thread.
+
+/// Read and write access for every device that can access \p home's memory. A pool's memory can then be the source and
+/// the target of copies, and of NCCL's direct transports, between any two of them.
+std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
+  std::vector<cudaMemAccessDesc> access;
+  for (int peer = 0; peer < device_count; ++peer) {
+    int reachable = 0;
+    if (peer != home) cuda_call(cudaDeviceCanAccessPeer(&reachable, peer, home), "cudaDeviceCanAccessPeer");
+    if (reachable == 0) continue;
+    cudaMemAccessDesc one{};
+    one.location.type = cudaMemLocationTypeDevice;
+    one.location.id = peer;
+    one.flags = cudaMemAccessFlagsProtReadWrite;
+    access.push_back(one);
+  }
+  return access;
+}
+
+CUdeviceptr as_device_address(std::uint32_t* word) noexcept {
+  // troupe's pinned memory is mapped, and with unified addressing its device address is the same.
+  return reinterpret_cast<CUdeviceptr>(word);
+}
+
+} // namespace
+
+native_pool cuda_api::create_pool(device_id id) {
+  const cuda_scope here = on(id);
+  const std::vector<cudaMemAccessDesc> access = access_from_peers(id.value(), device_count());
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypeNone;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = id.value();
+  cudaMemPool_t pool = nullptr;
+  cuda_call(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  try {
+    // Never return memory to the device at a synchronisation: allocating it again could wait for peers (BUF-1).
+    std::uint64_t keep_bytes = std::numeric_limits<std::uint64_t>::max();
+    cuda_call(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "cudaMemPoolSetAttribute");
+    if (!access.empty()) cuda_call(cudaMemPoolSetAccess(pool, access.data(), access.size()), "cudaMemPoolSetAccess");
+  } catch (...) {
+    static_cast<void>(cudaMemPoolDestroy(pool)); // the first failure is the one to report
+    throw;
+  }
+  return reinterpret_cast<native_pool>(pool);
+}
+
+void cuda_api::destroy_pool(device_id id, native_pool pool) {
+  const cuda_scope here = on(id);
+  cuda_return(cudaMemPoolDestroy(as_cuda(pool)), "cudaMemPoolDestroy");
+}
+
+void* cuda_api::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
+  const cuda_scope here = on(id);
+  void* address = nullptr;
+  // NCCL's kernels read whole words, also beyond the end of a shorter buffer, so allocations are rounded up to whole
+  // words.
+  const std::size_t whole_words = (size_bytes + widest_word_bytes - 1) / widest_word_bytes * widest_word_bytes;
+  const cudaError_t result = cudaMallocFromPoolAsync(&address, whole_words, as_cuda(pool), as_cuda(stream));
+  if (result == cudaErrorMemoryAllocation)
+    throw_cuda_error(result, "cudaMallocFromPoolAsync",
+                     "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
+                         " bytes left: free memory or request less");
+  cuda_call(result, "cudaMallocFromPoolAsync");
+  return address;
+}
+
+void cuda_api::free(device_id id, native_pool, void* address, native_stream stream) {
+  const cuda_scope here = on(id);
+  cuda_return(cudaFreeAsync(address, as_cuda(stream)), "cudaFreeAsync");
+}
+
+void* cuda_api::allocate_pinned(std::size_t size_bytes) {
+  const cuda_scope here = anywhere();
+  void* address = nullptr;
+  const cudaError_t result = cudaHostAlloc(&address, size_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  if (result == cudaErrorMemoryAllocation)
+    throw_cuda_error(result, "cudaHostAlloc",
+                     "the host cannot page-lock " + std::to_string(size_bytes) +
+                         " bytes: free memory, request less, or raise the container's memory limit");
+  cuda_call(result, "cudaHostAlloc");
+  return address;
+}
+
+void cuda_api::free_pinned(void* address) {
+  const cuda_scope here = anywhere();
+  cuda_return(cudaFreeHost(address), "cudaFreeHost");
+}
+
+pointer_description cuda_api::describe(const void* address) {
+  const cuda_scope here = anywhere();
+  cudaPointerAttributes found{};
+  cuda_call(cudaPointerGetAttributes(&found, address), "cudaPointerGetAttributes");
+  switch (found.type) {
+    case cudaMemoryTypeHost: return {.kind = memory_kind::pinned, .device = {}};
+    case cudaMemoryTypeDevice:
+    case cudaMemoryTypeManaged: return {.kind = memory_kind::device, .device = device_id{found.device}};
+    case cudaMemoryTypeUnregistered: break;
+  }
+  return {.kind = memory_kind::pageable, .device = {}};
+}
+
+void cuda_api::copy(device_id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
+  // With pageable memory CUDA may block the caller until the stream has reached the copy; between two host addresses it
+  // does. Requests therefore do both in host functions (collectives/pipeline/staging/).
+  const cuda_scope here = anywhere();
+  cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
+}
+
+void cuda_api::fill(device_id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
+  const cuda_scope here = anywhere();
+  cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
+}
+
+bool cuda_api::has_word_operations(device_id id) {
+  expect_device(id);
+  CUdevice native = 0;
+  cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
+  int found = 0;
+  cuda_call(entry_.device_get_attribute(&found, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, native),
+            "cuDeviceGetAttribute");
+  return found != 0;
+}
+
+void cuda_api::write_word(device_id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+  // The default flags put a full memory fence before the write.
+  const cuda_scope here = anywhere();
+  cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "cuStreamWriteValue32");
+}
+
+void cuda_api::wait_word(device_id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+  const cuda_scope here = anywhere();
+  cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
+            "cuStreamWaitValue32");
+}
+
+void cuda_api::call(device_id, native_stream stream, host_function function, void* argument) {
+  const cuda_scope here = anywhere();
+  cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
+}
+
+namespace {
+
+pci_address address_of(device_id id) {
+  std::array<char, 32> bus{};
+  cuda_call(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), id.value()), "cudaDeviceGetPCIBusId");
+  return pci_address::parse(bus.data()).value_or(pci_address{});
+}
+
+nvlink_finding ask_nvml(device_id from, device_id to) {
+  const nvml_access& nvml = open_nvml();
+  if (!nvml.functions) return {.failure = nvml.failure};
+  return find_nvlink(*nvml.functions, address_of(from), address_of(to));
+}
+
+} // namespace
+
+peer_description cuda_api::describe_peer(device_id from, device_id to) {
+  expect_device(from);
+  expect_device(to);
+  if (from == to) return {.access = true, .nvlink_source = "CUDA"};
+  int access = 0;
+  cuda_call(cudaDeviceCanAccessPeer(&access, from.value(), to.value()), "cudaDeviceCanAccessPeer");
+  peer_description peers{.access = access != 0};
+
+  const nvlink_finding found = ask_nvml(from, to);
+  if (found.joined) {
+    peers.nvlink = found.joined;
+    peers.nvlink_count = found.count;
+    peers.nvlink_source = "NVML";
+    return peers;
+  }
+  // Native atomics are supported over NVLink. PCIe supports only some of them, so the attribute shows whether there is
+  // NVLink, but not the number of links.
+  int atomics = 0;
+  cuda_call(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value(), to.value()),
+            "cudaDeviceGetP2PAttribute");
+  peers.nvlink = atomics != 0;
+  peers.nvlink_source = "CUDA's native atomics; the number of links is unknown, because NVML failed: " + found.failure;
+  return peers;
+}
+
+void cuda_api::begin_capture(device_id id, native_stream stream) {
+  const cuda_scope here = on(id);
+  // The global mode would refuse calls of other threads, and the relaxed mode would let another thread end the capture.
+  cuda_call(cudaStreamBeginCapture(as_cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+}
+
+native_graph cuda_api::end_capture(device_id id, native_stream stream) {
+  const cuda_scope here = on(id);
+  cudaGraph_t captured = nullptr;
+  cuda_call(cudaStreamEndCapture(as_cuda(stream), &captured), "cudaStreamEndCapture");
+  cudaGraphExec_t made = nullptr;
+  const cudaError_t result = cudaGraphInstantiate(&made, captured, 0);
+  cuda_return(cudaGraphDestroy(captured), "cudaGraphDestroy");
+  cuda_call(result, "cudaGraphInstantiate");
+  return reinterpret_cast<native_graph>(made);
+}
+
+capture_status cuda_api::status_of_capture(device_id, native_stream stream) {
+  const cuda_scope here = anywhere();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda_call(cudaStreamIsCapturing(as_cuda(stream), &status), "cudaStreamIsCapturing");
+  switch (status) {
+    case cudaStreamCaptureStatusActive: return capture_status::active;
+    case cudaStreamCaptureStatusInvalidated: return capture_status::broken;
+    default: return capture_status::none;
+  }
+}
+
+void cuda_api::launch_graph(device_id, native_graph graph, native_stream stream) {
+  const cuda_scope here = anywhere();
+  cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
+}
+
+void cuda_api::destroy_graph(device_id id, native_graph graph) {
+  const cuda_scope here = on(id);
+  cuda_return(cudaGraphExecDestroy(as_cuda(graph)), "cudaGraphExecDestroy");
 }
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 /// Counts the NVLinks between two GPUs. NVML reports single links, not pairs of GPUs. For device/cuda only.
 #pragma once
 
-#include <troupe/device/topology/pci_address.hpp>
+#include <troupe/device/topology/locality.hpp>
 
 #include <memory>
 #include <optional>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/error.hpp>
-#include <troupe/device/topology/cpu_set.hpp>
+#include <troupe/device/topology/locality.hpp>
 #include <troupe/device/topology/machine.hpp>
 
 #include <cstdint>

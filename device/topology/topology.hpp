@@ -3,7 +3,6 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
-#include <troupe/device/topology/link_kind.hpp>
 #include <troupe/device/topology/locality.hpp>
 #include <troupe/device/topology/machine.hpp>
 

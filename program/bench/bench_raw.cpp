@@ -1,7 +1,7 @@
 #include <troupe/program/bench/bench_raw.hpp>
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
-#include <troupe/completion/sources/flag_source.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/thread_plan.hpp>
 

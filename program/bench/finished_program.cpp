@@ -1,6 +1,6 @@
 #include <troupe/program/bench/finished_program.hpp>
 
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <spawn.h>
@@ -16,7 +16,6 @@ namespace troupe::program {
 
 namespace {
 
-using launch::file_descriptor;
 using launch::throw_system_error;
 
 /// Makes an unnamed file in memory. Unlike a pipe it accepts any amount without a reader, so that one thread suffices.

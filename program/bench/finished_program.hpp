@@ -1,7 +1,7 @@
 /// Runs another program to its end and captures its output, e.g. troupe-plot, or a bench in a process of its own.
 #pragma once
 
-#include <troupe/runtime/launch/exit_status.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 
 #include <string>
 #include <string_view>

@@ -97,7 +97,7 @@ int run_processes(const conform_options& options) {
   launch::controlled_terms terms;
   terms.control.terms.policy = loss_policy::fail;
   terms.respawns.count = 0;
-  terms.job.keeper.signals = {SIGINT, SIGTERM};
+  terms.job.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
   launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
   const int status = job.run();

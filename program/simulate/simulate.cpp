@@ -1,7 +1,6 @@
 #include <troupe/device/error.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/runtime/simulation/shortening.hpp>
 #include <troupe/runtime/simulation/simulation.hpp>
 
 #include <CLI/CLI.hpp>

@@ -16,7 +16,7 @@
 #include <troupe/completion/admission/admission_quota.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
-#include <troupe/device/topology/cpu_set.hpp>
+#include <troupe/device/topology/locality.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>

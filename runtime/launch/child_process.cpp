@@ -1,9 +1,10 @@
 #include <troupe/runtime/launch/child_process.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -16,6 +17,52 @@
 #include <vector>
 
 namespace troupe::launch {
+
+std::string to_string(const exit_status& status) {
+  if (status.lost) return "was lost: its exit status is unknown";
+  if (status.signal != 0) return "was ended by signal " + describe_signal(status.signal);
+  return "ended with exit status " + std::to_string(status.code);
+}
+
+std::string describe_signal(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return std::to_string(signal) + (name != nullptr ? " (SIG" + std::string{name} + ")" : "");
+}
+
+namespace {
+
+constexpr const char* out_of_descriptors = "no file descriptor is left: raise the limit (ulimit -n)";
+
+/// Returns a descriptor above 2. A child's 0, 1 and 2 are set one after the other, which must not overwrite one that is
+/// still needed.
+file_descriptor above_standard(file_descriptor given) {
+  if (given.native() > STDERR_FILENO) return given;
+  file_descriptor moved{::fcntl(given.native(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1)};
+  if (!moved) throw_system_error("fcntl", out_of_descriptors);
+  return moved;
+}
+
+} // namespace
+
+pipe_ends make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe2", out_of_descriptors);
+  file_descriptor reading{ends[0]};
+  file_descriptor writing{ends[1]};
+  return {above_standard(std::move(reading)), above_standard(std::move(writing))};
+}
+
+void make_nonblocking(const file_descriptor& descriptor) {
+  const int flags = ::fcntl(descriptor.native(), F_GETFL);
+  if (flags < 0 || ::fcntl(descriptor.native(), F_SETFL, flags | O_NONBLOCK) != 0)
+    throw_system_error("fcntl", "a pipe could not be made non-blocking");
+}
+
+void throw_system_error(const char* call, const std::string& text) {
+  const int code = errno;
+  throw exception{error{
+      .code = errc::unsupported, .text = text, .call = call, .native_code = code, .native_text = std::strerror(code)}};
+}
 
 namespace {
 

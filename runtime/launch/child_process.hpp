@@ -1,16 +1,72 @@
-/// One process that we have started: its pipes, its exit, and its signals.
+/// One process that we have started: its description, its pipes, its signals, and its exit.
 #pragma once
 
-#include <troupe/runtime/launch/exit_status.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
-#include <troupe/runtime/launch/process_spec.hpp>
-
-#include <csignal>
-#include <optional>
+#include <troupe/device/file_descriptor.hpp>
 
 #include <sys/types.h>
 
+#include <csignal>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace troupe::launch {
+
+/// Sets an environment variable, or removes it if there is no value.
+struct variable_change {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+struct process_spec {
+  std::string program;                ///< A path, or a name that is searched in PATH.
+  std::vector<std::string> arguments; ///< Without the program's name.
+  /// Differences from our own environment.
+  std::vector<variable_change> environment{};
+  std::string directory{}; ///< Its working folder. Empty: ours.
+  std::string prefix{};    ///< Put before each of its output lines, for example "[2] ".
+  /// Whether it is killed with SIGKILL when the thread that starts it ends, for any reason.
+  bool dies_with_starter = true;
+  bool has_input = false; ///< Whether its standard input is a pipe from us. Otherwise it is empty.
+  /// Longer lines are forwarded in pieces.
+  std::size_t line_limit_bytes = std::size_t{64} << 10U;
+};
+
+struct exit_status {
+  int code = 0;      ///< The exit code, 0 to 255. Not valid if a signal ended the process or it was lost.
+  int signal = 0;    ///< The signal that ended it. 0: it exited.
+  bool lost = false; ///< Its end was not observed, for example because the connection to its host broke.
+
+  [[nodiscard]] bool succeeded() const noexcept { return code == 0 && signal == 0 && !lost; }
+  /// Returns the status as shells report it: the code, or 128 + signal; 255 for a lost process, as ssh does.
+  [[nodiscard]] int as_shell_status() const noexcept {
+    if (lost) return 255;
+    return signal != 0 ? 128 + signal : code;
+  }
+  friend bool operator==(const exit_status&, const exit_status&) = default;
+};
+
+/// Describes the end of a process, to follow its name: "ended with exit status 3", "was ended by signal 9 (SIGKILL)".
+[[nodiscard]] std::string to_string(const exit_status& status);
+
+/// Describes a signal, for example "9 (SIGKILL)".
+[[nodiscard]] std::string describe_signal(int signal);
+
+struct pipe_ends {
+  file_descriptor reading;
+  file_descriptor writing;
+};
+
+/// Creates a pipe. Both ends are closed on exec and are never 0, 1 or 2, even if those are free. Errors: unsupported if
+/// there are no more descriptors.
+[[nodiscard]] pipe_ends make_pipe();
+
+/// Makes reads and writes of \p descriptor return at once.
+void make_nonblocking(const file_descriptor& descriptor);
+
+/// Throws an error with code unsupported and errno's number and text. \p text names the remedy.
+[[noreturn]] void throw_system_error(const char* call, const std::string& text);
 
 /// A running child, leader of a process group of its own. Move-only. When it ends, the rest of its group is killed, so
 /// that its replacement does not meet its children.

@@ -24,9 +24,10 @@ controlled_job::controlled_job(launch_plan plan, controlled_terms terms)
     world.rebuilds = std::max(world.rebuilds, rebuilds_under(terms.respawns, plan.places.size()));
     world.window = terms.respawns.window;
   }
-  respawning_ = std::make_unique<respawning_supervisor>(plan, terms.respawns);
-  // Created first: the controller's threads inherit the signal mask of the job's keeper and do not receive its signals.
-  job_ = std::make_unique<launched_job>(std::move(plan), static_cast<launch_supervisor&>(*this), std::move(terms.job));
+  respawning_ = std::make_unique<respawn_policy>(plan, terms.respawns);
+  // Created first: the controller's threads inherit the signal mask of the job's supervisor and do not receive its
+  // signals.
+  job_ = std::make_unique<launched_job>(std::move(plan), static_cast<launch_policy&>(*this), std::move(terms.job));
   controller_ = std::make_unique<controller>(std::move(terms.control),
                                              controller::hooks{.heard = [this](const auto& event) { hear(event); },
                                                                .kill = [this](const auto& who) { kill(who); },

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/runtime/controller.hpp>
+#include <troupe/runtime/launch/launch_policy.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
-#include <troupe/runtime/launch/respawning_supervisor.hpp>
 
 #include <chrono>
 #include <functional>
@@ -28,7 +28,7 @@ struct controlled_terms {
 };
 
 /// A launched_job with a controller. Threads: as launched_job.
-class controlled_job final : private launch_supervisor {
+class controlled_job final : private launch_policy {
 public:
   /// Starts the controller, but no process. Errors: those of launched_job and controller.
   controlled_job(launch_plan plan, controlled_terms terms);
@@ -62,7 +62,7 @@ private:
   error failure_{};
   bool kills_lost_;
   std::function<void(const control_event&)> heard_;
-  std::unique_ptr<respawning_supervisor> respawning_;
+  std::unique_ptr<respawn_policy> respawning_;
   std::unique_ptr<launched_job> job_;
   std::unique_ptr<controller> controller_; ///< Destroyed first: its hooks use the other members.
 };

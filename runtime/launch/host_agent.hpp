@@ -1,16 +1,67 @@
-/// The launcher's side of its agent on another host, which it reaches by a remote shell.
+/// The agent that starts processes on another host: both of its sides, and the messages between them, one line of JSON
+/// each.
+///
+/// The agent's standard output has its reports and, on lines that begin with an o, the standard output of its
+/// processes, byte for byte. Their standard error is the agent's.
 #pragma once
 
-#include <troupe/runtime/launch/agent_messages.hpp>
-#include <troupe/runtime/launch/process_keeper.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/runtime/launch/launch_policy.hpp>
+#include <troupe/runtime/launch/process_supervisor.hpp>
+
+#include <sys/types.h>
 
 #include <functional>
+#include <istream>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 namespace troupe::launch {
+
+/// Marks a line of process output among the agent's reports.
+inline constexpr char output_line_mark = 'o';
+
+struct start_command {
+  place_index place = 0;
+  process_spec what;
+};
+struct kill_command {
+  place_index place = 0;
+  int signal = 0;
+};
+struct rename_command {
+  place_index place = 0;
+  std::string prefix;
+};
+/// From the launcher. When no more commands can come, the agent kills its processes and ends.
+using agent_command = std::variant<start_command, kill_command, rename_command>;
+
+struct started_report {
+  place_index place = 0;
+  pid_t pid = 0;
+};
+struct refused_report {
+  place_index place = 0;
+  std::string why; ///< For people.
+};
+struct exited_report {
+  place_index place = 0;
+  pid_t pid = 0;
+  exit_status status;
+};
+/// From the agent, in the order of the events.
+using agent_report = std::variant<started_report, refused_report, exited_report>;
+
+/// Returns one line without a line end. Errors: invalid_argument for text that is not UTF-8.
+[[nodiscard]] std::string encode(const agent_command& command);
+[[nodiscard]] std::string encode(const agent_report& report);
+/// Errors: mismatch if \p line is not such a message, for example from an agent of another version.
+[[nodiscard]] agent_command decode_command(std::string_view line);
+[[nodiscard]] agent_report decode_report(std::string_view line);
 
 /// The command that starts an agent: SHELL… HOST AGENT launch-agent. It has no secrets and needs no quotes, so it works
 /// the same with `ssh`, which joins the words for a shell, and with `ip netns exec`, which does not.
@@ -23,7 +74,7 @@ struct remote_shell {
 /// characters that a shell interprets.
 [[nodiscard]] remote_shell parse_remote_shell(const std::string& command, const std::string& agent);
 
-/// Callbacks. The keeper's thread calls them.
+/// Callbacks. The supervisor's thread calls them.
 struct host_agent_handlers {
   std::function<void(place_index, pid_t)> started;
   std::function<void(place_index, const std::string& why)> refused;
@@ -34,10 +85,10 @@ struct host_agent_handlers {
 
 /// Starts the agent when there is something to start, and again if it has ended.
 ///
-/// Threads: the keeper's alone.
+/// Threads: the supervisor's alone.
 class host_agent {
 public:
-  host_agent(process_keeper& keeper, remote_shell shell, std::string host, host_agent_handlers handlers);
+  host_agent(process_supervisor& supervisor, remote_shell shell, std::string host, host_agent_handlers handlers);
 
   /// Starts a process at \p place. Errors: those of child_process for the remote shell; invalid_argument for text that
   /// is not UTF-8.
@@ -54,7 +105,7 @@ private:
   void send(const agent_command& command);
   void take_line(std::string_view line);
 
-  process_keeper& keeper_;
+  process_supervisor& supervisor_;
   const remote_shell command_;
   const std::string host_;
   const host_agent_handlers handlers_;
@@ -62,5 +113,9 @@ private:
   bool answered_ = false;
   bool ending_ = false;
 };
+
+/// Runs commands until the input ends or a command is not valid, then kills the processes that it has started. Reports
+/// and the processes' output go to the descriptors \p output and \p errors. Returns the agent's exit status.
+[[nodiscard]] int run_launch_agent(std::istream& commands, int output, int errors);
 
 } // namespace troupe::launch

@@ -31,24 +31,25 @@ void unblock_draining(const std::vector<int>& signals) {
 
 } // namespace
 
-launched_job::launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms)
+launched_job::launched_job(launch_plan plan, launch_policy& policy, job_terms terms)
   : plan_{std::move(plan)},
-    signals_{terms.keeper.signals},
-    supervisor_{supervisor},
+    signals_{terms.supervisor.signals},
+    policy_{policy},
     grace_{terms.grace},
     seats_(plan_.places.size()),
-    keeper_{std::move(terms.keeper)} {
+    supervisor_{std::move(terms.supervisor)} {
   for (std::size_t host = 0; plan_.elsewhere && host < plan_.hosts.size(); ++host) {
     host_agent_handlers handlers{
         .started = [this](place_index place, pid_t pid) { started(place, pid); },
         .refused = [this](place_index place, const std::string& why) { refused(place, why); },
         .exited = [this](place_index place, pid_t pid, const exit_status& status) { exited(place, pid, status); },
         .gone = [this, host](const exit_status& status, bool answered) { host_gone(host, status, answered); }};
-    agents_.push_back(std::make_unique<host_agent>(keeper_, terms.shell, plan_.hosts[host].name, std::move(handlers)));
+    agents_.push_back(
+        std::make_unique<host_agent>(supervisor_, terms.shell, plan_.hosts[host].name, std::move(handlers)));
   }
   // Before run() there is nothing to drain. The process must still react to these signals while other parts are
   // prepared.
-  keeper_.on_signal([](int number) {
+  supervisor_.on_signal([](int number) {
     if (!drains(number)) return;
     unblock_draining({number});
     static_cast<void>(std::raise(number));
@@ -61,8 +62,8 @@ void launched_job::set_control(std::string host, std::uint16_t port) {
 }
 
 int launched_job::run() {
-  keeper_.post([this] { start_all(); });
-  keeper_.on_signal([this](int number) { take_signal(number); });
+  supervisor_.post([this] { start_all(); });
+  supervisor_.on_signal([this](int number) { take_signal(number); });
   const int status = outcome_.get_future().get();
   unblock_draining(signals_);
   return status;
@@ -76,7 +77,7 @@ void launched_job::check_place(place_index place) const {
 
 void launched_job::respawn(place_index place) {
   check_place(place);
-  keeper_.post([this, place] {
+  supervisor_.post([this, place] {
     seat& one = seats_[place];
     if (ending_) return;
     if (one.is == seat::state::empty || one.is == seat::state::waiting) return start(place);
@@ -87,21 +88,21 @@ void launched_job::respawn(place_index place) {
 
 void launched_job::kill(place_index place, int signal) {
   check_place(place);
-  keeper_.post([this, place, signal] { send(place, signal); });
+  supervisor_.post([this, place, signal] { send(place, signal); });
 }
 
 void launched_job::rename(place_index place, std::string prefix) {
   check_place(place);
-  keeper_.post([this, place, prefix = std::move(prefix)] {
+  supervisor_.post([this, place, prefix = std::move(prefix)] {
     if (is_remote())
       agents_[plan_.places[place].host]->rename(place, prefix);
     else if (const auto number = seats_[place].number)
-      keeper_.rename(*number, prefix);
+      supervisor_.rename(*number, prefix);
   });
 }
 
 void launched_job::signal(int number) {
-  keeper_.post([this, number] { take_signal(number); });
+  supervisor_.post([this, number] { take_signal(number); });
 }
 
 void launched_job::take_signal(int number) {
@@ -113,13 +114,13 @@ void launched_job::take_signal(int number) {
   if (!ending_) {
     say("signal " + describe_signal(number) + ": the processes are asked to finish, and killed after " +
         format_duration(grace_) + "; SIGINT kills them at once");
-    supervisor_.on_drain();
+    policy_.on_drain();
   }
   begin_ending(number == SIGHUP ? SIGTERM : number);
 }
 
 void launched_job::end(int status, std::string why) {
-  keeper_.post([this, status, why = std::move(why)] { end_with(status, why); });
+  supervisor_.post([this, status, why = std::move(why)] { end_with(status, why); });
 }
 
 void launched_job::end_with(int status, const std::string& why) {
@@ -131,7 +132,7 @@ void launched_job::end_with(int status, const std::string& why) {
 }
 
 void launched_job::say(const std::string& line) {
-  keeper_.say(output_stream::errors, "troupe launch: " + line);
+  supervisor_.say(output_stream::errors, "troupe launch: " + line);
 }
 
 void launched_job::start_all() {
@@ -161,7 +162,7 @@ process_spec launched_job::next_spec_of(place_index place) {
 
 void launched_job::start_here(place_index place) {
   const auto on_exit = [this, place](process_number, pid_t pid, exit_status status) { exited(place, pid, status); };
-  const started_process process = keeper_.start(next_spec_of(place), {.on_exit = on_exit});
+  const started_process process = supervisor_.start(next_spec_of(place), {.on_exit = on_exit});
   seats_[place].number = process.number;
   started(place, process.pid);
 }
@@ -171,7 +172,7 @@ void launched_job::started(place_index place, pid_t pid) {
   one.is = seat::state::running;
   one.pid = pid;
   one.started_before = true;
-  supervisor_.on_started(place, pid);
+  policy_.on_started(place, pid);
 }
 
 void launched_job::refused(place_index place, const std::string& why) {
@@ -189,7 +190,7 @@ void launched_job::exited(place_index place, pid_t pid, const exit_status& statu
   one.is = seat::state::empty;
   one.pid = 0;
   one.number.reset();
-  const exit_decision decision = supervisor_.on_exit(place, pid, status);
+  const exit_decision decision = policy_.on_exit(place, pid, status);
   if (std::exchange(one.refill, false) && !ending_) return start(place);
   if (!status.succeeded() && (pid != 0 || !ending_))
     say(name_of(place, pid) + " " + to_string(status) +
@@ -232,7 +233,7 @@ void launched_job::carry_out(place_index place, const exit_status& status, const
 void launched_job::start_later(place_index place, std::chrono::nanoseconds delay) {
   if (delay.count() == 0) return start(place);
   seats_[place].is = seat::state::waiting;
-  keeper_.after(delay, [this, place, number = ++seats_[place].wait_number] {
+  supervisor_.after(delay, [this, place, number = ++seats_[place].wait_number] {
     if (seats_[place].is == seat::state::waiting && seats_[place].wait_number == number) start(place);
   });
 }
@@ -252,7 +253,7 @@ void launched_job::host_gone(std::size_t host, const exit_status& status, bool a
 }
 
 void launched_job::begin_ending(int signal) {
-  if (!std::exchange(ending_, true)) keeper_.after(grace_, [this] { kill_all(); });
+  if (!std::exchange(ending_, true)) supervisor_.after(grace_, [this] { kill_all(); });
   for (seat& one : seats_)
     if (one.is == seat::state::waiting) one.is = seat::state::empty;
   send_all(signal);
@@ -264,7 +265,7 @@ void launched_job::send(place_index place, int signal) {
   if (is_remote())
     agents_[plan_.places[place].host]->kill(place, signal);
   else if (one.number)
-    keeper_.kill(*one.number, signal);
+    supervisor_.kill(*one.number, signal);
 }
 
 void launched_job::send_all(int signal) {
@@ -279,7 +280,7 @@ void launched_job::kill_all() {
 void launched_job::end_agents() {
   if (agents_.empty() || std::exchange(agents_ending_, true)) return;
   for (const auto& agent : agents_) agent->end();
-  keeper_.after(agent_patience, [this] {
+  supervisor_.after(agent_patience, [this] {
     for (const auto& agent : agents_) agent->kill_shell();
   });
 }

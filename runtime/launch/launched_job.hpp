@@ -3,8 +3,8 @@
 
 #include <troupe/runtime/launch/host_agent.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
-#include <troupe/runtime/launch/launch_supervisor.hpp>
-#include <troupe/runtime/launch/process_keeper.hpp>
+#include <troupe/runtime/launch/launch_policy.hpp>
+#include <troupe/runtime/launch/process_supervisor.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace troupe::launch {
 struct job_terms {
   /// The time between the signal that asks processes to finish and the one that kills them.
   std::chrono::nanoseconds grace = std::chrono::seconds{30};
-  remote_shell shell{};    ///< Used if the plan has other hosts.
-  keeper_options keeper{}; ///< Its signals and descriptors.
+  remote_shell shell{};            ///< Used if the plan has other hosts.
+  supervisor_options supervisor{}; ///< Its signals and descriptors.
 };
 
 /// A job of several processes. SIGTERM, SIGINT and SIGHUP drain it: the processes get the signal (SIGTERM for SIGHUP),
@@ -30,13 +30,13 @@ struct job_terms {
 /// Exit status: the one passed to end(); else 0 if the last process of each place returned 0; else that of the first
 /// process that failed and was not started again.
 ///
-/// Threads: safe from any. Calls from other places than the supervisor's functions take effect soon after.
+/// Threads: safe from any. Calls from other places than the policy's functions take effect soon after.
 class launched_job {
 public:
-  /// Prepares the job without starting anything. \p supervisor outlives it. Blocks the signals of \p terms in the
-  /// calling thread, as process_keeper does. Until run() begins, a signal that would drain the job has its default
+  /// Prepares the job without starting anything. \p policy outlives it. Blocks the signals of \p terms in the
+  /// calling thread, as process_supervisor does. Until run() begins, a signal that would drain the job has its default
   /// effect and ends this process.
-  launched_job(launch_plan plan, launch_supervisor& supervisor, job_terms terms);
+  launched_job(launch_plan plan, launch_policy& policy, job_terms terms);
   launched_job(const launched_job&) = delete;
   launched_job& operator=(const launched_job&) = delete;
   /// Kills the processes that still run.
@@ -87,7 +87,7 @@ private:
   };
 
   void check_place(place_index place) const;
-  // The functions below run on the keeper's thread:
+  // The functions below run on the supervisor's thread:
   void take_signal(int number);
   void end_with(int status, const std::string& why);
   void start_all();
@@ -116,7 +116,7 @@ private:
 
   launch_plan plan_; ///< Not changed once run() has begun.
   const std::vector<int> signals_;
-  launch_supervisor& supervisor_;
+  launch_policy& policy_;
   const std::chrono::nanoseconds grace_;
   std::vector<seat> seats_;
   std::vector<std::unique_ptr<host_agent>> agents_; ///< One per host, if there are other hosts.
@@ -127,7 +127,7 @@ private:
   std::size_t failures_ = 0;
   std::string reason_; ///< The reason of the status that end() set.
   std::promise<int> outcome_;
-  process_keeper keeper_; ///< Destroyed first: its handlers use the other members.
+  process_supervisor supervisor_; ///< Destroyed first: its handlers use the other members.
 };
 
 } // namespace troupe::launch

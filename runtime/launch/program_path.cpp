@@ -1,5 +1,5 @@
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 
 #include <troupe/device/error.hpp>

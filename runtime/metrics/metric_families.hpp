@@ -1,7 +1,7 @@
 /// Converts a reading of a runtime into metrics.
 #pragma once
 
-#include <troupe/runtime/metrics/runtime_reading.hpp>
+#include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <cstdint>
 #include <span>

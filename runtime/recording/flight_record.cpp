@@ -1,6 +1,5 @@
 #include <troupe/runtime/recording/flight_record.hpp>
-#include <troupe/runtime/recording/replace_file.hpp>
-#include <troupe/runtime/recording/utc_time.hpp>
+#include <troupe/runtime/recording/record_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -15,14 +14,14 @@ namespace troupe {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-void put(json& to, const char* name, const std::optional<time_point>& when) {
+void put(ordered_json& to, const char* name, const std::optional<time_point>& when) {
   if (when) to[name] = when->time_since_epoch().count();
 }
 
-json of(const flight& one) {
-  json made{{"ticket", one.name.ticket.value()}, {"epoch", one.name.epoch.value()}};
+ordered_json of(const flight& one) {
+  ordered_json made{{"ticket", one.name.ticket.value()}, {"epoch", one.name.epoch.value()}};
   if (one.name.of_world) made["of_world"] = true;
   if (one.what) {
     made["what"] = one.what->what;
@@ -52,8 +51,8 @@ json of(const flight& one) {
   return made;
 }
 
-json of(const flight_line& line) {
-  json requests = json::array();
+ordered_json of(const flight_line& line) {
+  ordered_json requests = ordered_json::array();
   for (const flight& one : line.read()) requests.push_back(of(one));
   const flight_place& who = line.who();
   return {{"world", who.world},
@@ -64,23 +63,23 @@ json of(const flight_line& line) {
           {"requests", std::move(requests)}};
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 std::string boot_name() {
   std::string text;
   std::getline(std::ifstream{"/proc/sys/kernel/random/boot_id"}, text);
   return text;
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+[[noreturn]] void refuse_record(const std::filesystem::path& path, const std::string& why) {
   throw exception{errc::invalid_argument, "the flight record cannot be written to " + path.string() + ": " + why +
                                               ": name a file in a writable folder"};
 }
 
 } // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
 
 record_stamp record_stamp::now(std::string about) {
   return {.pid = static_cast<int>(::getpid()),
@@ -92,10 +91,10 @@ record_stamp record_stamp::now(std::string about) {
 }
 
 std::string as_json(const flight_recorder& recorder, const record_stamp& stamp, std::string_view why) {
-  json lines = json::array();
+  ordered_json lines = ordered_json::array();
   for (const auto& one : recorder.lines()) lines.push_back(of(*one));
   const auto system = std::chrono::duration_cast<nanoseconds>(stamp.system.time_since_epoch());
-  const json document{
+  const ordered_json document{
       {"schema", 1},
       {"kind", "troupe flight record"},
       {"written", utc_of(stamp.system, utc_form::separated)},
@@ -106,13 +105,13 @@ std::string as_json(const flight_recorder& recorder, const record_stamp& stamp, 
       {"about", stamp.about},
       {"clock", {{"steady_ns", stamp.steady.time_since_epoch().count()}, {"system_ns", system.count()}}},
       {"lines", std::move(lines)}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 void write_flight_record(const std::filesystem::path& path, const flight_recorder& recorder, const record_stamp& stamp,
                          std::string_view why) {
   const std::string problem = replace_file(path, as_json(recorder, stamp, why) + '\n');
-  if (!problem.empty()) refuse(path, problem);
+  if (!problem.empty()) refuse_record(path, problem);
 }
 
 std::filesystem::path flight_record_path(const std::filesystem::path& folder, const record_stamp& stamp) {
@@ -120,7 +119,7 @@ std::filesystem::path flight_record_path(const std::filesystem::path& folder, co
   std::filesystem::create_directories(folder, problem);
   std::filesystem::path path = folder / ("flight-" + stamp.host + "-pid" + std::to_string(stamp.pid) + '-' +
                                          utc_of(stamp.system, utc_form::compact) + ".json");
-  if (problem) refuse(path, problem.message());
+  if (problem) refuse_record(path, problem.message());
   return path;
 }
 

@@ -11,6 +11,9 @@
 
 namespace troupe {
 
+/// Returns the name of this host, or "unknown".
+[[nodiscard]] std::string host_name();
+
 /// The process of a record, and the reference for its times.
 struct record_stamp {
   int pid = 0;

@@ -1,5 +1,4 @@
 #include <troupe/runtime/simulation/simulated_memory.hpp>
-#include <troupe/runtime/simulation/watched_block.hpp>
 
 #include <algorithm>
 #include <span>

@@ -4,7 +4,6 @@
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/simulation/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>
-#include <troupe/runtime/simulation/watched_block.hpp>
 
 #include <chrono>
 #include <memory>

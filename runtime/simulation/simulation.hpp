@@ -1,4 +1,4 @@
-/// Runs a scenario: a whole world in virtual time on one thread, from one seed (DET-1).
+/// Runs a scenario: a whole world in virtual time on one thread, from one seed (DET-1). Shortens scenarios that fail.
 #pragma once
 
 #include <troupe/collectives/order/retry_counts.hpp>
@@ -6,6 +6,7 @@
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,5 +28,11 @@ struct simulation_result {
 /// Runs \p what. The same scenario gives the same result, and the same trace byte for byte. Threads: any; several may
 /// run at a time.
 [[nodiscard]] simulation_result simulate(const scenario& what, bool with_trace = false);
+
+/// Returns \p failing without the parts that can be left out while something is still wrong, though not necessarily the
+/// same. Runs the scenario many times.
+[[nodiscard]] scenario shorten(scenario failing);
+/// The same with \p fails in place of simulate().
+[[nodiscard]] scenario shorten(scenario failing, const std::function<bool(const scenario&)>& fails);
 
 } // namespace troupe::simulation

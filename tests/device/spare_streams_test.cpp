@@ -2,7 +2,7 @@
 #include "support/gate.hpp"
 
 #include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/device/spare_streams.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -9,10 +9,11 @@
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/actors/transport/guard_dialer.hpp>
+#include <troupe/actors/transport/control_proxy.hpp>
+#include <troupe/actors/transport/proxy_socket.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
-#include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <caf/actor_system.hpp>
@@ -48,7 +49,6 @@ namespace {
 
 using namespace troupe;
 using namespace std::chrono_literals;
-using launch::file_descriptor;
 
 const std::string token(64, 'a');
 constexpr std::size_t header_bytes = 32; ///< Of a BASP frame; bytes 4 to 7 are its payload's length.
@@ -83,15 +83,15 @@ struct target {
       own = std::make_unique<controller>(std::move(options));
     }
     at = job ? job->at : parse_control_address(own->address());
-    dialer = std::make_unique<guard_dialer>(
-        guard_dialer_options{.host = at.host, .port = at.port, .credentials = {.token = job ? job->secret : token}});
+    dialer = std::make_unique<proxy_dialer>(
+        proxy_dialer_options{.host = at.host, .port = at.port, .credentials = {.token = job ? job->secret : token}});
   }
   [[nodiscard]] bool has_ended() const { return own && own->wait(0ns); }
 
   bool of_job;
   std::unique_ptr<controller> own;
   control_address at;
-  std::unique_ptr<guard_dialer> dialer;
+  std::unique_ptr<proxy_dialer> dialer;
 };
 
 /// A node of CAF's, as a process is one.
@@ -218,14 +218,14 @@ private:
 };
 
 /// The guards' sockets do not wait; these do.
-file_descriptor waiting(guard_socket socket) {
-  ::fcntl(socket.descriptor(), F_SETFL, 0);
+file_descriptor waiting(file_descriptor socket) {
+  ::fcntl(socket.native(), F_SETFL, 0);
   return file_descriptor{socket.release()};
 }
 
 file_descriptor connected_to(std::uint16_t port) {
   file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const guard_address where = guard_address::loopback(port);
+  const proxy_address where = proxy_address::loopback(port);
   if (::connect(made.native(), where.raw(), where.length()) != 0) made.close();
   return made;
 }
@@ -233,7 +233,7 @@ file_descriptor connected_to(std::uint16_t port) {
 /// Passes one connection on, and keeps what its client says.
 class recorder {
 public:
-  explicit recorder(guard_socket to) {
+  explicit recorder(file_descriptor to) {
     auto [clients, ours] = connected_sockets();
     client_ = std::move(clients);
     passing_ = std::thread{
@@ -242,7 +242,7 @@ public:
   ~recorder() {
     if (passing_.joinable()) passing_.join();
   }
-  [[nodiscard]] guard_socket take_client() { return std::move(client_); }
+  [[nodiscard]] file_descriptor take_client() { return std::move(client_); }
   /// Once the client has gone.
   [[nodiscard]] std::string said() {
     passing_.join();
@@ -265,7 +265,7 @@ private:
     }
   }
 
-  guard_socket client_;
+  file_descriptor client_;
   std::string said_;
   std::thread passing_;
 };

@@ -1,8 +1,7 @@
 // What is written of settings reads back as the same.
 #include "properties/property.hpp"
 
-#include <troupe/device/topology/cpu_set.hpp>
-#include <troupe/device/topology/pci_address.hpp>
+#include <troupe/device/topology/locality.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 

@@ -2,8 +2,7 @@
 #include <troupe/collectives/pipeline/fault_suspects.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/runtime/logging.hpp>
-#include <troupe/runtime/recording/fault_report_json.hpp>
-#include <troupe/runtime/world_log.hpp>
+#include <troupe/runtime/recording/world_log.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -1,6 +1,6 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
-#include "support/guard/loopback_peers.hpp"
 #include "support/process_resources.hpp"
+#include "support/proxy/loopback_peers.hpp"
 
 #include <troupe/actors/transport/certificates.hpp>
 #include <troupe/actors/transport/preamble.hpp>
@@ -380,7 +380,7 @@ TEST_CASE("SEC-2: a controller without certificates has one port, a guard's, and
     std::fill_n(frame.begin() + 4, 4, length);
     frame.resize(4'096);
     stranger.send(frame);
-    CHECK(stranger.receive(4'096).size() <= guard_greeting_bytes + guard_answer_bytes); // and then the end
+    CHECK(stranger.receive(4'096).size() <= join_greeting_bytes + join_answer_bytes); // and then the end
   }
   check_sum({&first, &second});
 }
@@ -417,7 +417,7 @@ TEST_CASE("a controller behind a guard lets in who has its certificates", "[proc
   const std::string token = "a secret that is long enough";
   controller_options behind = options_of(2);
   behind.terms.token = token;
-  behind.certificates = guard_credentials{.ca_file = folder / "ca.pem",
+  behind.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
                                           .certificate_file = folder / "controller.pem",
                                           .key_file = folder / "controller.key"};
   controller control{behind};

@@ -1,6 +1,5 @@
 /// Worlds in virtual time.
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/simulation/shortening.hpp>
 #include <troupe/runtime/simulation/simulation.hpp>
 
 #include <catch2/catch_test_macros.hpp>

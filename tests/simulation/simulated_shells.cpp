@@ -6,7 +6,7 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
-#include <troupe/runtime/simulation/simulated_cast.hpp>
+#include <troupe/runtime/simulation/simulated_deployment.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 
@@ -322,8 +322,9 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     std::weak_ptr<admission_quota> held;
     {
       actor_stage where{what, *machine, faults, ledger, log};
-      simulated_cast cast{what, *machine, where, memory, ledger, *faults, simulated_cast::manners::asks_any_time};
-      play_out(what, cast, where, ledger, log);
+      simulated_deployment deployment{
+          what, *machine, where, memory, ledger, *faults, simulated_deployment::manners::asks_any_time};
+      play_out(what, deployment, where, ledger, log);
       where.leave(threads);
       held = where.held();
       result.last_epoch = where.latest().epoch.value();

@@ -1,7 +1,7 @@
 /// Reads a runtime's metrics over HTTP, for tests of the endpoint. Label values must have no escapes or commas.
 #pragma once
 
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>
 
 #include <arpa/inet.h>
@@ -28,7 +28,7 @@ inline std::string http_answer(const std::string& from, const std::string& path,
   address.sin_family = AF_INET;
   address.sin_port = htons(where.port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const launch::file_descriptor with{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const file_descriptor with{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const timeval limit{.tv_sec = at_most.count(), .tv_usec = 0};
   ::setsockopt(with.native(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   const std::string request = "GET " + path + " HTTP/1.0\r\nHost: " + from + "\r\nConnection: close\r\n\r\n";

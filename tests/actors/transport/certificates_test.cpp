@@ -1,5 +1,5 @@
 /// `troupe certs`: what it makes works, and is for its owner alone.
-#include "support/guard/guard_rig.hpp"
+#include "support/proxy/proxy_rig.hpp"
 
 #include <troupe/device/error.hpp>
 
@@ -24,7 +24,7 @@ std::string refusal_of(const certificate_order& order) {
   }
 }
 
-guard_credentials credentials_in(const std::filesystem::path& folder, const std::string& who) {
+proxy_credentials credentials_in(const std::filesystem::path& folder, const std::string& who) {
   return {.ca_file = folder / "ca.pem",
           .certificate_file = folder / (who + ".pem"),
           .key_file = folder / (who + ".key"),
@@ -52,21 +52,21 @@ TEST_CASE("what is made for controller and hosts lets them in, under the names a
   }
   CHECK(read_join_token(folder / "join.token").size() == 64);
 
-  guard_rig rig{guard_mode::mutual_tls};
-  guard_listener_options options = rig.listener_options();
+  proxy_rig rig{proxy_mode::mutual_tls};
+  proxy_listener_options options = rig.listener_options();
   options.credentials = credentials_in(folder, "controller");
-  guard_listener listener{options};
+  proxy_listener listener{options};
   for (const char* name : {"", "localhost", "127.0.0.1", "::1", "gpu-1.example.org", "10.1.2.3"}) {
-    guard_dialer_options to = rig.dialer_options(listener.port());
+    proxy_dialer_options to = rig.dialer_options(listener.port());
     to.credentials = credentials_in(folder, "host");
     to.credentials.expected_peer = name;
-    guard_dialer dialer{to};
+    proxy_dialer dialer{to};
     loopback_client client{dialer.connect()};
     const bytes frame = basp_frame(10);
     client.send(frame);
     CHECK((client.receive(frame.size()) == frame));
   }
-  CHECK(rig.heard.count(guard_event_kind::warning) == 0);
+  CHECK(rig.heard.count(proxy_event_kind::warning) == 0);
 }
 
 TEST_CASE("nothing is overwritten, and nothing written where one file is there", "[guard]") {

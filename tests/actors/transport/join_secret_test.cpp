@@ -1,5 +1,5 @@
 /// The join token is proved, not sent, and its messages are of fixed sizes.
-#include "support/guard/guard_rig.hpp"
+#include "support/proxy/proxy_rig.hpp"
 
 #include <troupe/actors/transport/preamble.hpp>
 #include <troupe/device/error.hpp>
@@ -43,35 +43,35 @@ TEST_CASE("a proof is of one token, one side and one occasion", "[guard]") {
   const join_secret secret{good_token};
   const join_secret other{bad_token};
   const join_occasion occasion = some_occasion();
-  const guard_digest proof = secret.proof(guard_side::dialer, occasion);
-  CHECK(is_same(proof, join_secret{good_token}.proof(guard_side::dialer, occasion)));
-  CHECK_FALSE(is_same(proof, other.proof(guard_side::dialer, occasion)));
-  CHECK_FALSE(is_same(proof, secret.proof(guard_side::listener, occasion)));
+  const join_digest proof = secret.proof(proxy_side::dialer, occasion);
+  CHECK(is_same(proof, join_secret{good_token}.proof(proxy_side::dialer, occasion)));
+  CHECK_FALSE(is_same(proof, other.proof(proxy_side::dialer, occasion)));
+  CHECK_FALSE(is_same(proof, secret.proof(proxy_side::listener, occasion)));
 
   join_occasion later_one = occasion;
   later_one.of_listener[31] ^= 1u;
-  CHECK_FALSE(is_same(proof, secret.proof(guard_side::dialer, later_one)));
+  CHECK_FALSE(is_same(proof, secret.proof(proxy_side::dialer, later_one)));
   later_one = occasion;
   later_one.of_dialer[0] ^= 1u;
-  CHECK_FALSE(is_same(proof, secret.proof(guard_side::dialer, later_one)));
+  CHECK_FALSE(is_same(proof, secret.proof(proxy_side::dialer, later_one)));
   later_one = occasion;
   later_one.channel[5] ^= 1u;
-  CHECK_FALSE(is_same(proof, secret.proof(guard_side::dialer, later_one)));
+  CHECK_FALSE(is_same(proof, secret.proof(proxy_side::dialer, later_one)));
 }
 
 TEST_CASE("the preamble's messages are read as they were written, and none of their heads may differ", "[guard]") {
-  const guard_nonce nonce = fresh_nonce();
-  const guard_digest proof = fresh_nonce();
+  const join_nonce nonce = fresh_nonce();
+  const join_digest proof = fresh_nonce();
 
   auto greeting = encode_greeting(nonce);
   CHECK(decode_greeting(greeting) == nonce);
-  auto claim = encode(guard_claim{nonce, proof});
+  auto claim = encode(join_claim{nonce, proof});
   REQUIRE(decode_claim(claim));
   CHECK(decode_claim(claim)->nonce == nonce);
   CHECK(decode_claim(claim)->proof == proof);
-  for (const guard_verdict verdict : {guard_verdict::admitted, guard_verdict::wrong_token, guard_verdict::malformed,
-                                      guard_verdict::too_many, guard_verdict::unreachable}) {
-    const auto answer = encode(guard_answer{verdict, proof});
+  for (const join_verdict verdict : {join_verdict::admitted, join_verdict::wrong_token, join_verdict::malformed,
+                                     join_verdict::too_many, join_verdict::unreachable}) {
+    const auto answer = encode(join_answer{verdict, proof});
     REQUIRE(decode_answer(answer));
     CHECK(decode_answer(answer)->verdict == verdict);
     CHECK(decode_answer(answer)->proof == proof);
@@ -84,7 +84,7 @@ TEST_CASE("the preamble's messages are read as they were written, and none of th
     auto other_claim = claim;
     other_claim[i] ^= 0x40u;
     CHECK_FALSE(decode_claim(other_claim));
-    auto other_answer = encode(guard_answer{guard_verdict::admitted, proof});
+    auto other_answer = encode(join_answer{join_verdict::admitted, proof});
     other_answer[i] ^= 0x40u;
     CHECK_FALSE(decode_answer(other_answer));
   }

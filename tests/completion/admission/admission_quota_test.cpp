@@ -2,7 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/completion/admission/admission_quota.hpp>
-#include <troupe/completion/admission/credit_pool.hpp>
+#include <troupe/completion/admission/credit.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -1,7 +1,7 @@
 // A slot's word counts one stream's operations and never mistakes another's for them.
 #include "support/outcomes.hpp"
 
-#include <troupe/completion/sources/slot_table.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -2,8 +2,8 @@
 
 #include "../../support/settings_sources.hpp"
 
+#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/local_device.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

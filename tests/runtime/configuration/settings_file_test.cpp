@@ -3,7 +3,7 @@
 #include "../../support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/launch/host_list.hpp>
+#include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 
 #include "../../support/outcomes.hpp"
 
-#include <troupe/runtime/launch/agent_messages.hpp>
+#include <troupe/runtime/launch/host_agent.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,8 +1,7 @@
 /// Where launched processes' lines go in tests, so that one can wait for what they say instead of sleeping.
 #pragma once
 
-#include <troupe/runtime/launch/file_descriptor.hpp>
-#include <troupe/runtime/launch/process_spec.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -52,7 +52,7 @@ TEST_CASE("a lost process that has only the name of a running one does not cost 
       .program = "sh",
       .arguments = {"-c", "trap 'echo alive $$' USR1; echo ready $$; while :; do sleep 0.01; done"}};
   launch::controlled_terms terms;
-  terms.job.keeper = {.output = output.native(), .errors = errors.native()};
+  terms.job.supervisor = {.output = output.native(), .errors = errors.native()};
   terms.heard = [&](const control_event& event) { heard.hear(event); };
   launch::controlled_job job{launch::make_launch_plan(request, launch::own_variables()), std::move(terms)};
   auto status = std::async(std::launch::async, [&] { return job.run(); });
@@ -62,14 +62,14 @@ TEST_CASE("a lost process that has only the name of a running one does not cost 
   // A predecessor of it, as it were: it joins under that name, and its connection ends.
   captured_lines words;
   {
-    launch::process_keeper keeper{{.output = words.native(), .errors = words.native()}};
+    launch::process_supervisor supervisor{{.output = words.native(), .errors = words.native()}};
     const launch::launch_plan& plan = job.job().plan();
     launch::process_spec spec = plan.spec_of(plan.places.front());
     spec.program = troupe_program();
     spec.arguments = {"demo", "--backend", "mock", "--requests", "100000000"};
-    const auto started = keeper.start(std::move(spec), {});
+    const auto started = supervisor.start(std::move(spec), {});
     REQUIRE(heard.await_serving());
-    keeper.kill(started.number, SIGKILL);
+    supervisor.kill(started.number, SIGKILL);
     REQUIRE(heard.await_loss());
   }
   job.job().kill(0, SIGUSR1); // behind whatever else it has been sent

@@ -3,7 +3,7 @@
 #include "../../support/outcomes.hpp"
 #include "../../support/settings_sources.hpp"
 
-#include <troupe/runtime/launch/host_list.hpp>
+#include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

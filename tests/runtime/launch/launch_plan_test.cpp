@@ -3,7 +3,7 @@
 #include "../../support/outcomes.hpp"
 #include "../../support/settings_sources.hpp"
 
-#include <troupe/runtime/launch/join_token.hpp>
+#include <troupe/actors/transport/preamble.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -138,10 +138,10 @@ TEST_CASE("a program that is not here is found out before anything is started, u
 }
 
 TEST_CASE("each job has a secret of its own", "[launch]") {
-  const std::string one = launch::make_join_token();
+  const std::string one = make_join_token();
   CHECK(one.size() == 64);
   CHECK(one.find_first_not_of("0123456789abcdef") == std::string::npos);
-  CHECK(one != launch::make_join_token());
+  CHECK(one != make_join_token());
 }
 
 } // namespace troupe::tests

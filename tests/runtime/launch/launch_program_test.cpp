@@ -6,7 +6,7 @@
 #include <troupe/actors/transport/certificates.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/launch/child_process.hpp>
-#include <troupe/runtime/launch/process_keeper.hpp>
+#include <troupe/runtime/launch/process_supervisor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -29,7 +29,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using launch::exit_status;
-using launch::process_keeper;
+using launch::process_supervisor;
 
 /// A run of the program troupe, with what it says.
 class program_run {
@@ -37,7 +37,7 @@ public:
   explicit program_run(std::vector<std::string> words) {
     launch::process_spec spec{.program = troupe_program(), .arguments = std::move(words)};
     spec.environment = {{"TROUPE_JOIN_TOKEN", std::string(32, 'x')}};
-    pid_ = keeper_
+    pid_ = supervisor_
                .start(spec, {.on_exit = [this](launch::process_number, pid_t,
                                                const exit_status& how) { ended_.set_value(how); }})
                .pid;
@@ -61,7 +61,7 @@ private:
   captured_lines errors_;
   std::promise<exit_status> ended_;
   pid_t pid_ = 0;
-  process_keeper keeper_{{.output = output_.native(), .errors = errors_.native()}}; ///< Goes first.
+  process_supervisor supervisor_{{.output = output_.native(), .errors = errors_.native()}}; ///< Goes first.
 };
 
 class scratch_folder {
@@ -113,7 +113,7 @@ TEST_CASE("a controller that cannot begin is an error, and nothing of it is left
   const auto port = static_cast<std::uint16_t>(std::stoi(port_of(first)));
   CHECK(code_of([&] { const controller second{one_process_at(port)}; }) == errc::invalid_argument);
   controller_options guarded = one_process_at(0);
-  guarded.certificates = guard_credentials{
+  guarded.certificates = proxy_credentials{
       .ca_file = "/no/such/ca.pem", .certificate_file = "/no/such/controller.pem", .key_file = "/no/such/key"};
   CHECK(code_of([&] { const controller third{guarded}; }) == errc::missing);
 }

@@ -3,8 +3,8 @@
 #include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
 
+#include <troupe/runtime/launch/launch_policy.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
-#include <troupe/runtime/launch/respawning_supervisor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -31,8 +31,8 @@ using launch::launch_plan;
 using launch::launch_request;
 using launch::launched_job;
 using launch::place_index;
+using launch::respawn_policy;
 using launch::respawn_terms;
-using launch::respawning_supervisor;
 
 /// A folder for scripts and marks; its name has no space.
 class job_folder {
@@ -55,7 +55,7 @@ private:
 };
 
 /// Does what it is told to, and keeps what it sees.
-class told_supervisor final : public launch::launch_supervisor {
+class told_policy final : public launch::launch_policy {
 public:
   struct exit_seen {
     place_index place;
@@ -63,7 +63,7 @@ public:
     exit_status status;
   };
 
-  explicit told_supervisor(exit_decision answer = {}) : answer_{std::move(answer)} {}
+  explicit told_policy(exit_decision answer = {}) : answer_{std::move(answer)} {}
   void on_started(place_index place, pid_t pid) override {
     const std::lock_guard lock{guard_};
     started_.emplace_back(place, pid);
@@ -110,14 +110,14 @@ struct job_setup {
 };
 
 /// A job under way, with its lines.
-template <class Supervisor>
+template <class Policy>
 class job_rig {
 public:
-  /// \p arguments are the supervisor's.
+  /// \p arguments are the policy's.
   template <class... Arguments>
   explicit job_rig(job_setup setup, Arguments&&... arguments)
-    : supervisor_{make_supervisor(setup.request, std::forward<Arguments>(arguments)...)},
-      job_{make_launch_plan(setup.request, launch::own_variables()), supervisor_, terms(setup)},
+    : policy_{make_policy(setup.request, std::forward<Arguments>(arguments)...)},
+      job_{make_launch_plan(setup.request, launch::own_variables()), policy_, terms(setup)},
       status_{std::async(std::launch::async, [this] { return job_.run(); })} {}
 
   job_rig(const job_rig&) = delete;
@@ -129,34 +129,35 @@ public:
   }
 
   launched_job& job() { return job_; }
-  Supervisor& supervisor() { return supervisor_; }
+  Policy& policy() { return policy_; }
   captured_lines& output() { return output_; }
   captured_lines& errors() { return errors_; }
   int status() { return status_.get(); }
 
 private:
   template <class... Arguments>
-  static Supervisor make_supervisor(const launch_request& request, Arguments&&... arguments) {
-    if constexpr (std::is_same_v<Supervisor, respawning_supervisor>)
-      return Supervisor{make_launch_plan(request, {}), std::forward<Arguments>(arguments)...};
+  static Policy make_policy(const launch_request& request, Arguments&&... arguments) {
+    if constexpr (std::is_same_v<Policy, respawn_policy>)
+      return Policy{make_launch_plan(request, {}), std::forward<Arguments>(arguments)...};
     else
-      return Supervisor{std::forward<Arguments>(arguments)...};
+      return Policy{std::forward<Arguments>(arguments)...};
   }
   launch::job_terms terms(const job_setup& setup) {
-    launch::job_terms made{.grace = setup.grace, .keeper = {.output = output_.native(), .errors = errors_.native()}};
+    launch::job_terms made{.grace = setup.grace,
+                           .supervisor = {.output = output_.native(), .errors = errors_.native()}};
     if (!setup.shell.empty()) made.shell = launch::parse_remote_shell(setup.shell, troupe_program());
     return made;
   }
 
   captured_lines output_;
   captured_lines errors_;
-  Supervisor supervisor_;
+  Policy policy_;
   launched_job job_;
   std::future<int> status_;
 };
 
-using default_job = job_rig<respawning_supervisor>;
-using told_job = job_rig<told_supervisor>;
+using default_job = job_rig<respawn_policy>;
+using told_job = job_rig<told_policy>;
 
 std::vector<std::string> sorted(std::vector<std::string> lines) {
   std::ranges::sort(lines);
@@ -227,7 +228,7 @@ TEST_CASE("a failure whose place is filled again does not count", "[launch]") {
   CHECK_FALSE(rig.errors().await("ended with exit status 7").empty());
   rig.job().respawn(0);
   // The second exit: nothing is started again by itself here.
-  for (const auto until = std::chrono::steady_clock::now() + 30s; rig.supervisor().exits().size() < 2;)
+  for (const auto until = std::chrono::steady_clock::now() + 30s; rig.policy().exits().size() < 2;)
     REQUIRE(std::chrono::steady_clock::now() < until);
   rig.job().kill(1, SIGTERM);
   CHECK(rig.status() == 128 + SIGTERM);
@@ -240,8 +241,8 @@ TEST_CASE("SIGTERM drains: the processes get it, finish, and nothing is started 
   rig.job().signal(SIGTERM);
   for (int i = 0; i < 2; ++i) CHECK_FALSE(rig.output().await("draining").empty());
   CHECK(rig.status() == 5);
-  CHECK(rig.supervisor().drains() == 1);
-  CHECK(rig.supervisor().started().size() == 2);
+  CHECK(rig.policy().drains() == 1);
+  CHECK(rig.policy().started().size() == 2);
 }
 
 TEST_CASE("what does not finish within the grace is killed", "[launch]") {
@@ -296,12 +297,12 @@ TEST_CASE("whoever drives a job respawns, kills and renames by place", "[launch]
   CHECK(again.starts_with("[2] ready "));
   CHECK_FALSE(again.ends_with(" " + std::to_string(pids["[2] "])));
   CHECK_FALSE(runs(pids["[2] "]));
-  const auto exits = rig.supervisor().exits();
+  const auto exits = rig.policy().exits();
   REQUIRE(exits.size() == 1);
   CHECK(exits[0].place == 2);
   CHECK(exits[0].pid == pids["[2] "]);
   CHECK(exits[0].status == exit_status{.signal = SIGKILL});
-  const auto started = rig.supervisor().started();
+  const auto started = rig.policy().started();
   REQUIRE(started.size() == 4);
   CHECK(started[3].first == 2);
   CHECK(started[3].second == std::stoi(again.substr(again.rfind(' '))));
@@ -315,7 +316,7 @@ TEST_CASE("whoever drives a job respawns, kills and renames by place", "[launch]
 TEST_CASE("a place that is left empty can be filled later", "[launch]") {
   told_job rig{job_setup{script("[ $RANK = 0 ] && echo begun && exit 0; sleep 1000", 2)}};
   CHECK(rig.output().next() == "[0] begun");
-  while (rig.supervisor().exits().empty()) {
+  while (rig.policy().exits().empty()) {
   }
   rig.job().respawn(0);
   CHECK(rig.output().next() == "[0] begun");
@@ -328,13 +329,13 @@ TEST_CASE("nothing is started again once a job ends", "[launch]") {
                                 "while :; do sleep 0.01; done",
                                 2)}};
   CHECK_FALSE(rig.output().await("ready").empty());
-  while (rig.supervisor().exits().empty()) std::this_thread::yield();
+  while (rig.policy().exits().empty()) std::this_thread::yield();
   rig.job().end(0, "");
   CHECK_FALSE(rig.output().await("draining").empty());
   rig.job().respawn(0);
   rig.job().kill(1, SIGKILL);
   CHECK(rig.status() == 0);
-  CHECK(rig.supervisor().started().size() == 2);
+  CHECK(rig.policy().started().size() == 2);
 }
 
 TEST_CASE("the first reason to end a job counts", "[launch]") {
@@ -379,7 +380,7 @@ TEST_CASE("a respawn that was waited for and came earlier does not come again in
   static constexpr auto first_wait = 1s;
   static constexpr auto second_wait = 500ms;
   /// Has the first respawn come before its time. The time of the first is over when the second begins to be waited for.
-  class timing_supervisor final : public launch::launch_supervisor {
+  class timing_policy final : public launch::launch_policy {
   public:
     void on_started(place_index, pid_t) override {
       if (++starts == 3) third_start.set_value(steady_clock::now());
@@ -404,11 +405,10 @@ TEST_CASE("a respawn that was waited for and came earlier does not come again in
     steady_clock::time_point second_end;
   };
   const job_folder folder;
-  job_rig<timing_supervisor> rig{
-      job_setup{script("until [ -e " + folder / "mark" + " ]; do sleep 0.01; done; exit 6", 1)}};
-  timing_supervisor& by = rig.supervisor();
+  job_rig<timing_policy> rig{job_setup{script("until [ -e " + folder / "mark" + " ]; do sleep 0.01; done; exit 6", 1)}};
+  timing_policy& by = rig.policy();
   by.job = &rig.job();
-  std::ofstream{folder / "mark"}.close(); // Nothing ends before the supervisor knows its job.
+  std::ofstream{folder / "mark"}.close(); // Nothing ends before the policy knows its job.
   auto third_start = by.third_start.get_future();
   REQUIRE(third_start.wait_for(60s) == std::future_status::ready);
   CHECK(third_start.get() - by.second_end >= second_wait);
@@ -462,7 +462,7 @@ TEST_CASE("when the connection to a host breaks, its processes are killed there 
   CHECK(runs(pids['2']));
   rig.job().end(0, "");
   CHECK(rig.status() == 0);
-  const auto exits = rig.supervisor().exits();
+  const auto exits = rig.policy().exits();
   REQUIRE(exits.size() == 3);
   for (const auto& one : exits)
     CHECK(one.status == (one.place == 2 ? exit_status{.signal = SIGTERM} : exit_status{.lost = true}));
@@ -519,13 +519,13 @@ TEST_CASE("a path of troupe that a remote shell would take apart is refused", "[
 
 TEST_CASE("when the launcher is killed, its processes are gone", "[launch]") {
   captured_lines output;
-  launch::process_keeper keeper{{.output = output.native()}};
+  launch::process_supervisor supervisor{{.output = output.native()}};
   const auto remote = GENERATE(false, true);
   const job_folder folder;
   std::vector<std::string> words{"launch", "-n", "2"};
   if (remote) words.insert(words.end(), {"--hosts", "a:2", "--rsh", folder.remote_shell()});
   words.insert(words.end(), {"--", "sh", "-c", "echo $$; exec sleep 1000"});
-  const auto launcher = keeper.start({.program = troupe_program(), .arguments = words}, {});
+  const auto launcher = supervisor.start({.program = troupe_program(), .arguments = words}, {});
   std::vector<pid_t> pids;
   for (int i = 0; i < 2; ++i) pids.push_back(std::stoi(output.next().substr(4)));
   for (const pid_t pid : pids) CHECK(runs(pid));

@@ -1,6 +1,6 @@
 /// Lines out of pieces.
 
-#include <troupe/runtime/launch/kept_process.hpp>
+#include <troupe/runtime/launch/process_supervisor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

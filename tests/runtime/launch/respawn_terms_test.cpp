@@ -1,6 +1,6 @@
 /// How often and how soon a process is started again, and what is decided without a controller.
 
-#include <troupe/runtime/launch/respawning_supervisor.hpp>
+#include <troupe/runtime/launch/launch_policy.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using launch::after_exit;
 using launch::exit_status;
 using launch::respawn_budget;
-using launch::respawning_supervisor;
+using launch::respawn_policy;
 using instant = std::chrono::steady_clock::time_point;
 
 launch::launch_plan plan_of(std::size_t processes, std::size_t spares) {
@@ -45,34 +45,34 @@ TEST_CASE("respawns count within their window", "[launch]") {
 
 TEST_CASE("without a controller, a process that dies is started again until it has been too often", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawning_supervisor supervisor{plan, {.count = 2}};
+  respawn_policy policy{plan, {.count = 2}};
   const exit_status died{.signal = 9};
-  CHECK(supervisor.on_exit(0, 1, died).what == after_exit::respawn);
-  const auto second = supervisor.on_exit(0, 1, died);
+  CHECK(policy.on_exit(0, 1, died).what == after_exit::respawn);
+  const auto second = policy.on_exit(0, 1, died);
   CHECK(second.what == after_exit::respawn);
   CHECK(second.delay == 500ms);
   CHECK(second.reason == "is started again in 500ms (2 of 2 within 600s)");
   // Each place has a budget of its own.
-  CHECK(supervisor.on_exit(1, 1, {.code = 1}).what == after_exit::respawn);
-  const auto third = supervisor.on_exit(0, 1, died);
+  CHECK(policy.on_exit(1, 1, {.code = 1}).what == after_exit::respawn);
+  const auto third = policy.on_exit(0, 1, died);
   CHECK(third.what == after_exit::end_job);
   CHECK(third.reason == "has been started again too often (2 within 600s)");
   // A spare that does not live is no reason to end what does.
-  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
-  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::respawn);
-  CHECK(supervisor.on_exit(2, 1, died).what == after_exit::done);
+  CHECK(policy.on_exit(2, 1, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, 1, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, 1, died).what == after_exit::done);
 }
 
 TEST_CASE("a place where no process has joined is given up after two quick ends, others are not", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawning_supervisor supervisor{plan, {.hasty = 1h}};
+  respawn_policy policy{plan, {.hasty = 1h}};
   const auto ends = [&](launch::place_index place, exit_status how = {.code = 1}) {
-    supervisor.on_started(place, 1);
-    return supervisor.on_exit(place, 1, how).what;
+    policy.on_started(place, 1);
+    return policy.on_exit(place, 1, how).what;
   };
   CHECK(ends(0) == after_exit::respawn);
   CHECK(ends(0) == after_exit::end_job);
-  supervisor.on_joined(1);
+  policy.on_joined(1);
   for (int i = 0; i < 5; ++i) CHECK(ends(1) == after_exit::respawn);
   CHECK(ends(2, {.lost = true}) == after_exit::respawn); // its host's connection broke
   CHECK(ends(2) == after_exit::respawn);
@@ -81,19 +81,19 @@ TEST_CASE("a place where no process has joined is given up after two quick ends,
 
 TEST_CASE("a spare that took a rank, and a process that is needed again, keep the job from ending", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawning_supervisor supervisor{plan, {.count = 2}};
-  const auto ends_well = [&](launch::place_index place) { return supervisor.on_exit(place, 1, {}).what; };
-  supervisor.on_rank(2);
-  supervisor.on_rank(2); // in the next epoch
+  respawn_policy policy{plan, {.count = 2}};
+  const auto ends_well = [&](launch::place_index place) { return policy.on_exit(place, 1, {}).what; };
+  policy.on_rank(2);
+  policy.on_rank(2); // in the next epoch
   CHECK(ends_well(0) == after_exit::done);
-  CHECK(supervisor.on_wanted(0) == 0s);
+  CHECK(policy.on_wanted(0) == 0s);
   CHECK(ends_well(1) == after_exit::done);
   CHECK(ends_well(0) == after_exit::done);
-  CHECK(supervisor.on_wanted(1) == 0s);
+  CHECK(policy.on_wanted(1) == 0s);
   CHECK(ends_well(2) == after_exit::done);
   CHECK(ends_well(1) == after_exit::end_job);
-  CHECK(supervisor.on_wanted(0) == 500ms);
-  CHECK_FALSE(supervisor.on_wanted(0)); // the budget of the place is spent
+  CHECK(policy.on_wanted(0) == 500ms);
+  CHECK_FALSE(policy.on_wanted(0)); // the budget of the place is spent
 }
 
 TEST_CASE("a world may rebuild as often as its processes may be started again", "[launch]") {
@@ -105,16 +105,16 @@ TEST_CASE("a world may rebuild as often as its processes may be started again", 
 
 TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawning_supervisor supervisor{plan, {}};
-  CHECK(supervisor.on_exit(2, 1, {}).what == after_exit::done);
-  CHECK(supervisor.on_exit(0, 1, {}).what == after_exit::done);
-  CHECK(supervisor.on_exit(1, 1, {}).what == after_exit::end_job);
+  respawn_policy policy{plan, {}};
+  CHECK(policy.on_exit(2, 1, {}).what == after_exit::done);
+  CHECK(policy.on_exit(0, 1, {}).what == after_exit::done);
+  CHECK(policy.on_exit(1, 1, {}).what == after_exit::end_job);
 }
 
 TEST_CASE("without respawns, a process that dies ends the job", "[launch]") {
   const auto plan = plan_of(2, 0);
-  respawning_supervisor supervisor{plan, {.count = 0}};
-  const auto decision = supervisor.on_exit(0, 1, {.code = 3});
+  respawn_policy policy{plan, {.count = 0}};
+  const auto decision = policy.on_exit(0, 1, {.code = 3});
   CHECK(decision.what == after_exit::end_job);
   CHECK(decision.reason.empty());
 }

@@ -4,7 +4,7 @@
 #include "support/process_resources.hpp"
 #include "support/runtimes.hpp"
 
-#include <troupe/runtime/launch/file_descriptor.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
@@ -198,7 +198,7 @@ TEST_CASE("requests that are never completed keep no scraper out", "[runtime][me
   address.sin_family = AF_INET;
   address.sin_port = htons(where.port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::vector<launch::file_descriptor> strangers;
+  std::vector<file_descriptor> strangers;
   for (int i = 0; i < 225; ++i) {
     strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(strangers.back().native(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);

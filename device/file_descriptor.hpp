@@ -1,0 +1,34 @@
+/// Owns a file descriptor: of a socket, a pipe, a pidfd and similar objects.
+#pragma once
+
+#include <utility>
+
+namespace troupe {
+
+/// Closes its descriptor when it is destroyed. Move-only.
+class file_descriptor {
+public:
+  file_descriptor() noexcept = default;
+  explicit file_descriptor(int native) noexcept : native_{native} {}
+  file_descriptor(file_descriptor&& other) noexcept : native_{other.release()} {}
+  file_descriptor& operator=(file_descriptor&& other) noexcept {
+    if (this != &other) {
+      close();
+      native_ = other.release();
+    }
+    return *this;
+  }
+  ~file_descriptor() { close(); }
+
+  /// Returns the descriptor. Negative: none.
+  [[nodiscard]] int native() const noexcept { return native_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return native_ >= 0; }
+  void close() noexcept;
+  /// Releases the descriptor to the caller, who must close it.
+  [[nodiscard]] int release() noexcept { return std::exchange(native_, -1); }
+
+private:
+  int native_ = -1;
+};
+
+} // namespace troupe

@@ -1,0 +1,127 @@
+/// Decides how a job continues when one of its processes ends.
+#pragma once
+
+#include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/runtime/launch/launch_plan.hpp>
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::launch {
+
+/// Index in launch_plan::places.
+using place_index = std::size_t;
+
+enum class after_exit : std::uint8_t {
+  respawn, ///< Start the place's program again.
+  /// Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can fill it.
+  done,
+  end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
+};
+
+struct exit_decision {
+  after_exit what = after_exit::done;
+  std::chrono::nanoseconds delay{}; ///< For a respawn.
+  std::string reason{};             ///< For people: continues the description of the exit. May be empty.
+};
+
+/// The interface of the decisions. The job's supervisor thread calls it; calls must return quickly and must not throw.
+/// They may call the launched_job.
+class launch_policy {
+public:
+  launch_policy() = default;
+  launch_policy(const launch_policy&) = delete;
+  launch_policy& operator=(const launch_policy&) = delete;
+  virtual ~launch_policy() = default;
+
+  virtual void on_started(place_index place, pid_t pid) = 0;
+  /// Decides after an exit. Also called while the job ends or drains, and for a place with a pending respawn(); the
+  /// decision then has no effect. \p pid is 0 for a process that could not be started again.
+  [[nodiscard]] virtual exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) = 0;
+  /// The job was asked to end: its processes get a signal to finish, and are killed after the grace period.
+  virtual void on_drain() = 0;
+};
+
+/// The first respawn in a window is immediate. The second waits for first_delay, and each further one twice as long as
+/// the one before, up to longest_delay.
+struct respawn_terms {
+  std::size_t count = 10; ///< The number of respawns within the window, per place. 0: never.
+  std::chrono::nanoseconds window = std::chrono::minutes{10};
+  std::chrono::nanoseconds first_delay = std::chrono::milliseconds{500};
+  std::chrono::nanoseconds longest_delay = std::chrono::seconds{30};
+  /// A place where no process has ever joined a world is given up when two processes in a row end within this time of
+  /// their start, because this indicates a configuration error.
+  std::chrono::nanoseconds hasty = std::chrono::seconds{10};
+};
+
+/// The remaining respawns of one place. Threads: one at a time.
+class respawn_budget {
+public:
+  explicit respawn_budget(respawn_terms terms) : terms_{terms} {}
+
+  /// Uses one respawn. Returns the delay before it, or nothing if the limit is reached.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> take(std::chrono::steady_clock::time_point now);
+  /// Returns the number of respawns used within the window, as of the last take().
+  [[nodiscard]] std::size_t taken() const noexcept { return taken_.size(); }
+
+private:
+  respawn_terms terms_;
+  std::deque<std::chrono::steady_clock::time_point> taken_;
+};
+
+/// Returns the number of rebuilds within the window that a world of \p places needs, so that its controller does not
+/// end it while processes may still be started again under \p terms.
+[[nodiscard]] std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept;
+
+/// For example "10 within 600s".
+[[nodiscard]] std::string to_string(const respawn_terms& terms);
+
+/// A process that returns 0 is done. The job ends when all processes are done except spares that never took a rank. A
+/// process that ends otherwise is started again within the terms; beyond them the job ends, or, for a spare, the spare
+/// is given up.
+///
+/// Threads: one at a time.
+class respawn_policy final : public launch_policy {
+public:
+  /// With a count of 0, \p terms allow no respawn.
+  respawn_policy(const launch_plan& plan, respawn_terms terms);
+
+  void on_started(place_index place, pid_t) override;
+  [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;
+  void on_drain() override {}
+
+  /// A process of \p place has joined the job's world.
+  void on_joined(place_index place) { seats_[place].joined = true; }
+  /// The process of \p place is now a rank of the world. The job then also waits for the end of a spare.
+  void on_rank(place_index place);
+  /// The world needs a process at \p place, where none runs. Returns the delay before it is started, or nothing beyond
+  /// the terms.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place);
+
+private:
+  struct seat {
+    respawn_budget budget;
+    bool spare;
+    bool stands_in = false; ///< A spare that has a rank.
+    bool done = false;      ///< Its process returned 0, and it counted for the job.
+    bool joined = false;    ///< A process of the place has ever joined.
+    int hasty_ends = 0;     ///< In a row.
+    std::chrono::steady_clock::time_point started{};
+  };
+
+  /// Returns why \p one is not started again, for people. Empty: it may be.
+  [[nodiscard]] std::string objection(seat& one, pid_t pid, const exit_status& status) const;
+
+  respawn_terms terms_;
+  std::vector<seat> seats_;
+  std::size_t undone_;
+};
+
+} // namespace troupe::launch

@@ -1,0 +1,199 @@
+/// Starts processes and watches them from one thread: their ends, their lines, their input, and our own output.
+#pragma once
+
+#include <troupe/device/identity.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace troupe::launch {
+
+enum class output_stream : std::uint8_t { output, errors };
+
+/// A queue of lines with a writer thread. Threads: safe from any.
+class output_writer {
+public:
+  /// Writes to the descriptors \p output and \p errors, which the caller owns and which outlive this. The writer thread
+  /// calls \p has_room when the queue is no longer full.
+  output_writer(int output, int errors, std::function<void()> has_room);
+  output_writer(const output_writer&) = delete;
+  output_writer& operator=(const output_writer&) = delete;
+  /// Waits until all lines have been written.
+  ~output_writer();
+
+  /// Enqueues \p prefix, \p line and a line end as one unit, behind all earlier ones. Never blocks: callers with much
+  /// output check full() first.
+  void write(output_stream where, std::string_view prefix, std::string_view line);
+  /// Returns whether the queue is longer than its limit.
+  [[nodiscard]] bool full() const;
+
+private:
+  struct piece {
+    output_stream where;
+    std::string text;
+  };
+
+  void run();
+  void write_out(const piece& one);
+
+  const int descriptors_[2];
+  const std::function<void()> has_room_;
+  bool closed_[2]{}; ///< The reader has closed it. Used by the writer thread alone.
+  mutable std::mutex guard_;
+  std::condition_variable news_;
+  std::deque<piece> waiting_;
+  std::size_t waiting_bytes_ = 0; ///< Includes the piece that is being written.
+  bool ending_ = false;
+  std::thread thread_; ///< Started when all other members exist.
+};
+
+/// Identifies one process of a supervisor. Never reused.
+using process_number = strong_number<struct process_number_tag, std::uint32_t>;
+
+struct started_process {
+  process_number number;
+  pid_t pid;
+};
+
+/// Callbacks. The supervisor's thread calls them; they must return quickly. They may call the supervisor.
+struct process_handlers {
+  /// The process has ended, and all its output has been read.
+  std::function<void(process_number, pid_t, exit_status)> on_exit{};
+  /// A line of its standard output. If set, lines are not forwarded.
+  std::function<void(std::string_view line)> on_line{};
+};
+
+struct supervisor_options {
+  std::vector<int> signals{}; ///< Signals to receive for on_signal(). Those that the process ignores are left alone.
+  std::string output_mark{};  ///< Put before each line on standard output, in front of its prefix.
+  int output = 1;             ///< The descriptors for lines. The caller owns them.
+  int errors = 2;
+};
+
+/// Lines are forwarded whole: lines of one process and stream keep their order, and are not interleaved with others. If
+/// our reader is slow, the processes that write are slowed down too; exits and signals are still noticed.
+///
+/// Threads: safe from any. The supervisor's thread carries out calls from other threads in their order.
+class process_supervisor {
+public:
+  /// Blocks the signals in the calling thread permanently. Construct it before there are other threads, because those
+  /// would receive the signals.
+  explicit process_supervisor(supervisor_options options = {});
+  process_supervisor(const process_supervisor&) = delete;
+  process_supervisor& operator=(const process_supervisor&) = delete;
+  /// Kills all running processes. Returns when they have ended and all output is written. No handler is called any
+  /// more.
+  ~process_supervisor();
+
+  /// Returns when the program runs. Errors: those of child_process.
+  started_process start(process_spec what, process_handlers handlers);
+  /// Sends \p signal to the process group of \p which, unless it has ended.
+  void kill(process_number which, int signal);
+  /// Changes the prefix of later lines.
+  void rename(process_number which, std::string prefix);
+  /// Writes \p bytes to the standard input of a process that has one. Bytes that it does not read yet are queued here.
+  void feed(process_number which, std::string bytes);
+  /// Closes that input when all bytes have been written.
+  void end_input(process_number which);
+
+  /// Sets the function that the supervisor's thread calls for each signal, including those received before.
+  void on_signal(std::function<void(int)> handler);
+
+  /// Writes a line of our own among those of the processes.
+  void say(output_stream where, std::string_view line);
+  /// Calls \p action on the supervisor's thread, soon.
+  void post(std::function<void()> action);
+  /// The same after \p delay.
+  void after(std::chrono::nanoseconds delay, std::function<void()> action);
+
+private:
+  class loop;
+  std::unique_ptr<loop> loop_;
+  std::thread thread_;
+};
+
+class line_splitter {
+public:
+  /// Lines longer than \p limit_bytes are passed on in several pieces, so that no more than that is held.
+  explicit line_splitter(std::size_t limit_bytes) noexcept : limit_bytes_{limit_bytes} {}
+
+  /// Calls \p line for each line that \p bytes complete, without its end.
+  template <class Line>
+  void feed(std::string_view bytes, Line&& line) {
+    while (!bytes.empty()) {
+      const std::size_t end = bytes.find('\n');
+      const std::size_t count = std::min({end, bytes.size(), limit_bytes_ - held_.size()});
+      held_.append(bytes.substr(0, count));
+      bytes.remove_prefix(count);
+      const bool ends = count == end;
+      if (ends) bytes.remove_prefix(1);
+      // A line that fills the buffer waits for its end or for one more byte.
+      if (ends || !bytes.empty()) give(line);
+    }
+  }
+
+  /// Calls \p line for a last line without an end.
+  template <class Line>
+  void finish(Line&& line) {
+    if (!held_.empty()) give(line);
+  }
+
+private:
+  template <class Line>
+  void give(Line&& line) {
+    line(std::string_view{held_});
+    held_.clear();
+  }
+
+  std::size_t limit_bytes_;
+  std::string held_;
+};
+
+class supervised_process {
+public:
+  supervised_process(const process_spec& what, process_handlers handlers, const sigset_t& signals);
+
+  [[nodiscard]] child_process& child() noexcept { return child_; }
+  [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
+  void rename(std::string prefix) { prefix_ = std::move(prefix); }
+
+  /// Reads what \p where has now, at most \p at_most bytes, and passes on its lines. On standard output, \p mark
+  /// precedes the prefix.
+  void read(output_stream where, std::size_t at_most, output_writer& writer, const std::string& mark);
+  /// Reads all that the process wrote before it ended, including a last line without an end.
+  void finish(output_writer& writer, const std::string& mark);
+
+  void feed(std::string bytes) { unwritten_ += bytes; }
+  void end_input() noexcept { input_ends_ = true; }
+  [[nodiscard]] bool has_unwritten() const noexcept { return !unwritten_.empty(); }
+  /// Writes as much as its input accepts now.
+  void write_input();
+
+private:
+  [[nodiscard]] file_descriptor& pipe_of(output_stream where) noexcept;
+  void pass_on(output_stream where, std::string_view line, output_writer& writer, const std::string& mark) const;
+
+  child_process child_;
+  process_handlers handlers_;
+  std::string prefix_;
+  line_splitter lines_[2];
+  std::string unwritten_;
+  bool input_ends_ = false;
+};
+
+} // namespace troupe::launch

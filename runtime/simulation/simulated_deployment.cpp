@@ -1,0 +1,291 @@
+#include <troupe/runtime/simulation/simulated_deployment.hpp>
+
+#include <troupe/collectives/order/lane.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+void wait_until(time_point when) {
+  if (when > steady_now()) fibers::current()->sleep(when - steady_now());
+}
+
+/// Returns the epoch that a request for \p meant_for names. Half of those for the first epoch name none. 0: an epoch
+/// that never comes.
+epoch named_for(epoch meant_for, std::uint64_t drawn) {
+  if (meant_for == epoch{0}) return epoch{std::numeric_limits<std::uint64_t>::max()};
+  return meant_for == epoch{1} && drawn % 2 == 0 ? epoch{} : meant_for;
+}
+
+lane name_of(std::size_t lane) {
+  return lane::named("simulated " + std::to_string(lane));
+}
+
+/// Returns the longest time from asking to the answer. Deadlines end every wait.
+nanoseconds longest_answer(const scenario& of) {
+  nanoseconds all = 1s;
+  for (const planned_fault& one : of.faults)
+    if (one.kind == fault_kind::jump) all += one.span;
+  for (const planned_request& one : of.requests)
+    if (one.what == operation_kind::capture || one.what == operation_kind::registration)
+      return all + 3s + of.ranks * 500us;
+  return all;
+}
+
+} // namespace
+
+simulated_deployment::simulated_deployment(const scenario& of, simulated_machine& on, simulated_stage& where,
+                                           simulated_memory& memory, simulation_ledger& ledger,
+                                           simulated_faults& faults, manners how)
+  : of_{of},
+    on_{on},
+    where_{where},
+    memory_{memory},
+    ledger_{ledger},
+    faults_{faults},
+    how_{how},
+    silent_until_(of.lanes) {
+  for (auto& lane : silent_until_) lane.resize(static_cast<std::size_t>(of.ranks));
+  begin([this] { ask_world(); });
+  for (const planned_request& one : of.requests) {
+    if (one.what == operation_kind::registration) begin([this, &one] { ask_registration(one); });
+    if (one.what == operation_kind::capture) begin([this, &one] { ask_capture(one); });
+  }
+  for (std::size_t lane = 0; lane < of.lanes; ++lane)
+    for (int r = 0; r < of.ranks; ++r) begin([this, lane, r] { ask_in(lane, rank{r}); });
+  for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
+}
+
+simulated_deployment::~simulated_deployment() {
+  for (worker& one : clients_) one.detach();
+}
+
+void simulated_deployment::begin(std::function<void()> part) {
+  ++busy_;
+  clients_.emplace_back([this, part = std::move(part)] {
+    part();
+    --busy_;
+  });
+}
+
+void simulated_deployment::wait_for_time_of(const planned_request& what) const {
+  wait_until(began_ + what.at);
+}
+
+void simulated_deployment::ask_world() {
+  for (const planned_request& one : of_.requests) {
+    if (one.lane || one.what == operation_kind::registration || one.what == operation_kind::capture ||
+        one.what == operation_kind::replay)
+      continue;
+    wait_for_time_of(one);
+    const world_event latest = where_.latest();
+    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline, .retry_safe = one.retry_safe};
+    const std::vector<rank> ranks = ranks_in(latest);
+    memory_.ask_among(one, ranks, latest.epoch);
+    for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
+    const epoch now = asked.epoch;
+    where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now));
+  }
+}
+
+void simulated_deployment::ask_in(std::size_t lane, rank self) {
+  for (const planned_request& one : of_.requests) {
+    if (one.lane != lane) continue;
+    const auto late = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
+    wait_until(began_ + one.at + nanoseconds{static_cast<nanoseconds::rep>(late) & 0xFFFFFFFFFFFF} % one.jitter);
+    const epoch meant_for = epoch_of(one);
+    epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
+    if (one.silent == self) silent = meant_for;
+    const bool too_early = meant_for == epoch{0} && how_ == manners::waits_for_ready;
+    if (memory_.is_among(one, self) && !memory_.takes_part(one, self)) continue;
+    if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
+    where_.ask_rank(self, lane,
+                    {.what = memory_.part_of(one, self, one.disagreeing == self),
+                     .epoch = named_for(meant_for, late),
+                     .deadline = one.deadline,
+                     .lane = name_of(lane),
+                     .retry_safe = one.retry_safe && one.unmarked != self},
+                    ledger_.expect(one, self, meant_for));
+    if (one.cancelling != self) continue;
+    silence(lane, self);
+    where_.withdraw(self, lane);
+  }
+}
+
+std::vector<rank> simulated_deployment::ranks_in(const world_event& now) const {
+  if (!now.origins.empty()) return now.origins;
+  std::vector<rank> all; // the world has not reported any event yet
+  for (int r = 0; r < of_.ranks; ++r) all.emplace_back(r);
+  return all;
+}
+
+epoch simulated_deployment::epoch_of(const planned_request& what) {
+  const auto known = epochs_.find(what.number);
+  if (known != epochs_.end()) return known->second;
+  const world_event now = where_.latest();
+  memory_.ask_among(what, ranks_in(now), now.epoch);
+  // If the world is not ready, no client may use the epoch, including those that ask later.
+  return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
+}
+
+void simulated_deployment::raise(const planned_fault& one) {
+  const device_id device{one.where.value()};
+  const std::size_t lane = one.number % of_.lanes;
+  wait_until(began_ + one.at);
+  switch (one.kind) {
+    case fault_kind::device:
+      faults_.count(one);
+      return on_.api->fail_next(device, {.code = errc::device_failed, .text = "the simulation says so"});
+    case fault_kind::sticky:
+      faults_.count(one);
+      return on_.api->fail_next(device, {.code = errc::process_poisoned, .text = "the simulation says so"});
+    case fault_kind::ended_actor: faults_.count(one); return where_.end_rank(one.where);
+    case fault_kind::ended_client:
+      faults_.count(one);
+      silence(lane, one.where);
+      return where_.end_client(one.where, lane);
+    case fault_kind::killed_world:
+    case fault_kind::dropped_world: faults_.count(one); return where_.end_world(one.kind);
+    case fault_kind::jump: faults_.count(one); return fibers::current()->jump(one.span);
+    default: break; // faults of the communicators
+  }
+}
+
+void simulated_deployment::silence(std::size_t lane, rank self) {
+  silent_until_[lane][static_cast<std::size_t>(self.value())] = where_.latest().epoch;
+}
+
+nanoseconds longest(const scenario& of) {
+  const auto& most = of.limits;
+  nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
+  for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
+  for (const planned_fault& one : of.faults) all += one.span;
+  // A rank may not leave a capture, or may not return from a registration.
+  const auto asks = [&](operation_kind kind) {
+    return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end();
+  };
+  if (asks(operation_kind::capture)) all += 3s;
+  if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
+  return all + 1s;
+}
+
+void play_out(const scenario& of, simulated_deployment& deployment, simulated_stage& where, simulation_ledger& ledger,
+              trace& log) {
+  fibers& threads = *fibers::current();
+  threads.run([&] { return deployment.all_asked(); }, steady_now() + of.length + longest(of));
+  if (!of.stops_busy) {
+    threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + longest_answer(of));
+    if (const std::size_t late = ledger.unanswered(); late > 0)
+      ledger.stuck(std::to_string(late) + " requests were not answered in time");
+  }
+  log.note("stop");
+  where.stop();
+  threads.run([&] { return where.is_over() && ledger.unanswered() == 0; }, steady_now() + longest(of));
+  if (!where.is_over()) ledger.stuck("the world has not ended: it is " + describe(where.latest()));
+}
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The time between checks for an answer.
+constexpr nanoseconds between_looks = 500us;
+
+lane lane_of_plan(std::size_t lane) {
+  return lane::named("simulated plan " + std::to_string(lane));
+}
+
+} // namespace
+
+template <class Reply>
+std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned_request& what, epoch now,
+                                                                   std::function<void(Reply&)> keep) {
+  const auto reply = std::make_shared<reply_promise>(ledger_.expect(what, std::nullopt, now));
+  return std::make_shared<value_promise<Reply>>(
+      [reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
+        if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
+        keep(std::get<Reply>(result));
+        reply->deliver(completion{.ticket = {}, .epoch = now, .times = {}});
+      });
+}
+
+void simulated_deployment::wait_for(const planned_request& what) const {
+  const time_point latest = steady_now() + longest(of_);
+  while (!ledger_.is_answered(what) && steady_now() < latest) fibers::current()->sleep(between_looks);
+}
+
+void simulated_deployment::ask_registration(const planned_request& one) {
+  wait_for_time_of(one);
+  const world_event now = where_.latest();
+  memory_.ask_among(one, ranks_in(now), now.epoch);
+  where_.register_memory(
+      {.size_bytes = memory_.registered_bytes(), .epoch = now.epoch},
+      expect<registration_reply>(one, now.epoch, [memory = &memory_, number = one.number](registration_reply& reply) {
+        memory->open_registered(number, std::move(reply.pool));
+      }));
+}
+
+void simulated_deployment::ask_capture(const planned_request& one) {
+  wait_for_time_of(one);
+  const world_event now = where_.latest();
+  const std::vector<rank> ranks = ranks_in(now);
+  memory_.ask_among(one, ranks, now.epoch);
+  capture_request asked{.options = {.deadline = one.deadline}, .epoch = now.epoch};
+  if (one.of_requests)
+    asked.steps = memory_.steps_of(one, ranks);
+  else
+    asked.function = memory_.function_of(one);
+  const auto plan = std::make_shared<std::shared_ptr<captured_plan>>();
+  where_.capture(std::move(asked), expect<capture_reply>(one, now.epoch, [plan](capture_reply& reply) {
+                   *plan = std::move(reply.plan);
+                 }));
+  wait_for(one);
+  epoch unsettled{0}; // an epoch with requests that may still run
+  for (const planned_request& again : of_.requests) {
+    if (again.what != operation_kind::replay || again.source != one.number || !*plan) continue;
+    wait_for_time_of(again);
+    if (steady_now() - began_ > of_.length + 500ms) return;
+    const bool may_be_written = one.of_requests ? unsettled != epoch{0} : unsettled == where_.latest().epoch;
+    if (may_be_written) continue;
+    ask_replay(again, again.gives_back ? std::exchange(*plan, nullptr) : *plan);
+    wait_for(again);
+    if (!ledger_.is_answered(again)) return;
+    memory_.settle(again);
+    if (ledger_.may_still_run(again)) unsettled = where_.latest().epoch;
+  }
+}
+
+void simulated_deployment::ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan) {
+  const world_event now = where_.latest();
+  const std::vector<rank> ranks = ranks_in(now);
+  memory_.ask_among(one, ranks, now.epoch);
+  memory_.refill(one);
+  if (!one.lane) {
+    world_request asked{.parts = {}, .epoch = now.epoch, .deadline = one.deadline};
+    for (std::size_t i = 0; i < ranks.size(); ++i) asked.parts.emplace_back(replay{plan});
+    return where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now.epoch));
+  }
+  const epoch meant_for = now.phase == world_phase::ready ? now.epoch : epoch{0};
+  if (meant_for == epoch{0} && how_ == manners::waits_for_ready) return;
+  for (const rank self : ranks)
+    where_.ask_rank(self, *one.lane,
+                    {.what = replay{plan},
+                     .epoch = meant_for,
+                     .deadline = one.deadline,
+                     .lane = lane_of_plan(*one.lane),
+                     .retry_safe = false},
+                    ledger_.expect(one, self, meant_for));
+}
+
+} // namespace troupe::simulation

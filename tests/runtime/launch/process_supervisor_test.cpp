@@ -1,0 +1,246 @@
+/// Processes under a supervisor: their ends, their lines, their input.
+
+#include "../../support/outcomes.hpp"
+#include "captured_lines.hpp"
+
+#include <troupe/runtime/launch/process_supervisor.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+
+namespace troupe::tests::process_supervisor_test {
+
+namespace {
+
+using launch::exit_status;
+using launch::output_stream;
+using launch::process_handlers;
+using launch::process_number;
+using launch::process_spec;
+using launch::process_supervisor;
+using steady = std::chrono::steady_clock;
+
+/// How a process ends, to be waited for.
+struct awaited_end {
+  std::shared_ptr<std::promise<exit_status>> told = std::make_shared<std::promise<exit_status>>();
+
+  [[nodiscard]] process_handlers handlers() const {
+    return {.on_exit = [told = told](process_number, pid_t, exit_status status) { told->set_value(status); }};
+  }
+  [[nodiscard]] exit_status get() const {
+    auto future = told->get_future();
+    REQUIRE(future.wait_for(std::chrono::seconds{30}) == std::future_status::ready);
+    return future.get();
+  }
+};
+
+process_spec with_prefix(process_spec spec, std::string prefix) {
+  spec.prefix = std::move(prefix);
+  return spec;
+}
+
+} // namespace
+
+TEST_CASE("a supervisor tells of a process's end, with its number and pid, soon after it", "[launch]") {
+  process_supervisor supervisor;
+  steady::duration soonest = std::chrono::hours{1};
+  for (int i = 0; i < 5; ++i) {
+    std::promise<std::pair<process_number, pid_t>> ended;
+    steady::time_point seen;
+    const auto started = supervisor.start({.program = "sleep", .arguments = {"1000"}},
+                                          {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                                            seen = steady::now();
+                                            CHECK(status == exit_status{.signal = SIGKILL});
+                                            ended.set_value({number, pid});
+                                          }});
+    const steady::time_point killed = steady::now();
+    ::kill(started.pid, SIGKILL);
+    CHECK(ended.get_future().get() == std::pair{started.number, started.pid});
+    soonest = std::min(soonest, seen - killed);
+  }
+  // A millisecond where the machine has nothing else to do.
+  CHECK(soonest < std::chrono::milliseconds{200});
+}
+
+TEST_CASE("processes start each other from their handlers, and are killed by number", "[launch]") {
+  process_supervisor supervisor;
+  const awaited_end second;
+  const auto next = [&](process_number, pid_t, exit_status) {
+    const auto started = supervisor.start({.program = "sleep", .arguments = {"1000"}}, second.handlers());
+    supervisor.kill(started.number, SIGTERM);
+  };
+  supervisor.start(shell_script("exit 1"), {.on_exit = next});
+  CHECK(second.get() == exit_status{.signal = SIGTERM});
+}
+
+TEST_CASE("a program that is not there is an error where it is started, and the supervisor goes on", "[launch]") {
+  process_supervisor supervisor;
+  CHECK(code_of([&] { supervisor.start({.program = "no-such-program-anywhere", .arguments = {}}, {}); }) ==
+        errc::missing);
+  const awaited_end end;
+  supervisor.start(shell_script("exit 4"), end.handlers());
+  CHECK(end.get() == exit_status{.code = 4});
+}
+
+TEST_CASE("lines get their process's prefix, a last one without an end too, before its end is told", "[launch]") {
+  captured_lines output;
+  captured_lines errors;
+  {
+    process_supervisor supervisor{{.output_mark = "<", .output = output.native(), .errors = errors.native()}};
+    const awaited_end end;
+    supervisor.start(with_prefix(shell_script("printf 'a\\n\\nb'; printf 'c' >&2"), "[3] "),
+                     {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
+                       supervisor.say(output_stream::output, "ended");
+                       end.handlers().on_exit(number, pid, status);
+                     }});
+    CHECK(end.get().succeeded());
+  }
+  CHECK(output.rest() == std::vector<std::string>{"<[3] a", "<[3] ", "<[3] b", "ended"});
+  CHECK(errors.rest() == std::vector<std::string>{"[3] c"});
+}
+
+TEST_CASE("lines of two writers never mix, though each writes them in pieces", "[launch]") {
+  constexpr int count = 500;
+  captured_lines output;
+  process_supervisor supervisor{{.output = output.native()}};
+  for (const std::string name : {"a", "b"})
+    supervisor.start(with_prefix(shell_script("i=0; while [ $i -lt 500 ]; do printf " + name + name + "; printf '" +
+                                              name + "%d\\n' $i; i=$((i+1)); done"),
+                                 "[" + name + "] "),
+                     {});
+  std::map<char, int> next;
+  for (int i = 0; i < 2 * count; ++i) {
+    const std::string line = output.next();
+    REQUIRE(line.size() > 7);
+    const char name = line[1];
+    // In order, each whole.
+    REQUIRE(line == "[" + std::string{name} + "] " + std::string(3, name) + std::to_string(next[name]++));
+  }
+  CHECK(next == std::map<char, int>{{'a', count}, {'b', count}});
+}
+
+TEST_CASE("a prefix can change while a process runs", "[launch]") {
+  captured_lines output;
+  process_supervisor supervisor{{.output = output.native()}};
+  process_spec spec = with_prefix(shell_script("echo one; read word; echo $word"), "[s0] ");
+  spec.has_input = true;
+  const auto started = supervisor.start(spec, {});
+  CHECK(output.next() == "[s0] one");
+  supervisor.rename(started.number, "[2] ");
+  supervisor.feed(started.number, "two\n");
+  CHECK(output.next() == "[2] two");
+}
+
+TEST_CASE("an input is fed whole, however much, and ended", "[launch]") {
+  process_supervisor supervisor;
+  process_spec spec = shell_script("sleep 0.05; wc -c");
+  spec.has_input = true;
+  std::promise<std::string> counted;
+  const auto started =
+      supervisor.start(spec, {.on_line = [&](std::string_view line) { counted.set_value(std::string{line}); }});
+  constexpr std::size_t bytes = 300'000; // More than a pipe takes.
+  supervisor.feed(started.number, std::string(bytes, 'x'));
+  supervisor.end_input(started.number);
+  CHECK(counted.get_future().get() == std::to_string(bytes));
+}
+
+TEST_CASE("a process that does not read its input does no harm", "[launch]") {
+  process_supervisor supervisor;
+  process_spec spec = shell_script("exec 0<&-; echo closed; sleep 1000");
+  spec.has_input = true;
+  std::promise<void> closed;
+  const awaited_end end;
+  auto handlers = end.handlers();
+  handlers.on_line = [&](std::string_view) { closed.set_value(); };
+  const auto started = supervisor.start(spec, handlers);
+  closed.get_future().get();
+  supervisor.feed(started.number, "nobody reads this\n");
+  supervisor.kill(started.number, SIGTERM);
+  CHECK(end.get() == exit_status{.signal = SIGTERM});
+}
+
+TEST_CASE("the signals that a supervisor takes are not blocked in what it starts", "[launch]") {
+  std::string blocked;
+  std::thread{[&] { // whose mask the supervisor changes for good
+    std::promise<std::string> seen;
+    process_supervisor supervisor{{.signals = {SIGUSR2}}};
+    supervisor.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}},
+                     {.on_line = [&](std::string_view line) { seen.set_value(std::string{line}); }});
+    blocked = seen.get_future().get();
+  }}
+      .join();
+  CHECK(blocked == "SigBlk:\t0000000000000000");
+}
+
+TEST_CASE("a supervisor leaves signals alone that the process ignores", "[launch]") {
+  const auto before = ::signal(SIGUSR2, SIG_IGN);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  std::thread{[&] {
+    const process_supervisor supervisor{{.signals = {SIGUSR1, SIGUSR2}}};
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  }}.join();
+  ::signal(SIGUSR2, before);
+  CHECK(::sigismember(&blocked, SIGUSR1) == 1);
+  CHECK(::sigismember(&blocked, SIGUSR2) == 0);
+}
+
+TEST_CASE("a death is seen while nobody reads what the others say, and nothing of that is lost", "[launch]") {
+  captured_lines output; // Takes no more than a pipe does until it is read.
+  const std::string line(1000, 'y');
+  constexpr int count = 4000;
+  process_supervisor supervisor{{.output = output.native()}};
+  const awaited_end loud;
+  supervisor.start(shell_script("yes " + line + " | head -n " + std::to_string(count)), loud.handlers());
+  CHECK(output.next() == line); // It has begun.
+  const awaited_end quiet;
+  const auto victim = supervisor.start({.program = "sleep", .arguments = {"1000"}}, quiet.handlers());
+  supervisor.kill(victim.number, SIGKILL);
+  CHECK(quiet.get() == exit_status{.signal = SIGKILL});
+  int lines = 1;
+  while (lines < count && output.next() == line) ++lines;
+  CHECK(lines == count);
+  CHECK(loud.get().succeeded());
+}
+
+TEST_CASE("a supervisor that goes kills what runs, without telling, and writes what has been said", "[launch]") {
+  captured_lines output;
+  pid_t pid = 0;
+  bool told = false;
+  {
+    process_supervisor supervisor{{.output = output.native()}};
+    pid = supervisor.start(shell_script("printf started; sleep 1000"), {.on_exit = [&](auto...) { told = true; }}).pid;
+    // Its words are in the pipe when another process that read them from it would have ended.
+    const awaited_end end;
+    supervisor.start(shell_script("until [ \"$(cat /proc/" + std::to_string(pid) + "/task/*/children)\" ]; do :; done"),
+                     end.handlers());
+    CHECK(end.get().succeeded());
+  }
+  CHECK(::kill(pid, 0) == -1);
+  CHECK_FALSE(told);
+  CHECK(output.rest() == std::vector<std::string>{"started"});
+}
+
+TEST_CASE("what is to happen later happens in the order of its time, and not before it", "[launch]") {
+  constexpr auto delay = std::chrono::milliseconds{200};
+  process_supervisor supervisor;
+  std::promise<std::chrono::steady_clock::time_point> happened;
+  const auto begun = std::chrono::steady_clock::now();
+  supervisor.after(delay, [&] { happened.set_value(std::chrono::steady_clock::now()); });
+  auto when = happened.get_future();
+  REQUIRE(when.wait_for(std::chrono::seconds{60}) == std::future_status::ready);
+  CHECK(when.get() - begun >= delay);
+  std::promise<std::string> all;
+  std::string said; // By the supervisor's thread alone.
+  supervisor.after(std::chrono::milliseconds{20}, [&] { all.set_value(said + "c"); });
+  supervisor.after(std::chrono::milliseconds{10}, [&] { said += "b"; });
+  supervisor.post([&] { said += "a"; });
+  CHECK(all.get_future().get() == "abc");
+}
+
+} // namespace troupe::tests::process_supervisor_test

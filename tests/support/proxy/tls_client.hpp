@@ -1,0 +1,65 @@
+/// A client of TLS that a guard would not be: without a certificate, with an old version, or one that stops half way.
+#pragma once
+
+#include "support/proxy/loopback_peers.hpp"
+
+#include <troupe/actors/transport/openssl_owner.hpp>
+#include <troupe/actors/transport/proxy_channel.hpp>
+#include <troupe/actors/transport/proxy_options.hpp>
+
+#include <openssl/ssl.h>
+
+#include <stdexcept>
+
+namespace troupe::tests {
+
+/// What it does otherwise than a guard.
+struct tls_manners {
+  const proxy_credentials* shows = nullptr; ///< Whose certificate; null for none.
+  int highest_version = TLS1_3_VERSION;
+};
+
+/// Blocking; verifies nothing.
+class tls_client {
+public:
+  tls_client(std::uint16_t port, tls_manners manners) : socket_{port}, context_{SSL_CTX_new(TLS_client_method())} {
+    SSL_CTX_set_security_level(context_.get(), 0); // which TLS 1.1 needs
+    SSL_CTX_set_min_proto_version(context_.get(), TLS1_VERSION);
+    SSL_CTX_set_max_proto_version(context_.get(), manners.highest_version);
+    if (manners.shows != nullptr) {
+      SSL_CTX_use_certificate_file(context_.get(), manners.shows->certificate_file.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context_.get(), manners.shows->key_file.c_str(), SSL_FILETYPE_PEM);
+    }
+    tls_.reset(SSL_new(context_.get()));
+    SSL_set_fd(tls_.get(), socket_.descriptor());
+  }
+
+  /// The handshake. False where the other side refused it at once; with TLS 1.3 it may do so later.
+  bool connect() { return SSL_connect(tls_.get()) == 1; }
+
+  bytes receive(std::size_t most) {
+    bytes got(most);
+    std::size_t count = 0;
+    while (count < most) {
+      const int came = SSL_read(tls_.get(), got.data() + count, static_cast<int>(most - count));
+      if (came <= 0) break;
+      count += static_cast<std::size_t>(came);
+    }
+    got.resize(count);
+    return got;
+  }
+
+  /// What a guard would say of the other side after a call that failed.
+  [[nodiscard]] proxy_fault fault() const { return tls_fault(*tls_, {.returned = SSL_ERROR_SSL}); }
+
+  bool send(const bytes& what) {
+    return SSL_write(tls_.get(), what.data(), static_cast<int>(what.size())) == static_cast<int>(what.size());
+  }
+
+private:
+  loopback_client socket_;
+  openssl_owner<ssl_ctx_st> context_;
+  openssl_owner<ssl_st> tls_;
+};
+
+} // namespace troupe::tests
