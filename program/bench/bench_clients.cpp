@@ -1,15 +1,12 @@
 /// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
 /// request per client, the requests per second, and the CPU time of both, with and without fusion, beside raw.
 
-#include <troupe/program/bench/bench_client.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_figures.hpp>
-#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

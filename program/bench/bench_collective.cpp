@@ -1,18 +1,14 @@
 /// `troupe bench all_reduce` and the other collectives: the options and the table of nccl-tests, with troupe beside raw
 /// in the same run, and the time that requests through actors add to a small operation.
 
-#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/bench_bandwidth.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_memory.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_table.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench_operation.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
+#include <troupe/program/bench/frame/raw_ranks.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/runtime/configuration/byte_size.hpp>

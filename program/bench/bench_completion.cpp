@@ -1,10 +1,8 @@
 /// `troupe bench completion`: compares the completion strategies with each other and with a plain word in memory.
 
-#include <troupe/program/bench/bare_word_source.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/completion_probe.hpp>
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

@@ -3,13 +3,10 @@
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

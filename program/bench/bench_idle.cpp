@@ -4,12 +4,10 @@
 #include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

@@ -1,13 +1,10 @@
 /// `troupe bench latency`: one small operation at a time, through every kind of client, beside raw.
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_table.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 

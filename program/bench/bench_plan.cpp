@@ -1,11 +1,9 @@
 /// `troupe bench plan`: several small all_reduces as a captured plan that one message replays, compared with the same
 /// graph captured by hand around NCCL's own calls, and with the same requests sent one by one.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/raw_ranks.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

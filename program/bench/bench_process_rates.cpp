@@ -2,10 +2,8 @@
 /// processes, beside raw in the same processes. Each process runs this command, as in
 /// `troupe launch -n 4 -- troupe bench process-rates`.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

@@ -1,14 +1,11 @@
 /// `troupe bench recovery`: raises faults in a world under steady traffic. Measures the answers, the recovery times and
 /// the resources that are left behind.
 
-#include <troupe/program/bench/allocated_bytes.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/fault_play.hpp>
-#include <troupe/program/support/fault_settings.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>

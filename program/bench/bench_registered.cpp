@@ -1,11 +1,9 @@
 /// `troupe bench registered`: compares small requests on registered memory with those on ordinary memory.
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>

@@ -4,7 +4,6 @@
 #include <troupe/program/demo/demo_clients.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 #include <troupe/program/support/fault_play.hpp>
-#include <troupe/program/support/fault_settings.hpp>
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>

@@ -1,4 +1,4 @@
-#include <troupe/program/bench/allocated_bytes.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/stress/stress_client.hpp>
 #include <troupe/program/support/option_ranges.hpp>

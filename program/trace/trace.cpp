@@ -3,7 +3,6 @@
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
 #include <troupe/program/support/whole_file.hpp>
-#include <troupe/program/trace/trace_events.hpp>
 #include <troupe/program/trace/trace_record.hpp>
 
 #include <CLI/CLI.hpp>

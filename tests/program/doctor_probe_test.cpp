@@ -2,8 +2,7 @@
 #include "../support/runtimes.hpp"
 #include "../support/settings_sources.hpp"
 
-#include <troupe/program/doctor/doctor_json.hpp>
-#include <troupe/program/doctor/doctor_text.hpp>
+#include <troupe/program/doctor/doctor.cpp>
 
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>

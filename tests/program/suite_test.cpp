@@ -1,8 +1,7 @@
 #include "support/outcomes.hpp"
 
-#include <troupe/program/bench/finished_program.hpp>
-#include <troupe/program/bench/shell_words.hpp>
-#include <troupe/program/bench/suite_list.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/support/finished_program.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
