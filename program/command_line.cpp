@@ -1,5 +1,6 @@
 #include <troupe/program/command_line.hpp>
 
+#include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/nearest_name.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 

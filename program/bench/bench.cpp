@@ -1,5 +1,6 @@
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/bench_processes.cpp>
+#include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/byte_size.hpp>
@@ -12,17 +13,13 @@ namespace troupe::program {
 
 void bench_options::add_to(CLI::App& command, const std::string& counted, std::size_t most_iterations) {
   runtime.add_to(command);
-  command.add_option("-n,--iters", iterations, counted)
-      ->capture_default_str()
-      ->check(CLI::Range(std::size_t{1}, most_iterations));
+  add_number(command, "-n,--iters", iterations, counted, std::size_t{1}, most_iterations);
   add_blocks_to(command);
   add_report_to(command);
 }
 
 void bench_options::add_blocks_to(CLI::App& command) {
-  command.add_option("--blocks", blocks, "number of blocks; medians over blocks are reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
+  add_number(command, "--blocks", blocks, "number of blocks; medians over blocks are reported", 1, 1'000);
 }
 
 void bench_options::add_report_to(CLI::App& command) {

@@ -399,25 +399,14 @@ void add_clients_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<clients_options>();
   CLI::App* command = bench.add_subcommand("clients", "many clients at once: a burst, their rate, and its CPU time");
   options->common.add_to(*command, "bursts in a block", 100'000);
-  command->add_option("--clients", options->clients, "number of client actors; with --lanes, at each rank")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10'000));
-  command
-      ->add_option("--lanes", options->lanes, "lanes of each client, which then asks ranks; 0: clients ask the world")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 64));
-  command->add_option("--inflight", options->in_flight, "requests in flight of each client, except in a burst")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
-  command->add_option("--requests", options->requests, "operations in a block, over all clients")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
-      ->capture_default_str()
-      ->delimiter(',');
+  add_number(*command, "--clients", options->clients, "number of client actors; with --lanes, at each rank", 1, 10'000);
+  add_number(*command, "--lanes", options->lanes,
+             "lanes of each client, which then asks ranks; 0: clients ask the world", 0, 64);
+  add_number(*command, "--inflight", options->in_flight, "requests in flight of each client, except in a burst", 1,
+             4'096);
+  add_number(*command, "--requests", options->requests, "operations in a block, over all clients", 1, 100'000'000);
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of one operation, e.g. 4K", "4");
+  add_list(*command, "--fusions", options->fusions, "modes of fusion to compare: off, plans, free");
   command->add_flag("--no-raw", options->without_raw, "do not measure raw, whose threads spin");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -239,50 +239,28 @@ int run(const bench_operation& what, const collective_options& options) {
 
 void add_options(CLI::App& command, collective_options& options) {
   options.common.add_to(command, "operations in a block", 1'000);
-  command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str()->check(size_in("8"));
+  add_size(command, "-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K", "8");
+  add_size(command, "-e,--maxbytes", options.end, "largest size, e.g. 1G", "8");
   auto* const factor = command.add_option("-f,--stepfactor", options.factor, "factor from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
   command.add_option("-i,--stepbytes", options.step, "fixed step in place of the factor, e.g. 1M")
       ->excludes(factor)
       ->check(size_in("1"));
-  command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command.add_option("-c,--check", options.checks, "operations per row whose results are checked; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command
-      .add_option("-z,--blocking", options.blocking, "1: wait for the reply of each operation before the next request")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  command.add_option("-u,--unalign", options.unaligned, "elements by which all buffers are shifted")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 4'096));
+  add_number(command, "-w,--warmup_iters", options.warmups, "operations before the blocks", 1, 1'000);
+  add_number(command, "-c,--check", options.checks, "operations per row whose results are checked; 0: none", 0, 1'000);
+  add_number(command, "-z,--blocking", options.blocking,
+             "1: wait for the reply of each operation before the next request", 0, 1);
+  add_number(command, "-u,--unalign", options.unaligned, "elements by which all buffers are shifted", 0, 4'096);
   command.add_option("-T,--timeout", options.timeout_seconds, "deadline of troupe's requests in seconds (default 60)")
       ->check(real_in(0.001, 86'400.0));
-  command.add_option("-S,--report_timestamps", options.timestamps, "1: date and time of each row")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  command.add_option("--latency-iters", options.latency_iterations, "requests in a block of the latency table")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  command
-      .add_option("-d,--datatype", options.types,
-                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, comma-separated, or all")
-      ->capture_default_str()
-      ->delimiter(',');
-  command
-      .add_option(
-          "-o,--op", options.ops,
-          "sum, prod, min, max, avg, pre_mul_sum, comma-separated, or all; ignored by operations that do not reduce")
-      ->capture_default_str()
-      ->delimiter(',');
-  command.add_option("-r,--root", options.root, "root of operations that have one")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000'000));
+  add_number(command, "-S,--report_timestamps", options.timestamps, "1: date and time of each row", 0, 1);
+  add_number(command, "--latency-iters", options.latency_iterations, "requests in a block of the latency table", 1,
+             1'000'000);
+  add_list(command, "-d,--datatype", options.types,
+           "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, comma-separated, or all");
+  add_list(command, "-o,--op", options.ops,
+           "sum, prod, min, max, avg, pre_mul_sum, comma-separated, or all; ignored by operations that do not reduce");
+  add_number(command, "-r,--root", options.root, "root of operations that have one", 0, 1'000'000);
   command.add_flag("--raw", options.raw, "also measure raw collectives, interleaved with troupe's");
 }
 

@@ -195,27 +195,14 @@ void add_completion_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<completion_options>();
   CLI::App* command = bench.add_subcommand("completion", "cost of the completion strategies, without collectives");
   command->add_option("--backend", options->backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
-  command->add_option("--device", options->device, "index of the device")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'023));
-  command->add_option("--strategies", options->strategies, "flag, event, host_fn, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("--blocks", options->blocks, "number of blocks; medians over blocks are reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--depth", options->depth, "operations in flight in the figures of many operations")
-      ->capture_default_str()
-      ->check(CLI::Range(std::size_t{2}, completion_probe::largest_depth));
-  command->add_option("--looks", options->looks, "checks (looks) whose mean is one sample")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")
-      ->capture_default_str()
-      ->check(size_in("1"));
+  add_number(*command, "--device", options->device, "index of the device", 0, 1'023);
+  add_list(*command, "--strategies", options->strategies, "flag, event, host_fn, comma-separated");
+  add_number(*command, "--blocks", options->blocks, "number of blocks; medians over blocks are reported", 1, 1'000);
+  add_number(*command, "-n,--iters", options->iterations, "samples of each figure in a block", 1, 100'000);
+  add_number(*command, "--depth", options->depth, "operations in flight in the figures of many operations",
+             std::size_t{2}, completion_probe::largest_depth);
+  add_number(*command, "--looks", options->looks, "checks (looks) whose mean is one sample", 1, 100'000);
+  add_size(*command, "--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M", "1");
   command->add_option("-J,--output_file,--json", options->json_path,
                       "write all figures to this file; with -, to standard output, and the table to standard error");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

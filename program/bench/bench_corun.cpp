@@ -454,15 +454,9 @@ void add_corun_bench(CLI::App& bench, action& chosen) {
   CLI::App* command =
       bench.add_subcommand("corun", "slow-down of a matrix product by all_reduces of raw and of troupe");
   options->common.add_to(*command, "products of each device in a block", 100'000);
-  command->add_option("-b,--bytes", options->bytes, "bytes of an all_reduce, e.g. 1M")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--interval-us", options->interval_us, "interval between all_reduces, in microseconds")
-      ->capture_default_str()
-      ->check(real_in(1, 1e6));
-  command->add_option("--side", options->side, "rows and columns of the matrices")
-      ->capture_default_str()
-      ->check(CLI::Range(16, 32'768));
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of an all_reduce, e.g. 1M", "4");
+  add_real(*command, "--interval-us", options->interval_us, "interval between all_reduces, in microseconds", 1, 1e6);
+  add_number(*command, "--side", options->side, "rows and columns of the matrices", 16, 32'768);
   command
       ->add_option("--cublas", options->cublas, "the cuBLAS library (default: the one that the dynamic linker finds)")
       ->type_name("PATH");

@@ -325,19 +325,11 @@ void add_fusion_bench(CLI::App& bench, action& chosen) {
   CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, compared with a single launch");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   options->common.add_plot_to(*command);
-  command->add_option("--counts", options->counts, "numbers of all_reduces, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',')
+  add_list(*command, "--counts", options->counts, "numbers of all_reduces, comma-separated")
       ->check(CLI::Range(1, 1'000));
-  command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1024));
+  add_size(*command, "-b,--minbytes", options->begin, "smallest size, e.g. 8", "8");
+  add_size(*command, "-e,--maxbytes", options->end, "largest size, e.g. 4M", "8");
+  add_number(*command, "-f,--stepfactor", options->factor, "factor from one size to the next", 2, 1024);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -354,24 +354,15 @@ void add_host_bench(CLI::App& bench, action& chosen) {
       bench.add_subcommand("host", "all_reduce of host memory, compared with its copies and its collective");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of each rank, e.g. 256M; the smallest size with -e")
-      ->capture_default_str()
-      ->check(size_in("1"));
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of each rank, e.g. 256M; the smallest size with -e", "1");
   command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: only the size of -b)")
       ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1024));
-  command->add_option("--memory", options->kinds, "pinned, pageable or both, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
+  add_number(*command, "-f,--stepfactor", options->factor, "factor from one size to the next", 2, 1024);
+  add_list(*command, "--memory", options->kinds, "pinned, pageable or both, comma-separated");
   command->add_option("-d,--datatype", options->type, "one of the dtypes")->capture_default_str();
-  command->add_option("-w,--warmup_iters", options->warmups, "warm-up samples of each before the blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100'000));
-  command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
+  add_number(*command, "-w,--warmup_iters", options->warmups, "warm-up samples of each before the blocks", 0, 100'000);
+  add_number(*command, "-c,--check", options->checks, "requests whose results are checked after the blocks; 0: none", 0,
+             1'000);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -224,17 +224,10 @@ void add_idle_bench(CLI::App& bench, action& chosen) {
       bench.add_subcommand("idle", "CPU time of a world that is idle, and of one with an operation in flight");
   options->common.runtime.add_to(*command);
   options->common.add_report_to(*command);
-  command->add_option("--profiles", options->profiles, "latency, balanced, frugal; comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("--seconds", options->seconds, "seconds of observation of each")
-      ->capture_default_str()
-      ->check(real_in(0.01, 3'600));
-  command
-      ->add_option("--settle", options->settle_seconds,
-                   "seconds before each observation; longer than threads spin after work")
-      ->capture_default_str()
-      ->check(real_in(0, 3'600));
+  add_list(*command, "--profiles", options->profiles, "latency, balanced, frugal; comma-separated");
+  add_real(*command, "--seconds", options->seconds, "seconds of observation of each", 0.01, 3'600);
+  add_real(*command, "--settle", options->settle_seconds,
+           "seconds before each observation; longer than threads spin after work", 0, 3'600);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

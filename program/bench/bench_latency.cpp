@@ -202,12 +202,8 @@ void add_latency_bench(CLI::App& bench, action& chosen) {
   CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, through every kind of client");
   options->common.add_to(*command, "requests of each way in a block", 1'000'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of the operation, e.g. 8 or 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--ways", options->wanted, "ways to compare, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of the operation, e.g. 8 or 4K", "4");
+  add_list(*command, "--ways", options->wanted, "ways to compare, comma-separated");
   command->add_option("--memory", options->memory, "memory of the operands: ordinary (cuMemAlloc), pool or registered")
       ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

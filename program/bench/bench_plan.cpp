@@ -289,12 +289,8 @@ void add_plan_bench(CLI::App& bench, action& chosen) {
   CLI::App* command =
       bench.add_subcommand("plan", "a captured plan, compared with a graph captured by hand and eager requests");
   options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--steps", options->steps, "all_reduces in the plan")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
+  add_size(*command, "-b,--bytes", options->size, "size of each all_reduce, e.g. 4K", "4");
+  add_number(*command, "--steps", options->steps, "all_reduces in the plan", 1, 1'000);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

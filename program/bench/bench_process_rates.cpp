@@ -136,15 +136,10 @@ void add_process_rates_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<rates_options>();
   CLI::App* command = bench.add_subcommand("process-rates", "measure a world of processes; run it in each process");
   options->common.add_to(*command, "requests in a block", 1'000'000);
-  command->add_option("-b,--bytes", options->bytes, "bytes of each request that is sent alone")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--rate-bytes", options->rate_bytes, "bytes of each request that is sent with others in flight")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--in-flight", options->in_flight, "number of these requests in flight")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of each request that is sent alone", "4");
+  add_size(*command, "--rate-bytes", options->rate_bytes, "bytes of each request that is sent with others in flight",
+           "4");
+  add_number(*command, "--in-flight", options->in_flight, "number of these requests in flight", 1, 4'096);
   command->callback([options, &chosen] {
     chosen = [options] {
       register_client_messages();

@@ -602,23 +602,14 @@ void add_processes_bench(CLI::App& bench, action& chosen) {
   auto options = std::make_shared<processes_options>();
   CLI::App* command =
       bench.add_subcommand("processes", "lose processes of a world under traffic, and measure its recovery");
-  command->add_option("-n,--processes", options->processes, "number of processes")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'024));
-  command->add_option("--spares", options->spares, "number of spare processes")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'024));
+  add_number(*command, "-n,--processes", options->processes, "number of processes", 1, 1'024);
+  add_number(*command, "--spares", options->spares, "number of spare processes", 0, 1'024);
   command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
-  command->add_option("--cycles", options->cycles, "number of faults of each kind")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
+  add_number(*command, "--cycles", options->cycles, "number of faults of each kind", 1, 100'000);
   command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
-  command->add_option("--between", options->between, "longest pause between two faults; each is drawn at random")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
-  command->add_option("--patience", options->patience, "time limit of each recovery")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
+  add_time(*command, "--between", options->between, "longest pause between two faults; each is drawn at random", "1ms",
+           "60min");
+  add_time(*command, "--patience", options->patience, "time limit of each recovery", "1ms", "60min");
   command->add_option("--seed", options->seed, "seed of what is drawn at random")->check(any_seed());
   command->add_option("--json", options->json_path, "write the report to this file")->type_name("PATH");
   command->add_option("--member", options->settings, "an option for the processes, e.g. --member=--backend=nccl")

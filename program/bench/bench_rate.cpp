@@ -202,21 +202,11 @@ void add_rate_bench(CLI::App& bench, action& chosen) {
   CLI::App* command = bench.add_subcommand("rate", "small operations per second, by the number in flight");
   options->common.add_to(*command, "operations in a block, at least one batch", 10'000'000);
   options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 8")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--depths", options->depths, "operations in flight, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4'096));
-  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
-      ->capture_default_str()
-      ->delimiter(',');
-  command
-      ->add_option("--recordings", options->recordings,
-                   "with the flight recorder and the metrics (on), without them (off), or both")
-      ->capture_default_str()
-      ->delimiter(',')
+  add_size(*command, "-b,--bytes", options->bytes, "bytes of one operation, e.g. 8", "4");
+  add_list(*command, "--depths", options->depths, "operations in flight, comma-separated")->check(CLI::Range(1, 4'096));
+  add_list(*command, "--fusions", options->fusions, "modes of fusion to compare: off, plans, free");
+  add_list(*command, "--recordings", options->recordings,
+           "with the flight recorder and the metrics (on), without them (off), or both")
       ->check(CLI::IsMember({"on", "off"}));
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -521,43 +521,22 @@ void add_recovery_bench(CLI::App& bench, action& chosen) {
       bench.add_subcommand("recovery", "raise faults in a world under traffic, and measure its recovery");
   options->common.runtime.add_to(*command);
   options->common.add_report_to(*command);
-  command->add_option("--faults", options->faults, "kinds of faults, comma-separated, of " + fault_kind_names())
-      ->capture_default_str()
-      ->delimiter(',');
+  add_list(*command, "--faults", options->faults, "kinds of faults, comma-separated, of " + fault_kind_names());
   command
       ->add_option("--rung", options->rung,
                    "first rung of a recovery, of " + rung_names() + "; shrink and fewer continue without a rank")
       ->capture_default_str();
-  command->add_option("--cycles", options->cycles, "measured faults of each kind")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before the measured ones")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--clients", options->clients, "client threads that ask the world")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
-  command
-      ->add_option("--registrations", options->registrations, "registrations of 1 MiB each, which every epoch restores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--plans", options->plans, "captured plans, which every epoch restores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--watch", options->watch, "how long requests are observed after a recovery")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command->add_option("--slow-abort", options->slow_abort, "delay of a slow abort")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command->add_option("--spin", options->spin, "how long a kernel spins")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command
-      ->add_option("--patience", options->patience,
-                   "time limit of each step of a recovery; a longer one counts as hung")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
+  add_number(*command, "--cycles", options->cycles, "measured faults of each kind", 1, 100'000);
+  add_number(*command, "--warm-ups", options->warm_ups, "faults of each kind before the measured ones", 0, 1'000);
+  add_number(*command, "--clients", options->clients, "client threads that ask the world", 1, 256);
+  add_number(*command, "--registrations", options->registrations,
+             "registrations of 1 MiB each, which every epoch restores", 0, 1'000);
+  add_number(*command, "--plans", options->plans, "captured plans, which every epoch restores", 0, 1'000);
+  add_time(*command, "--watch", options->watch, "how long requests are observed after a recovery", "0s", "60min");
+  add_time(*command, "--slow-abort", options->slow_abort, "delay of a slow abort", "0s", "60min");
+  add_time(*command, "--spin", options->spin, "how long a kernel spins", "0s", "60min");
+  add_time(*command, "--patience", options->patience,
+           "time limit of each step of a recovery; a longer one counts as hung", "1ms", "60min");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

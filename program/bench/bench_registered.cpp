@@ -4,6 +4,7 @@
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/bench/frame/rig.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -154,9 +155,7 @@ void add_registered_bench(CLI::App& bench, action& chosen) {
   command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
       ->capture_default_str()
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
-  command->add_option("--depth", options->depth, "requests in flight for the rates")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
+  add_number(*command, "--depth", options->depth, "requests in flight for the rates", 1, 1'000);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -5,6 +5,7 @@
 #include <troupe/program/support/fault_kinds.hpp>
 #include <troupe/program/support/fault_play.hpp>
 #include <troupe/program/support/interruption.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
@@ -280,18 +281,11 @@ void add_demo(CLI::App& program, action& chosen) {
   auto options = std::make_shared<demo_options>();
   CLI::App* command = program.add_subcommand("demo", "run a world under many clients and verify every result");
   options->runtime.add_to(*command);
-  command->add_option("--clients", options->clients, "concurrent clients, half actors, half threads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("--requests", options->requests, "minimum number of all_reduces sent to the world")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  command->add_option("--batch", options->batch, "requests that a client has in flight")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  command->add_option("--count", options->count, "largest number of elements")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+  add_number(*command, "--clients", options->clients, "concurrent clients, half actors, half threads", 1, 1'000);
+  add_number(*command, "--requests", options->requests, "minimum number of all_reduces sent to the world", 1,
+             100'000'000);
+  add_number(*command, "--batch", options->batch, "requests that a client has in flight", 1, 64);
+  add_number(*command, "--count", options->count, "largest number of elements", 1, 1 << 24);
   command->add_option("--fault", options->fault,
                       "instead, raise a fault of this kind and show the recovery: " + fault_kind_names());
   command->add_option("--record", options->record, "write the flight record to this file at the end");
