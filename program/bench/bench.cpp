@@ -60,25 +60,65 @@ std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_
   }
 }
 
+bench_session::bench_session(std::string name, const bench_options& options)
+  : name_{std::move(name)}, document_{options.json_path}, picture_{options.plot_path} {}
+
+void bench_session::begin(runtime& rt, const world& where, const std::vector<std::string>& method, json options,
+                          const std::string& unit) {
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(heading.end(), method.begin(), method.end());
+  report = begin_world_report(name_, heading, rt, where);
+  print(heading, std::move(options), unit);
+}
+
+void bench_session::begin(const std::vector<std::string>& heading, json options, const std::string& unit) {
+  report = begin_report(name_, heading);
+  print(heading, std::move(options), unit);
+}
+
+void bench_session::print(const std::vector<std::string>& heading, json options, const std::string& unit) {
+  print_heading(out(), heading);
+  std::fputs("#\n", out());
+  report["options"] = std::move(options);
+  if (!unit.empty()) report["unit"] = unit;
+  report["rows"] = json::array();
+}
+
+void bench_session::note_wrong(std::optional<std::size_t> wrong) {
+  wrong_ = wrong.value_or(0);
+  report["wrong"] = wrong ? json(*wrong) : json(nullptr);
+  std::fprintf(out(), "# Wrong values: %s\n",
+               wrong ? (std::to_string(*wrong) + (*wrong == 0 ? " OK" : " FAILED")).c_str() : "N/A");
+}
+
+int bench_session::finish() const {
+  document_.write(report);
+  picture_.draw(report);
+  return wrong_ == 0 ? 0 : 1;
+}
+
+std::string at_block(const std::string& what, std::size_t block, std::size_t blocks) {
+  return what + ", block " + std::to_string(block) + "/" + std::to_string(blocks);
+}
+
+std::vector<bench_entry> all_benches() {
+  std::vector<bench_entry> all{completion_bench()};
+  for (bench_entry& one : collective_benches()) all.push_back(std::move(one));
+  for (const auto make :
+       {latency_bench, clients_bench, rate_bench, fusion_bench, plan_bench, registered_bench, host_bench, idle_bench,
+        corun_bench, recovery_bench, processes_bench, process_member, process_rates_bench, suite_bench})
+    all.push_back(make());
+  return all;
+}
+
 void add_bench(CLI::App& program, action& chosen) {
   CLI::App* bench =
       program.add_subcommand("bench", "measure performance, in the terms of nccl-tests")->require_subcommand(1);
-  add_collective_benches(*bench, chosen);
-  add_completion_bench(*bench, chosen);
-  add_registered_bench(*bench, chosen);
-  add_host_bench(*bench, chosen);
-  add_fusion_bench(*bench, chosen);
-  add_latency_bench(*bench, chosen);
-  add_clients_bench(*bench, chosen);
-  add_rate_bench(*bench, chosen);
-  add_idle_bench(*bench, chosen);
-  add_corun_bench(*bench, chosen);
-  add_plan_bench(*bench, chosen);
-  add_recovery_bench(*bench, chosen);
-  add_processes_bench(*bench, chosen);
-  add_process_member(*bench, chosen);
-  add_process_rates_bench(*bench, chosen);
-  add_suite_bench(*bench, chosen);
+  for (const bench_entry& one : all_benches()) {
+    CLI::App* command = bench->add_subcommand(one.name, one.what);
+    if (one.is_hidden) command->group("");
+    command->callback([measure = one.add(*command), &chosen] { chosen = measure; });
+  }
 }
 
 } // namespace troupe::program

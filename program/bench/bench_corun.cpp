@@ -6,8 +6,6 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
-#include <troupe/program/bench/frame/report.hpp>
-#include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -337,10 +335,11 @@ private:
   std::size_t count_ = 0;
 };
 
-class corun_bench {
+class corun_measurement {
 public:
-  explicit corun_bench(const corun_options& options)
+  explicit corun_measurement(const corun_options& options)
     : options_{options},
+      session_{"corun", options.common},
       bytes_{float_bytes("--bytes", options.bytes)},
       rig_{options.common.runtime.settings(), true},
       library_{open_product_library(rig_.rt.api(), options.cublas)},
@@ -348,25 +347,20 @@ public:
       client_{make_thread_asker(rig_.where)},
       products_{*library_, rig_.where, options.side} {}
 
-  void run(const json_file& document) {
-    std::FILE* const out = document.text_output();
-    begin(out);
-    progress_line progress{stderr, static_cast<double>(options_.common.blocks + 1)};
-    for (std::size_t block = 0; block < options_.common.blocks + 1; ++block) { // The first block is a warm-up.
-      progress.show("products beside collectives, block " + std::to_string(block) + "/" +
-                    std::to_string(options_.common.blocks));
-      for (std::size_t i = 0; i < beside.size(); ++i) {
-        const std::size_t what = (i + block) % beside.size(); // The first one rotates.
-        paced pace{options_.interval_us};
-        const double us = measure(what, pace);
-        if (block == 0) continue;
-        product_us_[what].push_back(us);
-        rates_[what].push_back(pace.per_second());
-      }
+  [[nodiscard]] int run() {
+    begin();
+    progress_line progress{stderr, static_cast<double>((options_.common.blocks + 1) * beside.size())};
+    interleave(options_.common.blocks + 1, beside.size(), [&](std::size_t what, std::size_t block) {
+      progress.show(at_block("products beside collectives", block, options_.common.blocks));
+      paced pace{options_.interval_us};
+      const double us = measure(what, pace);
       progress.done(1);
-    }
+      if (block == 0) return; // The first block is a warm-up.
+      product_us_[what].push_back(us);
+      rates_[what].push_back(pace.per_second());
+    });
     progress.clear();
-    const text_table table{out,
+    const text_table table{session_.out(),
                            {{"beside", "", 8},
                             {"product", "(us)", 10},
                             {"slower", "(%)", 8},
@@ -379,13 +373,13 @@ public:
       table.print_row({beside[what], fixed(median(product_us_[what])), what == 0 ? "-" : fixed(median(slower)),
                        what == 2 ? fixed(median(than_raw)) : "-", fixed(median(rates_[what]), 0)});
       json row{{"beside", beside[what]},
-               {"product_us", {{"p50", median(product_us_[what])}, {"blocks", product_us_[what]}}},
-               {"all_reduces_per_s", {{"p50", median(rates_[what])}, {"blocks", rates_[what]}}}};
-      if (what > 0) row["slower_percent"] = {{"p50", median(slower)}, {"blocks", slower}};
-      if (what > 1) row["slower_than_beside_raw_percent"] = {{"p50", median(than_raw)}, {"blocks", than_raw}};
-      report_["rows"].push_back(std::move(row));
+               {"product_us", by_block(product_us_[what])},
+               {"all_reduces_per_s", by_block(rates_[what])}};
+      if (what > 0) row["slower_percent"] = by_block(slower);
+      if (what > 1) row["slower_than_beside_raw_percent"] = by_block(than_raw);
+      session_.add_row(std::move(row));
     }
-    document.write(report_);
+    return session_.finish();
   }
 
 private:
@@ -407,29 +401,26 @@ private:
     return ratios;
   }
 
-  void begin(std::FILE* out) {
-    auto heading = world_heading(rig_.rt, rig_.where);
+  void begin() {
     const std::string side = std::to_string(options_.side);
-    heading.push_back("product of " + side + " x " + side + " bf16 on every device, " +
-                      std::to_string(options_.common.iterations) + " back to back in each of " +
-                      std::to_string(options_.common.blocks) +
-                      " interleaved blocks, mean of devices, medians of "
-                      "blocks, by " +
-                      library_->name());
-    heading.push_back("beside: an all_reduce of " + std::to_string(bytes_) + " bytes every " +
-                      fixed(options_.interval_us, 0) + " us, or as soon as the last has ended");
-    print_heading(out, heading);
-    report_ = begin_world_report("corun", heading, rig_.rt, rig_.where);
-    report_["options"] = {{"products", options_.common.iterations},
-                          {"blocks", options_.common.blocks},
-                          {"size_bytes", bytes_},
-                          {"interval_us", options_.interval_us},
-                          {"side", options_.side},
-                          {"product", library_->name()}};
-    report_["rows"] = json::array();
+    session_.begin(rig_.rt, rig_.where,
+                   {"product of " + side + " x " + side + " bf16 on every device, " +
+                        std::to_string(options_.common.iterations) + " back to back in each of " +
+                        std::to_string(options_.common.blocks) +
+                        " interleaved blocks, mean of devices, medians of blocks, by " + library_->name(),
+                    "beside: an all_reduce of " + std::to_string(bytes_) + " bytes every " +
+                        fixed(options_.interval_us, 0) + " us, or as soon as the last has ended"},
+                   {{"products", options_.common.iterations},
+                    {"blocks", options_.common.blocks},
+                    {"size_bytes", bytes_},
+                    {"interval_us", options_.interval_us},
+                    {"side", options_.side},
+                    {"product", library_->name()}},
+                   "");
   }
 
   const corun_options& options_;
+  bench_session session_;
   std::size_t bytes_;
   bench_rig rig_;
   std::unique_ptr<product_library> library_;
@@ -438,29 +429,27 @@ private:
   product_crew products_;
   std::array<std::vector<double>, beside.size()> product_us_;
   std::array<std::vector<double>, beside.size()> rates_;
-  json report_;
 };
 
 int run(const corun_options& options) {
-  const json_file document{options.common.json_path};
-  corun_bench{options}.run(document);
-  return 0;
+  return corun_measurement{options}.run();
+}
+
+void add_options(CLI::App& command, corun_options& options) {
+  options.common.add_to(command, "products of each device in a block", 100'000);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of an all_reduce, e.g. 1M", "4");
+  add_real(command, "--interval-us", options.interval_us, "interval between all_reduces, in microseconds", 1, 1e6);
+  add_number(command, "--side", options.side, "rows and columns of the matrices", 16, 32'768);
+  command.add_option("--cublas", options.cublas, "the cuBLAS library (default: the one that the dynamic linker finds)")
+      ->type_name("PATH");
 }
 
 } // namespace
 
-void add_corun_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<corun_options>();
-  CLI::App* command =
-      bench.add_subcommand("corun", "slow-down of a matrix product by all_reduces of raw and of troupe");
-  options->common.add_to(*command, "products of each device in a block", 100'000);
-  add_size(*command, "-b,--bytes", options->bytes, "bytes of an all_reduce, e.g. 1M", "4");
-  add_real(*command, "--interval-us", options->interval_us, "interval between all_reduces, in microseconds", 1, 1e6);
-  add_number(*command, "--side", options->side, "rows and columns of the matrices", 16, 32'768);
-  command
-      ->add_option("--cublas", options->cublas, "the cuBLAS library (default: the one that the dynamic linker finds)")
-      ->type_name("PATH");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry corun_bench() {
+  return {.name = "corun",
+          .what = "slow-down of a matrix product by all_reduces of raw and of troupe",
+          .add = measured_by<corun_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

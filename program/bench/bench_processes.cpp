@@ -2,7 +2,6 @@
 /// one after another. Measures which requests are answered, how long recovery takes, and how many results are wrong.
 
 #include <troupe/program/bench/bench.hpp>
-#include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/harmful_work.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -68,9 +67,6 @@ struct traffic_line {
 [[nodiscard]] std::string to_line(const traffic_line& line);
 /// Returns nothing for a line that is not of this format.
 [[nodiscard]] std::optional<traffic_line> parse_traffic_line(std::string_view text);
-
-/// Adds the hidden subcommand that runs one such process.
-void add_process_member(CLI::App& bench, action& chosen);
 
 namespace {
 
@@ -254,12 +250,12 @@ std::optional<traffic_line> parse_traffic_line(std::string_view text) {
   return line;
 }
 
-void add_process_member(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<runtime_options>();
-  CLI::App* command = bench.add_subcommand("process-member", "what troupe bench processes starts");
-  command->group(""); // Hidden from the help text.
-  options->add_to(*command);
-  command->callback([options, &chosen] { chosen = [options] { return run_member(*options); }; });
+bench_entry process_member() {
+  return {.name = "process-member",
+          .what = "what troupe bench processes starts",
+          .add = measured_by<runtime_options>(
+              [](CLI::App& command, runtime_options& options) { options.add_to(command); }, &run_member),
+          .is_hidden = true};
 }
 
 namespace {
@@ -278,7 +274,7 @@ constexpr std::array losses{
     loss_kind{"assertion", SIGUSR2, "a kernel of its client fails an assertion"},
 };
 
-struct processes_options {
+struct processes_options : bench_options {
   std::size_t processes = 4;
   std::size_t spares = 0;
   std::vector<std::string> faults{"kill"};
@@ -287,7 +283,6 @@ struct processes_options {
   std::string between = "300ms";
   std::string patience = "60s";
   std::optional<std::uint64_t> seed;
-  std::string json_path;
   std::vector<std::string> settings; ///< Passed on to the processes.
 };
 
@@ -376,10 +371,16 @@ private:
 class losses_play {
 public:
   losses_play(const processes_options& options, std::uint64_t seed)
-    : options_{options}, document_{options.json_path}, draw_{seed}, job_{make_job()} {}
+    : options_{options}, session_{"processes", options}, seed_{seed}, draw_{seed}, job_{make_job()} {}
 
   /// Plays all faults. Returns whether all of them ended as expected.
   bool run() {
+    session_.begin(
+        {std::to_string(options_.processes) + " processes and " + std::to_string(options_.spares) + " spares, policy " +
+         options_.policy + ", seed " + std::to_string(seed_)},
+        {{"processes", options_.processes}, {"spares", options_.spares}, {"policy", options_.policy}, {"seed", seed_}},
+        "ms");
+    std::fflush(session_.out());
     std::thread playing{[this] { play_all(); }};
     const int status = job_->run();
     over_ = true;
@@ -397,11 +398,12 @@ public:
     const auto recovered = static_cast<std::size_t>(std::ranges::count_if(records_, &loss_record::recovered));
     const auto misjudged = static_cast<std::size_t>(
         std::ranges::count_if(records_, [](const loss_record& one) { return !one.right_rank; }));
-    std::printf(
+    std::fprintf(
+        session_.out(),
         "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to a pending "
         "request %.1f ms; %zu all_reduces verified by processes that lived to report them; exit status %d\n",
         records_.size(), recovered, wrong, hung, misjudged, slowest, verified, status);
-    write_json(wrong, hung, slowest);
+    static_cast<void>(write_report(wrong, hung, slowest));
     return recovered == records_.size() && records_.size() == planned() && wrong + hung + misjudged == 0;
   }
 
@@ -530,7 +532,7 @@ private:
   }
 
   void print_table() const {
-    const text_table table{stdout,
+    const text_table table{session_.out(),
                            {{"fault", "", 16},
                             {"n", "", 4},
                             {"detect p50", "ms", 10},
@@ -559,25 +561,24 @@ private:
     }
   }
 
-  void write_json(std::size_t wrong, std::size_t hung, double slowest) const {
-    if (!document_.wanted()) return;
-    json report = begin_report("processes", {std::to_string(options_.processes) + " processes"});
-    report["wrong"] = wrong;
-    report["hung"] = hung;
-    report["slowest_answer_ms"] = slowest;
+  [[nodiscard]] int write_report(std::size_t wrong, std::size_t hung, double slowest) {
+    session_.report["wrong"] = wrong;
+    session_.report["hung"] = hung;
+    session_.report["slowest_answer_ms"] = slowest;
     for (const loss_record& one : records_) {
       json row{{"fault", one.kind},           {"phase", one.phase},
                {"recovered", one.recovered},  {"detection_ms", one.detection_ms},
                {"formed_ms", one.formed_ms},  {"full_ms", one.full_ms},
                {"right_rank", one.right_rank}};
       if (one.smaller_ms) row["smaller_ms"] = *one.smaller_ms;
-      report["rows"].push_back(std::move(row));
+      session_.add_row(std::move(row));
     }
-    document_.write(report);
+    return session_.finish();
   }
 
   const processes_options& options_;
-  json_file document_;
+  bench_session session_;
+  std::uint64_t seed_;
   std::mt19937_64 draw_;
   event_log events_;
   traffic_reports reports_; ///< Declared before the job, whose processes inherit the path of the report file.
@@ -589,32 +590,31 @@ private:
 int run(const processes_options& options) {
   for (const std::string& name : options.faults) static_cast<void>(find_loss(name));
   const std::uint64_t seed = options.seed.value_or(std::random_device{}());
-  std::printf("# %zu processes and %zu spares, policy %s, seed %llu\n", options.processes, options.spares,
-              options.policy.c_str(), static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
   std::signal(SIGCHLD, SIG_DFL);
   return losses_play{options, seed}.run() ? 0 : 1;
 }
 
+void add_options(CLI::App& command, processes_options& options) {
+  add_number(command, "-n,--processes", options.processes, "number of processes", 1, 1'024);
+  add_number(command, "--spares", options.spares, "number of spare processes", 0, 1'024);
+  command.add_option("--faults", options.faults, "kill, stop, illegal-address, assertion")->delimiter(',');
+  add_number(command, "--cycles", options.cycles, "number of faults of each kind", 1, 100'000);
+  command.add_option("--policy", options.policy, "respawn or shrink")->capture_default_str();
+  add_time(command, "--between", options.between, "longest pause between two faults; each is drawn at random", "1ms",
+           "60min");
+  add_time(command, "--patience", options.patience, "time limit of each recovery", "1ms", "60min");
+  command.add_option("--seed", options.seed, "seed of what is drawn at random")->check(any_seed());
+  options.add_report_to(command);
+  command.add_option("--member", options.settings, "an option for the processes, e.g. --member=--backend=nccl")
+      ->allow_extra_args(false);
+}
+
 } // namespace
 
-void add_processes_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<processes_options>();
-  CLI::App* command =
-      bench.add_subcommand("processes", "lose processes of a world under traffic, and measure its recovery");
-  add_number(*command, "-n,--processes", options->processes, "number of processes", 1, 1'024);
-  add_number(*command, "--spares", options->spares, "number of spare processes", 0, 1'024);
-  command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
-  add_number(*command, "--cycles", options->cycles, "number of faults of each kind", 1, 100'000);
-  command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
-  add_time(*command, "--between", options->between, "longest pause between two faults; each is drawn at random", "1ms",
-           "60min");
-  add_time(*command, "--patience", options->patience, "time limit of each recovery", "1ms", "60min");
-  command->add_option("--seed", options->seed, "seed of what is drawn at random")->check(any_seed());
-  command->add_option("--json", options->json_path, "write the report to this file")->type_name("PATH");
-  command->add_option("--member", options->settings, "an option for the processes, e.g. --member=--backend=nccl")
-      ->allow_extra_args(false);
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry processes_bench() {
+  return {.name = "processes",
+          .what = "lose processes of a world under traffic, and measure its recovery",
+          .add = measured_by<processes_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

@@ -80,6 +80,10 @@ json figures_report(const block_figures& figures) {
           {"blocks", {{"p50", figures.p50}, {"p99", figures.p99}}}};
 }
 
+json by_block(const std::vector<double>& values) {
+  return {{"p50", median(values)}, {"blocks", values}};
+}
+
 std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans) {
   std::vector<double> times;
   times.reserve(spans.size());

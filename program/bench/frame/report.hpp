@@ -36,6 +36,9 @@ inline constexpr int bench_schema = 1;
 /// Returns the medians over blocks, and the figures of the blocks.
 [[nodiscard]] json figures_report(const block_figures& figures);
 
+/// Returns the median over blocks, and the values of the blocks.
+[[nodiscard]] json by_block(const std::vector<double>& values);
+
 /// Prints each line after "# ".
 void print_heading(std::FILE* to, const std::vector<std::string>& lines);
 
