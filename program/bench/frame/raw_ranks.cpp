@@ -6,11 +6,8 @@
 #include <troupe/runtime/thread_plan.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
-#include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace troupe::program {
@@ -21,16 +18,6 @@ using steady = std::chrono::steady_clock;
 
 } // namespace
 
-/// Releases the threads and waits until all have finished.
-class raw_ranks::pacing {
-public:
-  std::atomic<std::uint64_t> turn{0};
-  std::atomic<std::size_t> finished{0};
-  std::atomic<bool> ending{false};
-  std::atomic<bool> resting{false};
-  const raw_ranks::task* work = nullptr; ///< Published by turn.
-};
-
 class raw_ranks::worker {
 public:
   /// The times of one thread's operations.
@@ -39,15 +26,20 @@ public:
     time_point first{}, last{};               ///< The first call, and the last completion seen.
   };
 
-  worker(pacing& pace, std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index,
-         cpu_set near)
-    : pace_{pace},
-      peers_{std::move(peers)},
-      stream_{peers_->where()},
-      flag_{slots},
-      index_{index},
-      near_{std::move(near)},
-      thread_{[this] { run(); }} {}
+  worker(std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index, cpu_set near)
+    : peers_{std::move(peers)}, stream_{peers_->where()}, flag_{slots}, index_{index}, near_{std::move(near)} {}
+
+  /// Called first by this rank's thread.
+  void begin() {
+    begin_thread("bench/raw" + std::to_string(index_), near_);
+    peers_->where()->api().enter_thread(peers_->where()->id());
+    peers_->init();
+  }
+  /// Called last.
+  void end() {
+    flag_.drained();
+    peers_->destroy();
+  }
 
   /// Runs this thread's part of raw_ranks::time(). Other threads do not wait for it.
   void once(const raw_ranks::round& work) {
@@ -81,42 +73,8 @@ public:
   }
 
   [[nodiscard]] const times& seen() const noexcept { return seen_; }
-  [[nodiscard]] std::size_t index() const noexcept { return index_; }
-
-  /// Must be called after `ending` was released.
-  void join() { thread_.join(); }
-  [[nodiscard]] const std::exception_ptr& failure() const noexcept { return failure_; }
 
 private:
-  void run() {
-    try {
-      begin_thread("bench/raw" + std::to_string(index_), near_);
-      peers_->where()->api().enter_thread(peers_->where()->id());
-      peers_->init();
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-    pace_.finished.fetch_add(1, std::memory_order_release);
-    for (std::uint64_t seen = 0;;) {
-      while (pace_.turn.load(std::memory_order_acquire) == seen)
-        if (pace_.resting.load(std::memory_order_relaxed))
-          pace_.turn.wait(seen, std::memory_order_acquire);
-        else
-          spin_pause();
-      ++seen;
-      if (pace_.ending.load(std::memory_order_relaxed)) break;
-      try {
-        (*pace_.work)(*this);
-      } catch (...) {
-        failure_ = std::current_exception();
-      }
-      pace_.finished.fetch_add(1, std::memory_order_release);
-      pace_.finished.notify_all();
-    }
-    flag_.drained();
-    peers_->destroy();
-  }
-
   /// Keeps the window full. It is marked and refilled by quarters, because a mark for each operation would delay the
   /// stream.
   void keep_full(const operation& what, std::size_t total, std::size_t depth) {
@@ -143,7 +101,6 @@ private:
     while (!flag_.reached(sequence)) spin_pause();
   }
 
-  pacing& pace_;
   std::shared_ptr<communicator> peers_;
   stream stream_;
   flag_source flag_;
@@ -151,8 +108,6 @@ private:
   cpu_set near_;
   std::uint64_t sequence_ = 0;
   times seen_{};
-  std::exception_ptr failure_;
-  std::thread thread_;
 };
 
 namespace {
@@ -186,7 +141,6 @@ unique_id shared_id(runtime& rt, world where) {
 
 raw_ranks::raw_ranks(runtime& rt, const world& where)
   : slots_{std::make_shared<slot_table>(where.device_of(where.local_ranks().front()), where.local_ranks().size())},
-    pacing_{std::make_unique<pacing>()},
     is_yardstick_{rt.collectives().name() != "mock"} {
   const int size = where.size();
   const bool is_whole = where.local_ranks().size() == static_cast<std::size_t>(size);
@@ -197,28 +151,21 @@ raw_ranks::raw_ranks(runtime& rt, const world& where)
     std::shared_ptr<communicator> peers =
         size > 1 ? rt.collectives().create(id, self, size, on) : std::make_shared<solo_communicator>(on);
     workers_.push_back(
-        std::make_unique<worker>(*pacing_, std::move(peers), slots_, workers_.size(), threads.launcher_of(on->id())));
+        std::make_unique<worker>(std::move(peers), slots_, workers_.size(), threads.launcher_of(on->id())));
   }
-  await_all();
-  rethrow_failure();
+  crew_ = std::make_unique<thread_crew>(
+      workers_.size(), [this](std::size_t i) { workers_[i]->begin(); }, [this](std::size_t i) { workers_[i]->end(); });
 }
 
-raw_ranks::~raw_ranks() {
-  pacing_->ending.store(true, std::memory_order_relaxed);
-  pacing_->turn.fetch_add(1, std::memory_order_release);
-  pacing_->turn.notify_all();
-  for (const auto& one : workers_) one->join();
-}
+raw_ranks::~raw_ranks() = default;
 
 series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, std::size_t depth) {
   series result;
   if (total == 0) return result;
-  wake();
-  const task repeat = [&](worker& by) { by.repeat(parts[by.index()], total, depth); };
-  release(repeat);
-  for (std::size_t seen = 0; seen < workers_.size(); seen = pacing_->finished.load(std::memory_order_acquire))
-    pacing_->finished.wait(seen, std::memory_order_acquire); // Parked, so that no other thread spins meanwhile.
-  rethrow_failure();
+  crew_->wake();
+  const thread_crew::task repeat = [&](std::size_t i) { workers_[i]->repeat(parts[i], total, depth); };
+  crew_->release(repeat);
+  crew_->await_parked();
   const auto first_of = [&](auto member) {
     return member(*std::ranges::min_element(workers_, {}, [&](const auto& one) { return member(one); }));
   };
@@ -233,42 +180,12 @@ series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, st
   return result;
 }
 
-void raw_ranks::rest() noexcept {
-  resting_ = true;
-  pacing_->resting.store(true, std::memory_order_relaxed);
-}
-
-void raw_ranks::release(const task& work) {
-  pacing_->finished.store(0, std::memory_order_relaxed);
-  pacing_->work = &work;
-  pacing_->turn.fetch_add(1, std::memory_order_release);
-}
-
-void raw_ranks::await_all() const noexcept {
-  while (pacing_->finished.load(std::memory_order_acquire) < workers_.size()) spin_pause();
-}
-
-void raw_ranks::wake() {
-  if (!std::exchange(resting_, false)) return;
-  pacing_->resting.store(false, std::memory_order_relaxed);
-  const task nothing = [](worker&) {};
-  release(nothing);
-  pacing_->turn.notify_all();
-  await_all();
-}
-
-void raw_ranks::rethrow_failure() const {
-  for (const auto& one : workers_)
-    if (one->failure()) std::rethrow_exception(one->failure());
-}
-
 nanoseconds raw_ranks::time(const round& work) {
-  wake();
-  const task once = [&work](worker& by) { by.once(work); };
+  crew_->wake();
+  const thread_crew::task once = [&](std::size_t i) { workers_[i]->once(work); };
   const time_point began = steady::now();
-  release(once);
-  await_all();
-  rethrow_failure();
+  crew_->release(once);
+  crew_->await();
   time_point last = began;
   for (const auto& one : workers_) last = std::max(last, one->seen().last);
   return last - began;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/thread_crew.hpp>
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -36,23 +37,15 @@ public:
   [[nodiscard]] bool is_yardstick() const noexcept { return is_yardstick_; }
   /// Lets the threads park until the next run() or time(), which wakes them before it starts the measurement. Parked
   /// threads use no core while something else is measured.
-  void rest() noexcept;
+  void rest() noexcept { crew_->rest(); }
 
 private:
-  class pacing;
   class worker;
-  using task = std::function<void(worker& by)>;
-
-  void wake();
-  void release(const task& work);
-  void await_all() const noexcept;
-  void rethrow_failure() const;
 
   std::shared_ptr<slot_table> slots_;
-  std::unique_ptr<pacing> pacing_;
-  std::vector<std::unique_ptr<worker>> workers_;
+  std::vector<std::unique_ptr<worker>> workers_; ///< By local rank.
   bool is_yardstick_;
-  bool resting_ = false;
+  std::unique_ptr<thread_crew> crew_; ///< Destroyed first.
 };
 
 } // namespace troupe::program
