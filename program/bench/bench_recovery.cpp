@@ -253,7 +253,7 @@ public:
       spin_{parse_duration(options.spin)} {
     for (const std::string& name : options.faults) {
       kinds_.push_back(&find_fault_kind(name));
-      if (kinds_.back()->leads_to() == aftermath::world_ends)
+      if (kinds_.back()->leads_to == aftermath::world_ends)
         throw exception{errc::invalid_argument,
                         "the fault " + name + " ends every world of this process: use troupe demo --fault " + name};
     }
@@ -365,14 +365,14 @@ private:
     auto now = make_scene(rung, progress);
     const int ranks = now->rig.where.size();
     const std::size_t first_row = figures_.size();
-    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
+    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name}, rung.name);
     process_footprint early;
     std::size_t turn = 0;
     bool serves = true;
     for (std::size_t cycle = 0; serves && cycle < options_.warm_ups + options_.cycles; ++cycle) {
       if (cycle == options_.warm_ups) early = measure_footprint(now->rig.where);
       for (std::size_t i = 0; serves && i < kinds_.size(); ++i) {
-        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name()} + ", cycle " +
+        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name} + ", cycle " +
                       std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
         if (now->rig.where.size() < ranks) {
           end(now);
@@ -409,7 +409,7 @@ private:
     totals_.recovered += seen.recovered ? 1 : 0;
     totals_.hung += seen.hung ? 1 : 0;
     failed_while_watched_ += seen.failed_while_watched;
-    const std::string at = std::string{kind.name()} + ", " + rung.name + ": ";
+    const std::string at = std::string{kind.name} + ", " + rung.name + ": ";
     if (!seen.recovered)
       notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
                        (seen.reason ? "; " + to_string(seen.reason) : ""));
@@ -428,7 +428,7 @@ private:
     heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
                       format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
                       "; requests are watched for " + options_.watch + " after the world is ready");
-    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name()} + ": " + std::string{one->what()});
+    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name} + ": " + std::string{one->what});
     progress.clear();
     session_.begin(rig.rt, rig.where, heading,
                    {{"cycles", options_.cycles},

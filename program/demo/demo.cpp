@@ -74,8 +74,8 @@ std::string told_by(const world_event& event) {
 
 void print(const played_fault& seen, const fault_kind& kind, rank whom) {
   timeline when{*seen.raised};
-  when.add(*seen.raised, "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name()} + ": " +
-                             std::string{kind.what()});
+  when.add(*seen.raised,
+           "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name} + ": " + std::string{kind.what});
   if (seen.detected)
     when.add(*seen.detected,
              seen.reason ? "detected: " + to_string(seen.reason) : "detected: the caller received the error");
@@ -93,12 +93,12 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const auto faults = std::make_shared<armed_faults>();
   // The loss of a device is reported by the device itself, which may take longer than the hang limit of the other
   // faults.
-  const configuration settings = fault_settings(asked, faults, kind.leads_to() != aftermath::world_ends);
+  const configuration settings = fault_settings(asked, faults, kind.leads_to != aftermath::world_ends);
   load_kernels(asked);
   runtime rt{settings};
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
-  if (kind.needs_peers()) require_peers(where);
+  if (kind.needs_peers) require_peers(where);
   const interruption signals; // The summary is printed even after a signal.
   const harmful_works harm{where};
   event_history log{where};

@@ -51,7 +51,7 @@ public:
       return result_;
     }
     result_.raised = raised.happened.get();
-    const bool from_world = kind.leads_to() != aftermath::stays_ready;
+    const bool from_world = kind.leads_to != aftermath::stays_ready;
     if (from_world)
       await_recovery();
     else
@@ -63,7 +63,7 @@ public:
     gather(from_world);
     if (has_ended(scene_.where.status())) see_answers();
     result_.as_expected =
-        !result_.hung && (kind.leads_to() == aftermath::world_ends
+        !result_.hung && (kind.leads_to == aftermath::world_ends
                               ? scene_.where.status().phase == world_phase::failed && result_.answered.has_value()
                               : result_.recovered);
     return result_;
