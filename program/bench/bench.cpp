@@ -1,5 +1,4 @@
 #include <troupe/program/bench/bench.hpp>
-#include <troupe/program/bench/bench_processes.cpp>
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
