@@ -4,7 +4,7 @@
 
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
-#include <troupe/program/doctor/doctor_findings.hpp>
+#include <troupe/program/doctor/doctor_report.hpp>
 
 #include <nlohmann/json.hpp>
 
