@@ -32,9 +32,7 @@ void add_certs(CLI::App& program, action& chosen) {
   command
       ->add_option("--hosts", order->hosts, "host names and IP addresses in the certificates, besides this machine's")
       ->delimiter(',');
-  command->add_option("--days", order->days, "days for which they are valid")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 3'650));
+  add_number(*command, "--days", order->days, "days for which they are valid", 1, 3'650);
   command->callback([order, &chosen] { chosen = [order] { return make(*order); }; });
 }
 

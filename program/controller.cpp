@@ -91,18 +91,12 @@ void add_controller(CLI::App& program, action& chosen) {
                       "the folder that troupe certs has made; required beyond loopback");
   command->add_option("--policy", options->policy, "when a process is lost: fail, respawn or shrink")
       ->capture_default_str();
-  command->add_option("--smallest", options->terms.smallest, "smallest number of ranks to which the world shrinks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
-  command->add_option("--rebuilds", options->terms.rebuilds, "rebuilds allowed within ten minutes")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000'000));
-  command->add_option("--gather", options->gather, "time limit until all processes have joined")
-      ->capture_default_str()
-      ->check(time_in("1ms", "525600min"));
-  command->add_option("--suspicion", options->suspicion, "silence after which a process counts as lost")
-      ->capture_default_str()
-      ->check(time_in("10ms", "60min"));
+  add_number(*command, "--smallest", options->terms.smallest, "smallest number of ranks to which the world shrinks", 1,
+             4'096);
+  add_number(*command, "--rebuilds", options->terms.rebuilds, "rebuilds allowed within ten minutes", 0, 1'000'000);
+  add_time(*command, "--gather", options->gather, "time limit until all processes have joined", "1ms", "525600min");
+  add_time(*command, "--suspicion", options->suspicion, "silence after which a process counts as lost", "10ms",
+           "60min");
   command->add_option("--log", options->log, "log level: trace, debug, info, warn, error or off")
       ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });

@@ -163,14 +163,9 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  command->add_option("--respawn-window", options->respawn_window, "the time window of --respawns")
-      ->check(time_in("1ms", "525600min"))
-      ->capture_default_str();
-  command
-      ->add_option("--grace", options->grace,
-                   "time from the signal that asks processes to finish to the signal that kills them")
-      ->check(time_in("0s", "1440min"))
-      ->capture_default_str();
+  add_time(*command, "--respawn-window", options->respawn_window, "the time window of --respawns", "1ms", "525600min");
+  add_time(*command, "--grace", options->grace,
+           "time from the signal that asks processes to finish to the signal that kills them", "0s", "1440min");
   command
       ->add_option("--certs", options->certificates,
                    "the folder that troupe certs has made, for a controller that is reached from other hosts")
@@ -182,14 +177,10 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->type_name("N")
       ->check(CLI::Range(1, 4'096))
       ->capture_default_str();
-  command
-      ->add_option("--gather", options->gather,
-                   "time limit until all processes of a world have joined, at the start and after a loss")
-      ->check(time_in("1ms", "525600min"))
-      ->capture_default_str();
-  command->add_option("--suspicion", options->suspicion, "silence after which a process counts as lost")
-      ->check(time_in("10ms", "60min"))
-      ->capture_default_str();
+  add_time(*command, "--gather", options->gather,
+           "time limit until all processes of a world have joined, at the start and after a loss", "1ms", "525600min");
+  add_time(*command, "--suspicion", options->suspicion, "silence after which a process counts as lost", "10ms",
+           "60min");
   command->add_flag("--prefix,!--no-prefix", options->prefixed,
                     "put the process's name before each line of output (default), or not");
   command->callback([options, &chosen] {

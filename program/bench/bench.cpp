@@ -1,31 +1,123 @@
-/// `troupe bench`.
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/process_traffic.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/byte_size.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 namespace troupe::program {
+
+void bench_options::add_to(CLI::App& command, const std::string& counted, std::size_t most_iterations) {
+  runtime.add_to(command);
+  add_number(command, "-n,--iters", iterations, counted, std::size_t{1}, most_iterations);
+  add_blocks_to(command);
+  add_report_to(command);
+}
+
+void bench_options::add_blocks_to(CLI::App& command) {
+  add_number(command, "--blocks", blocks, "number of blocks; medians over blocks are reported", 1, 1'000);
+}
+
+void bench_options::add_report_to(CLI::App& command) {
+  command.add_option("-J,--output_file,--json", json_path,
+                     "write all figures to this file; with -, to standard output, and tables to standard error");
+}
+
+void bench_options::add_plot_to(CLI::App& command) {
+  command.add_option("--plot", plot_path, "plot the figures into this SVG file")->type_name("FILE.svg");
+}
+
+std::size_t float_bytes(const std::string& option, const std::string& text) {
+  const std::size_t bytes = parse_byte_size(text) / sizeof(float) * sizeof(float);
+  if (bytes == 0)
+    throw exception{errc::invalid_argument, option + " " + text + " is less than one float: give at least 4"};
+  return bytes;
+}
+
+std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_step step) {
+  constexpr std::size_t most = 4096;
+  if (begin < 8 || end < begin)
+    throw exception{errc::invalid_argument, "the sizes run from " + std::to_string(begin) + " to " +
+                                                std::to_string(end) +
+                                                ": the first must be at least 8 and no more than the last"};
+  if (step.bytes == 0 && step.factor < 2)
+    throw exception{errc::invalid_argument,
+                    "the factor " + std::to_string(step.factor) +
+                        " does not increase the size: give a factor of at least 2, or a step in bytes"};
+  std::vector<std::size_t> sizes{begin};
+  for (std::size_t last = begin;; sizes.push_back(last)) {
+    // Compared before it is computed, because the next size may overflow.
+    if (step.bytes > 0 ? step.bytes > end - last : last > end / step.factor) return sizes;
+    if (sizes.size() == most)
+      throw exception{errc::invalid_argument, "steps of " + std::to_string(step.bytes) + " bytes up to " +
+                                                  std::to_string(end) + " give more than " + std::to_string(most) +
+                                                  " sizes: take larger steps, or a factor"};
+    last = step.bytes > 0 ? last + step.bytes : last * step.factor;
+  }
+}
+
+bench_session::bench_session(std::string name, const bench_options& options)
+  : name_{std::move(name)}, document_{options.json_path}, picture_{options.plot_path} {}
+
+void bench_session::begin(runtime& rt, const world& where, const std::vector<std::string>& method, json options,
+                          const std::string& unit) {
+  std::vector<std::string> heading = world_heading(rt, where);
+  heading.insert(heading.end(), method.begin(), method.end());
+  report = begin_world_report(name_, heading, rt, where);
+  print(heading, std::move(options), unit);
+}
+
+void bench_session::begin(const std::vector<std::string>& heading, json options, const std::string& unit) {
+  report = begin_report(name_, heading);
+  print(heading, std::move(options), unit);
+}
+
+void bench_session::print(const std::vector<std::string>& heading, json options, const std::string& unit) {
+  print_heading(out(), heading);
+  std::fputs("#\n", out());
+  report["options"] = std::move(options);
+  if (!unit.empty()) report["unit"] = unit;
+  report["rows"] = json::array();
+}
+
+void bench_session::note_wrong(std::optional<std::size_t> wrong) {
+  wrong_ = wrong.value_or(0);
+  report["wrong"] = wrong ? json(*wrong) : json(nullptr);
+  std::fprintf(out(), "# Wrong values: %s\n",
+               wrong ? (std::to_string(*wrong) + (*wrong == 0 ? " OK" : " FAILED")).c_str() : "N/A");
+}
+
+int bench_session::finish() const {
+  document_.write(report);
+  picture_.draw(report);
+  return wrong_ == 0 ? 0 : 1;
+}
+
+std::string at_block(const std::string& what, std::size_t block, std::size_t blocks) {
+  return what + ", block " + std::to_string(block) + "/" + std::to_string(blocks);
+}
+
+std::vector<bench_entry> all_benches() {
+  std::vector<bench_entry> all{completion_bench()};
+  for (bench_entry& one : collective_benches()) all.push_back(std::move(one));
+  for (const auto make :
+       {latency_bench, clients_bench, rate_bench, fusion_bench, plan_bench, registered_bench, host_bench, idle_bench,
+        corun_bench, recovery_bench, processes_bench, process_member, process_rates_bench, suite_bench})
+    all.push_back(make());
+  return all;
+}
 
 void add_bench(CLI::App& program, action& chosen) {
   CLI::App* bench =
       program.add_subcommand("bench", "measure performance, in the terms of nccl-tests")->require_subcommand(1);
-  add_collective_benches(*bench, chosen);
-  add_completion_bench(*bench, chosen);
-  add_registered_bench(*bench, chosen);
-  add_host_bench(*bench, chosen);
-  add_fusion_bench(*bench, chosen);
-  add_latency_bench(*bench, chosen);
-  add_clients_bench(*bench, chosen);
-  add_rate_bench(*bench, chosen);
-  add_idle_bench(*bench, chosen);
-  add_corun_bench(*bench, chosen);
-  add_plan_bench(*bench, chosen);
-  add_recovery_bench(*bench, chosen);
-  add_processes_bench(*bench, chosen);
-  add_process_member(*bench, chosen);
-  add_process_rates_bench(*bench, chosen);
-  add_suite_bench(*bench, chosen);
+  for (const bench_entry& one : all_benches()) {
+    CLI::App* command = bench->add_subcommand(one.name, one.what);
+    if (one.is_hidden) command->group("");
+    command->callback([measure = one.add(*command), &chosen] { chosen = measure; });
+  }
 }
 
 } // namespace troupe::program

@@ -179,7 +179,7 @@ private:
         cells.insert(cells.end(), {fixed(theirs.microseconds), fixed(theirs.bus),
                                    raw_->is_yardstick() ? fixed(100 * median(of_raw), 1) + "%" : "-"});
         place["raw"] = bandwidth_report(theirs, one.theirs);
-        place["of_raw"] = {{"p50", median(of_raw)}, {"blocks", of_raw}};
+        place["of_raw"] = by_block(of_raw);
       }
       result_.wrong += one.wrong;
       result_.average_bus_bandwidth += ours.bus;

@@ -2,10 +2,10 @@
 /// the same blocks.
 #pragma once
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_memory.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
-#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/bench_operation.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/raw_ranks.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/support/progress_line.hpp>
 
 #include <cstddef>

@@ -1,15 +1,10 @@
 /// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
 /// request per client, the requests per second, and the CPU time of both, with and without fusion, beside raw.
 
-#include <troupe/program/bench/bench_client.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_figures.hpp>
-#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -193,44 +188,43 @@ struct mode_figures {
   [[nodiscard]] std::vector<double> launches_of_burst() const { return paired_ratios(launches.p50, burst.p50); }
 };
 
-class clients_bench {
+class clients_measurement {
 public:
-  explicit clients_bench(const clients_options& options)
+  explicit clients_measurement(const clients_options& options)
     : options_{options},
       bytes_{float_bytes("--bytes", options.bytes)},
       each_{std::max<std::size_t>(1, options.requests / options.clients)},
-      settings_{options.common.runtime.settings()} {
+      settings_{options.common.runtime.settings()},
+      session_{"clients", options.common} {
     for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
     // All requests of a block may wait for their peers at the same time.
     settings_.sequencing.lead =
         std::max(settings_.sequencing.lead, options.clients * std::max<std::size_t>(options.in_flight, 1));
   }
 
-  void run(const json_file& document) {
+  [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
-    for (std::size_t block = 0; block < options_.common.blocks; ++block)
-      for (std::size_t i = 0; i < modes_.size(); ++i) {
-        mode_figures& now = modes_[(i + block) % modes_.size()]; // The first mode rotates.
-        progress.show("clients, fusion " + std::string{to_string(now.mode)} + ", block " + std::to_string(block + 1) +
-                      "/" + std::to_string(options_.common.blocks));
-        measure(now, document.text_output(), progress);
-        progress.done(1);
-      }
+    interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
+      progress.show(
+          at_block("clients, fusion " + std::string{to_string(modes_[i].mode)}, block + 1, options_.common.blocks));
+      measure(modes_[i], progress);
+      progress.done(1);
+    });
     progress.clear();
-    print(document.text_output());
-    for (const mode_figures& one : modes_) report_["rows"].push_back(row_report(one));
-    document.write(report_);
+    print(session_.out());
+    for (const mode_figures& one : modes_) session_.add_row(row_report(one));
+    return session_.finish();
   }
 
 private:
   [[nodiscard]] std::size_t operations() const noexcept { return each_ * options_.clients; }
 
-  void measure(mode_figures& now, std::FILE* out, progress_line& progress) {
+  void measure(mode_figures& now, progress_line& progress) {
     configuration settings = settings_;
     settings.fusion.mode = now.mode;
     bench_rig rig{settings, !options_.without_raw};
     ranks_ = rig.where.local_ranks().size();
-    if (report_.is_null()) begin(rig, out, progress);
+    if (!session_.has_begun()) begin(rig, progress);
     client_scene scene{
         rig,
         {.clients = options_.clients, .lanes = options_.lanes, .in_flight = options_.in_flight, .size_bytes = bytes_}};
@@ -275,8 +269,8 @@ private:
     raw.rest();
   }
 
-  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
-    auto heading = world_heading(rig.rt, rig.where);
+  void begin(bench_rig& rig, progress_line& progress) {
+    std::vector<std::string> heading;
     const std::string who = std::to_string(options_.clients) + " client actors";
     heading.push_back(
         "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes; " + who +
@@ -291,13 +285,15 @@ private:
       heading.push_back("raw: as many operations by NCCL's own calls, a spinning thread for each GPU, in one group and "
                         "as separate launches");
     progress.clear();
-    print_heading(out, heading);
-    report_ = begin_world_report("clients", heading, rig.rt, rig.where);
-    report_["options"] = {
-        {"clients", options_.clients},     {"lanes", options_.lanes}, {"in_flight", options_.in_flight},
-        {"operations", operations()},      {"size_bytes", bytes_},    {"bursts", options_.common.iterations},
-        {"blocks", options_.common.blocks}};
-    report_["rows"] = json::array();
+    session_.begin(rig.rt, rig.where, heading,
+                   {{"clients", options_.clients},
+                    {"lanes", options_.lanes},
+                    {"in_flight", options_.in_flight},
+                    {"operations", operations()},
+                    {"size_bytes", bytes_},
+                    {"bursts", options_.common.iterations},
+                    {"blocks", options_.common.blocks}},
+                   "");
   }
 
   void print(std::FILE* out) const {
@@ -374,8 +370,8 @@ private:
                   {"separate_us", figures_report(one.launches)},
                   {"group_per_s", median(one.group_rates)},
                   {"separate_per_s", median(one.launch_rates)}};
-    row["burst_of_raw_group"] = {{"p50", median(one.of_group())}, {"blocks", one.of_group()}};
-    row["raw_separate_of_burst"] = {{"p50", median(one.launches_of_burst())}, {"blocks", one.launches_of_burst()}};
+    row["burst_of_raw_group"] = by_block(one.of_group());
+    row["raw_separate_of_burst"] = by_block(one.launches_of_burst());
     return row;
   }
 
@@ -385,44 +381,37 @@ private:
   std::size_t ranks_ = 1;
   configuration settings_;
   std::vector<mode_figures> modes_;
-  json report_;
+  bench_session session_;
 };
 
 int run(const clients_options& options) {
-  const json_file document{options.common.json_path};
-  clients_bench bench{options};
+  clients_measurement bench{options};
   register_client_messages();
-  bench.run(document);
-  return 0;
+  return bench.run();
+}
+
+void add_options(CLI::App& command, clients_options& options) {
+  options.common.add_to(command, "bursts in a block", 100'000);
+  add_number(command, "--clients", options.clients, "number of client actors; with --lanes, at each rank", 1, 10'000);
+  add_number(command, "--lanes", options.lanes, "lanes of each client, which then asks ranks; 0: clients ask the world",
+             0, 64);
+  add_number(command, "--inflight", options.in_flight, "requests in flight of each client, except in a burst", 1,
+             4'096);
+  add_number(command, "--requests", options.requests, "operations in a block, over all clients", 1, 100'000'000);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of one operation, e.g. 4K", "4");
+  add_list(command, "--fusions", options.fusions, "modes of fusion to compare: off, plans, free");
+  command.add_flag("--no-raw", options.without_raw, "do not measure raw, whose threads spin");
 }
 
 } // namespace
 
-void add_clients_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<clients_options>();
-  CLI::App* command = bench.add_subcommand("clients", "many clients at once: a burst, their rate, and its CPU time");
-  options->common.add_to(*command, "bursts in a block", 100'000);
-  command->add_option("--clients", options->clients, "number of client actors; with --lanes, at each rank")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10'000));
-  command
-      ->add_option("--lanes", options->lanes, "lanes of each client, which then asks ranks; 0: clients ask the world")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 64));
-  command->add_option("--inflight", options->in_flight, "requests in flight of each client, except in a burst")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
-  command->add_option("--requests", options->requests, "operations in a block, over all clients")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_flag("--no-raw", options->without_raw, "do not measure raw, whose threads spin");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry clients_bench() {
+  return {.name = "clients",
+          .what = "many clients at once: a burst, their rate, and its CPU time",
+          .add = measured_by<clients_options>(&add_options, &run),
+          .suite = {{{{},
+                      {"--requests", "5000", "-n", "10", "--blocks", "3"},
+                      {"--clients", "8", "--requests", "200", "-n", "2", "--blocks", "2"}}}}};
 }
 
 } // namespace troupe::program

@@ -1,18 +1,11 @@
 /// `troupe bench all_reduce` and the other collectives: the options and the table of nccl-tests, with troupe beside raw
 /// in the same run, and the time that requests through actors add to a small operation.
 
-#include <troupe/program/bench/bench_asker.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/bench_bandwidth.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_memory.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_table.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench_operation.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -31,6 +24,9 @@
 
 namespace troupe::program {
 
+namespace {
+
+/// The latency table: one small operation at a time, in a world for each strategy over the same ranks.
 struct strategies_plan {
   std::size_t size_bytes = 8; ///< For the printed text only; the operations are passed as parts.
   std::size_t iterations = 500;
@@ -40,24 +36,17 @@ struct strategies_plan {
   [[nodiscard]] double expected_work(bool with_raw) const;
 };
 
-/// Forms a world for each strategy over the ranks of \p parts. \p raw may be null.
-[[nodiscard]] json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts,
-                                      raw_ranks* raw, std::FILE* table, progress_line& progress);
-
-namespace {
-
 struct collective_contender {
   std::unique_ptr<asker> who;
   std::size_t way;
 };
-
-} // namespace
 
 double strategies_plan::expected_work(bool with_raw) const {
   const std::size_t contenders = 2 * std::size(all_completion_strategies) + (with_raw ? 1 : 0);
   return operation_work(size_bytes) * static_cast<double>(iterations * (blocks + 1) * contenders);
 }
 
+/// \p raw may be null.
 json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vector<operation>& parts, raw_ranks* raw,
                         std::FILE* table, progress_line& progress) {
   latency_table figures{"completion, asked by"};
@@ -75,7 +64,7 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
     add(make_thread_asker(worlds.back()));
   }
   for (std::size_t block = 0; block < plan.blocks + 1; ++block) { // The first block is a warm-up.
-    progress.show("request to reply, block " + std::to_string(block) + "/" + std::to_string(plan.blocks));
+    progress.show(at_block("request to reply", block, plan.blocks));
     std::optional<double> raw_p50;
     if (raw != nullptr) {
       const auto times = in_microseconds(raw->run(parts, plan.iterations, 1).each);
@@ -102,9 +91,8 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
   return report;
 }
 
-namespace {
-
 struct collective_options {
+  const bench_operation* what = nullptr;
   bench_options common{5, 20};
   std::string begin = "8";
   std::string end = "64M";
@@ -155,13 +143,11 @@ bandwidth_plan plan_of(const bench_operation& what, const collective_options& op
           .timestamps = options.timestamps};
 }
 
-std::vector<std::string> heading_of(runtime& rt, const world& where, const bandwidth_plan& plan,
-                                    const collective_options& options) {
-  std::vector<std::string> lines = world_heading(rt, where);
-  lines.push_back(std::to_string(plan.iterations) + " iterations, " + std::to_string(plan.depth) +
-                  " in flight at once, " + std::to_string(plan.warmups) + " warm-ups, medians of " +
-                  std::to_string(plan.blocks) + (options.raw ? " paired blocks" : " blocks") + "; " +
-                  std::to_string(plan.checks) + " checked afterwards");
+std::vector<std::string> method_of(const bandwidth_plan& plan, const collective_options& options) {
+  std::vector<std::string> lines{std::to_string(plan.iterations) + " iterations, " + std::to_string(plan.depth) +
+                                 " in flight at once, " + std::to_string(plan.warmups) + " warm-ups, medians of " +
+                                 std::to_string(plan.blocks) + (options.raw ? " paired blocks" : " blocks") + "; " +
+                                 std::to_string(plan.checks) + " checked afterwards"};
   if (options.raw)
     lines.emplace_back("raw: the same calls on blocking communicators of their own, one spinning thread per GPU "
                        "on the CPUs of its launcher, the same depth and wait");
@@ -191,19 +177,10 @@ bench_case smallest_case(const bandwidth_plan& plan, int ranks) {
           .root = plan.root};
 }
 
-void print_sums(const bandwidth_plan& plan, const bandwidth_result& measured, json& report, std::FILE* out) {
-  if (plan.checks > 0) {
-    report["wrong"] = measured.wrong;
-    std::fprintf(out, "#\n# Wrong values: %zu %s\n", measured.wrong, measured.wrong == 0 ? "OK" : "FAILED");
-  }
-  report["average_busbw_gb_per_s"] = measured.average_bus_bandwidth;
-  std::fprintf(out, "# Average bus bandwidth: %.2f GB/s\n", measured.average_bus_bandwidth);
-}
-
-int run(const bench_operation& what, const collective_options& options) {
+int run(const collective_options& options) {
+  const bench_operation& what = *options.what;
   const bandwidth_plan plan = plan_of(what, options);
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
+  bench_session session{std::string{what.name}, options.common};
   configuration settings = options.common.runtime.settings();
   if (options.timeout_seconds > 0)
     settings.deadlines.operation =
@@ -220,89 +197,83 @@ int run(const bench_operation& what, const collective_options& options) {
   if (options.raw) raw.emplace(rt, where);
   raw_ranks* const beside = raw ? &*raw : nullptr;
 
-  std::FILE* const out = document.text_output();
-  const auto heading = heading_of(rt, where, plan, options);
-  print_heading(out, heading);
-  std::fputs("#\n", out);
-  json report = begin_world_report(what.name, heading, rt, where);
-  report["options"] = options_report(plan, options);
+  session.begin(rt, where, method_of(plan, options), options_report(plan, options), "");
 
   progress_line progress{stderr, plan.expected_work(where.size(), options.raw) + small_plan.expected_work(options.raw)};
   const auto who = make_actor_asker(rt.system(), where);
   bandwidth_result measured;
   if (what.moves_data) {
-    measured = measure_bandwidth(plan, where.size(), memory, *who, beside, out, progress);
-    report["rows"] = std::move(measured.rows);
+    measured = measure_bandwidth(plan, where.size(), memory, *who, beside, session.out(), progress);
+    session.report["rows"] = std::move(measured.rows);
   }
-  report["latency"] = measure_strategies(small_plan, rt, memory.parts(small), beside, out, progress);
-  if (what.moves_data) print_sums(plan, measured, report, out);
-  document.write(report);
-  picture.draw(report);
-  return measured.exit_status();
+  session.report["latency"] = measure_strategies(small_plan, rt, memory.parts(small), beside, session.out(), progress);
+  if (what.moves_data) {
+    if (plan.checks > 0) session.note_wrong(measured.wrong);
+    session.report["average_busbw_gb_per_s"] = measured.average_bus_bandwidth;
+    std::fprintf(session.out(), "# Average bus bandwidth: %.2f GB/s\n", measured.average_bus_bandwidth);
+  }
+  return session.finish();
 }
 
 void add_options(CLI::App& command, collective_options& options) {
   options.common.add_to(command, "operations in a block", 1'000);
-  command.add_option("-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G")->capture_default_str()->check(size_in("8"));
+  add_size(command, "-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K", "8");
+  add_size(command, "-e,--maxbytes", options.end, "largest size, e.g. 1G", "8");
   auto* const factor = command.add_option("-f,--stepfactor", options.factor, "factor from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
   command.add_option("-i,--stepbytes", options.step, "fixed step in place of the factor, e.g. 1M")
       ->excludes(factor)
       ->check(size_in("1"));
-  command.add_option("-w,--warmup_iters", options.warmups, "operations before the blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command.add_option("-c,--check", options.checks, "operations per row whose results are checked; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command
-      .add_option("-z,--blocking", options.blocking, "1: wait for the reply of each operation before the next request")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  command.add_option("-u,--unalign", options.unaligned, "elements by which all buffers are shifted")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 4'096));
+  add_number(command, "-w,--warmup_iters", options.warmups, "operations before the blocks", 1, 1'000);
+  add_number(command, "-c,--check", options.checks, "operations per row whose results are checked; 0: none", 0, 1'000);
+  add_number(command, "-z,--blocking", options.blocking,
+             "1: wait for the reply of each operation before the next request", 0, 1);
+  add_number(command, "-u,--unalign", options.unaligned, "elements by which all buffers are shifted", 0, 4'096);
   command.add_option("-T,--timeout", options.timeout_seconds, "deadline of troupe's requests in seconds (default 60)")
       ->check(real_in(0.001, 86'400.0));
-  command.add_option("-S,--report_timestamps", options.timestamps, "1: date and time of each row")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  command.add_option("--latency-iters", options.latency_iterations, "requests in a block of the latency table")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  command
-      .add_option("-d,--datatype", options.types,
-                  "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, comma-separated, or all")
-      ->capture_default_str()
-      ->delimiter(',');
-  command
-      .add_option(
-          "-o,--op", options.ops,
-          "sum, prod, min, max, avg, pre_mul_sum, comma-separated, or all; ignored by operations that do not reduce")
-      ->capture_default_str()
-      ->delimiter(',');
-  command.add_option("-r,--root", options.root, "root of operations that have one")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000'000));
+  add_number(command, "-S,--report_timestamps", options.timestamps, "1: date and time of each row", 0, 1);
+  add_number(command, "--latency-iters", options.latency_iterations, "requests in a block of the latency table", 1,
+             1'000'000);
+  add_list(command, "-d,--datatype", options.types,
+           "u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, comma-separated, or all");
+  add_list(command, "-o,--op", options.ops,
+           "sum, prod, min, max, avg, pre_mul_sum, comma-separated, or all; ignored by operations that do not reduce");
+  add_number(command, "-r,--root", options.root, "root of operations that have one", 0, 1'000'000);
   command.add_flag("--raw", options.raw, "also measure raw collectives, interleaved with troupe's");
 }
 
 } // namespace
 
-void add_collective_benches(CLI::App& bench, action& chosen) {
+std::vector<bench_entry> collective_benches() {
+  std::vector<bench_entry> all;
   for (const bench_operation& what : bench_operations()) {
-    auto options = std::make_shared<collective_options>();
-    CLI::App* command = bench.add_subcommand(std::string{what.name}, "bandwidth by size, and request-to-reply time");
-    add_options(*command, *options);
-    if (what.moves_data) options->common.add_plot_to(*command);
-    command->callback([&what, options, &chosen] {
-      options->raw |= !options->common.plot_path.empty(); // A plot shows both.
-      chosen = [&what, options] { return run(what, *options); };
-    });
+    const std::string largest = what.name == "all_reduce" ? "1G" : "256M";
+    bench_entry::suite_arguments suite;
+    if (what.moves_data)
+      suite = {{{"-b", "8", "-e", largest, "-f", "4"},
+                {"-b", "8", "-e", "16M", "-f", "8"},
+                {"-b", "8", "-e", "256K", "-f", "8"}}};
+    const bench_entry::suite_arguments counts{
+        {{"--raw"},
+         {"-n", "10", "--blocks", "3", "--latency-iters", "100", "--raw"},
+         {"-n", "3", "-w", "1", "--blocks", "2", "--latency-iters", "5", "--raw"}}};
+    for (std::size_t i = 0; i < suite.size(); ++i) suite[i].insert(suite[i].end(), counts[i].begin(), counts[i].end());
+    all.push_back({.name = std::string{what.name},
+                   .what = what.moves_data ? "bandwidth and time by size, and request-to-reply time"
+                                           : "request-to-reply time, by completion strategy and client",
+                   .add = [&what](CLI::App& command) -> action {
+                     auto options = std::make_shared<collective_options>();
+                     options->what = &what;
+                     add_options(command, *options);
+                     if (what.moves_data) options->common.add_plot_to(command);
+                     return [options] {
+                       options->raw |= !options->common.plot_path.empty(); // A plot shows both.
+                       return run(*options);
+                     };
+                   },
+                   .suite = std::move(suite)});
   }
+  return all;
 }
 
 } // namespace troupe::program

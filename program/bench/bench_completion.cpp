@@ -1,10 +1,7 @@
 /// `troupe bench completion`: compares the completion strategies with each other and with a plain word in memory.
 
-#include <troupe/program/bench/bare_word_source.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/completion_probe.hpp>
-#include <troupe/program/bench/json_file.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -24,16 +21,14 @@ namespace troupe::program {
 
 namespace {
 
-struct completion_options {
+struct completion_options : bench_options {
+  completion_options() : bench_options{7, 200} {}
   std::string backend;
   int device = 0;
   std::vector<std::string> strategies{"flag", "event", "host_fn"};
-  std::size_t blocks = 7;
-  std::size_t iterations = 200;
   std::size_t depth = 32;
   std::size_t looks = 100;
   std::string bytes = "4";
-  std::string json_path;
 };
 
 /// A quantity of a strategy: the title of its column, and its measurement.
@@ -102,10 +97,8 @@ void measure_all(std::vector<completion_contender>& all, const completion_option
   for (std::size_t block = 0; block < how.blocks + 1; ++block)
     for (std::size_t what = 0; what <= quantity_count; ++what)
       for (std::size_t i = 0; i < all.size(); ++i) {
-        // The first completion_contender rotates, so that drift within a block favours none.
-        completion_contender& one = all[(i + block) % all.size()];
-        progress.show("completion by " + one.name + ", block " + std::to_string(block) + "/" +
-                      std::to_string(how.blocks));
+        completion_contender& one = all[(i + block) % all.size()]; // The first one rotates.
+        progress.show(at_block("completion by " + one.name, block, how.blocks));
         measure(one, how, what, block);
         progress.done(1);
       }
@@ -141,18 +134,18 @@ json rows_report(const std::vector<completion_contender>& all) {
     for (std::size_t what = 0; what < quantity_count; ++what) {
       json& figures = row[quantities[what].key] = figures_report(one.figures[what]);
       const auto ratios = of_bare(one, all.front(), what);
-      figures["of_bare"] = {{"p50", median(ratios)}, {"blocks", ratios}};
+      figures["of_bare"] = by_block(ratios);
     }
     row["operation_unmarked"] = figures_report(one.unarmed);
     row["operation_marked"] = figures_report(one.armed);
-    row["operation_marked"]["added"] = {{"p50", median(one.added)}, {"blocks", one.added}};
+    row["operation_marked"]["added"] = by_block(one.added);
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
 int run(const completion_options& options) {
-  const json_file document{options.json_path};
+  bench_session session{"completion", options};
   configuration settings = configuration::from_environment();
   if (!options.backend.empty()) settings.backend = parse_backend_choice(options.backend);
   const auto api = select_backend(settings).api;
@@ -160,67 +153,50 @@ int run(const completion_options& options) {
   api->enter_thread(where->id());
   auto contenders = make_contenders(where, options);
 
-  const std::vector<std::string> heading{
-      api->version(),
-      "device " + to_string(where->id()) + ", " + device_line(*where),
-      std::to_string(options.iterations) + " samples of each figure in each of " + std::to_string(options.blocks) +
-          " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
-      "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
-          " others not done; look: one look at one not done, mean of " + std::to_string(options.looks),
-      "release-seen: from the CPU's opening of a gate in front of the mark; " +
-          std::string{"enqueue-seen: from before the operation's enqueuing"},
-      "op: each of " + std::to_string(options.depth) + " operations in a row, from the opening of a gate to the last",
-      "bare: a word of pinned memory written in the stream, without strategy"};
-  std::FILE* const out = document.text_output();
-  print_heading(out, heading);
-  std::fputs("#\n", out);
-  json report = begin_report("completion", heading);
-  report["versions"] = {{"driver", api->version()}};
-  report["devices"].push_back(device_report(*where));
-  report["options"] = {{"blocks", options.blocks},
-                       {"iterations", options.iterations},
-                       {"depth", options.depth},
-                       {"looks", options.looks},
-                       {"operation_bytes", parse_byte_size(options.bytes)}};
-  report["unit"] = "us";
-
+  session.begin(
+      {api->version(), "device " + to_string(where->id()) + ", " + device_line(*where),
+       std::to_string(options.iterations) + " samples of each figure in each of " + std::to_string(options.blocks) +
+           " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
+       "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
+           " others not done; look: one look at one not done, mean of " + std::to_string(options.looks),
+       "release-seen: from the CPU's opening of a gate in front of the mark; " +
+           std::string{"enqueue-seen: from before the operation's enqueuing"},
+       "op: each of " + std::to_string(options.depth) + " operations in a row, from the opening of a gate to the last",
+       "bare: a word of pinned memory written in the stream, without strategy"},
+      {{"blocks", options.blocks},
+       {"iterations", options.iterations},
+       {"depth", options.depth},
+       {"looks", options.looks},
+       {"operation_bytes", parse_byte_size(options.bytes)}});
+  session.report["versions"] = {{"driver", api->version()}};
+  session.report["devices"].push_back(device_report(*where));
   measure_all(contenders, options);
-  print_table(out, contenders);
-  report["rows"] = rows_report(contenders);
-  document.write(report);
-  return 0;
+  print_table(session.out(), contenders);
+  session.report["rows"] = rows_report(contenders);
+  return session.finish();
+}
+
+void add_options(CLI::App& command, completion_options& options) {
+  command.add_option("--backend", options.backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
+  add_number(command, "--device", options.device, "index of the device", 0, 1'023);
+  add_list(command, "--strategies", options.strategies, "flag, event, host_fn, comma-separated");
+  options.add_blocks_to(command);
+  add_number(command, "-n,--iters", options.iterations, "samples of each figure in a block", 1, 100'000);
+  add_number(command, "--depth", options.depth, "operations in flight in the figures of many operations",
+             std::size_t{2}, completion_probe::largest_depth);
+  add_number(command, "--looks", options.looks, "checks (looks) whose mean is one sample", 1, 100'000);
+  add_size(command, "--bytes", options.bytes, "bytes that the operation fills, e.g. 4 or 1M", "1");
+  options.add_report_to(command);
 }
 
 } // namespace
 
-void add_completion_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<completion_options>();
-  CLI::App* command = bench.add_subcommand("completion", "cost of the completion strategies, without collectives");
-  command->add_option("--backend", options->backend, "auto, mock or nccl (TROUPE_BACKEND; default auto)");
-  command->add_option("--device", options->device, "index of the device")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'023));
-  command->add_option("--strategies", options->strategies, "flag, event, host_fn, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("--blocks", options->blocks, "number of blocks; medians over blocks are reported")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("-n,--iters", options->iterations, "samples of each figure in a block")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--depth", options->depth, "operations in flight in the figures of many operations")
-      ->capture_default_str()
-      ->check(CLI::Range(std::size_t{2}, completion_probe::largest_depth));
-  command->add_option("--looks", options->looks, "checks (looks) whose mean is one sample")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--bytes", options->bytes, "bytes that the operation fills, e.g. 4 or 1M")
-      ->capture_default_str()
-      ->check(size_in("1"));
-  command->add_option("-J,--output_file,--json", options->json_path,
-                      "write all figures to this file; with -, to standard output, and the table to standard error");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry completion_bench() {
+  return {.name = "completion",
+          .what = "cost of the completion strategies, without collectives",
+          .add = measured_by<completion_options>(&add_options, &run),
+          .suite = {{{{}, {"-n", "100", "--blocks", "5"}, {"-n", "20", "--blocks", "2", "--looks", "20"}}}},
+          .takes_settings = false};
 }
 
 } // namespace troupe::program

@@ -3,13 +3,8 @@
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -183,22 +178,12 @@ constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate",
 class fusion_trial {
 public:
   fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes) : count_{count}, bytes_{bytes} {
-    const std::size_t elements = bytes / sizeof(float);
-    for (const buffer& whole : memory) {
-      auto& mine = parts_.emplace_back();
-      for (std::size_t i = 0; i < count; ++i) {
-        const buffer part = whole.slice(i * stride(bytes), bytes);
-        mine.emplace_back(all_reduce{.send = part, .recv = part, .count = elements});
-      }
-    }
+    parts_ = by_rank(make_sums(memory, bytes, count));
     for (const auto& mine : parts_) {
       auto& all = addresses_.emplace_back();
       for (const operation& one : mine) all.push_back(&one);
     }
   }
-
-  /// Returns the distance between consecutive operations in memory.
-  [[nodiscard]] static std::size_t stride(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
   [[nodiscard]] double measure(const fusion_contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
     if (how.piped) return in_microseconds(pipelines.ask(parts_, how.together));
@@ -224,20 +209,6 @@ private:
   std::vector<std::vector<const operation*>> addresses_;
 };
 
-void measure_all(fusion_trial& trial, const fusion_options& options, raw_ranks& raw, bench_pipelines& pipelines) {
-  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // The first block is a warm-up.
-    std::array<std::vector<double>, fusion_contenders.size()> samples;
-    for (std::size_t i = 0; i < options.common.iterations; ++i)
-      for (std::size_t k = 0; k < fusion_contenders.size(); ++k) {
-        // The first contender rotates, so that drift within a block favours none.
-        const std::size_t what = (k + i + block) % fusion_contenders.size();
-        samples[what].push_back(trial.measure(fusion_contenders[what], raw, pipelines));
-      }
-    if (block == 0) continue;
-    for (std::size_t what = 0; what < fusion_contenders.size(); ++what) trial.figures[what].add_block(samples[what]);
-  }
-}
-
 void print_row(const text_table& table, const fusion_trial& trial) {
   std::vector<std::string> cells{std::to_string(trial.count()), std::to_string(trial.size_bytes())};
   for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
@@ -253,7 +224,7 @@ json row_report(const fusion_trial& trial) {
   for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
     const fusion_contender& how = fusion_contenders[what];
     json& cell = row[how.asker][how.way] = figures_report(trial.figures[what]);
-    if (how.together) cell["of_separate"] = {{"p50", median(trial.ratios(what))}, {"blocks", trial.ratios(what)}};
+    if (how.together) cell["of_separate"] = by_block(trial.ratios(what));
   }
   return row;
 }
@@ -271,77 +242,64 @@ int run(const fusion_options& options) {
   const auto sizes =
       sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
   const std::size_t most = *std::ranges::max_element(options.counts);
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
+  bench_session session{"fusion", options.common};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
-  const world where = rt.form_world();
-  std::vector<buffer> memory;
-  for (const rank self : where.local_ranks())
-    memory.push_back(where.allocate(self, most * fusion_trial::stride(sizes.back())));
+  world where = rt.form_world();
+  const auto memory = allocate_operands(where, operand_memory::pool, sums_bytes(sizes.back(), most));
   raw_ranks raw{rt, where};
   // The raw threads, the launchers, the poller and the client thread all spin at the same time.
   const chosen_wait wait =
       choose_wait(settings.profile, 2 * where.local_ranks().size() + 2, std::thread::hardware_concurrency());
   bench_pipelines pipelines{rt, where, wait.wait};
 
-  std::vector<std::string> heading = world_heading(rt, where);
-  heading.insert(heading.end(),
-                 {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
-                  std::to_string(options.common.iterations) + " of each in each of " +
-                      std::to_string(options.common.blocks) +
-                      " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
-                  "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: "
-                  "together / separate",
-                  "pipelines: the same from one thread through launchers and poller, profile " +
-                      std::string{to_string(wait.used)} + ", each with a reply of its own"});
-  std::FILE* const out = document.text_output();
-  print_heading(out, heading);
-  json report = begin_world_report("fusion", heading, rt, where);
-  report["options"] = {
-      {"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}};
-  report["unit"] = "us";
-  report["rows"] = json::array();
+  session.begin(
+      rt, where,
+      {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
+       std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
+           " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
+       "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: together / "
+       "separate",
+       "pipelines: the same from one thread through launchers and poller, profile " +
+           std::string{to_string(wait.used)} + ", each with a reply of its own"},
+      {{"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}});
 
   progress_line progress{stderr, static_cast<double>(options.counts.size() * sizes.size())};
-  const text_table table{out, fusion_columns()};
+  const text_table table{session.out(), fusion_columns()};
   table.print_heading();
   for (const std::size_t count : options.counts)
     for (const std::size_t bytes : sizes) {
-      progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes");
       fusion_trial trial{memory, count, bytes};
-      measure_all(trial, options, raw, pipelines);
+      trial.figures = sample_blocks<fusion_contenders.size()>(
+          options.common, options.common.iterations,
+          [&](std::size_t what) { return trial.measure(fusion_contenders[what], raw, pipelines); },
+          [&](std::size_t) { progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes"); });
       progress.done(1);
       progress.clear();
       print_row(table, trial);
-      report["rows"].push_back(row_report(trial));
+      session.add_row(row_report(trial));
     }
-  document.write(report);
-  picture.draw(report);
-  return 0;
+  return session.finish();
+}
+
+void add_options(CLI::App& command, fusion_options& options) {
+  options.common.add_to(command, "samples of each figure in a block", 100'000);
+  options.common.add_plot_to(command);
+  add_list(command, "--counts", options.counts, "numbers of all_reduces, comma-separated")->check(CLI::Range(1, 1'000));
+  add_size(command, "-b,--minbytes", options.begin, "smallest size, e.g. 8", "8");
+  add_size(command, "-e,--maxbytes", options.end, "largest size, e.g. 4M", "8");
+  add_number(command, "-f,--stepfactor", options.factor, "factor from one size to the next", 2, 1024);
 }
 
 } // namespace
 
-void add_fusion_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<fusion_options>();
-  CLI::App* command = bench.add_subcommand("fusion", "several all_reduces one by one, compared with a single launch");
-  options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  options->common.add_plot_to(*command);
-  command->add_option("--counts", options->counts, "numbers of all_reduces, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("-b,--minbytes", options->begin, "smallest size, e.g. 8")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 4M")
-      ->capture_default_str()
-      ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1024));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry fusion_bench() {
+  return {.name = "fusion",
+          .what = "several all_reduces one by one, compared with a single launch",
+          .add = measured_by<fusion_options>(&add_options, &run),
+          .suite = {{{{},
+                      {"-n", "10", "--blocks", "3", "-f", "8"},
+                      {"-n", "2", "--blocks", "2", "--counts", "2,8", "-e", "32K", "-f", "8"}}}}};
 }
 
 } // namespace troupe::program

@@ -4,14 +4,9 @@
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/bench_sizes.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
-#include <troupe/program/bench/reference_values.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/reference_values.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -232,23 +227,15 @@ private:
 };
 
 void measure_all(host_trial& trial, const host_options& options, asker& who, progress_line& progress) {
-  const std::string name{to_string(trial.kind())};
-  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
-    progress.show(name + " memory, block " + std::to_string(block) + "/" + std::to_string(options.common.blocks));
-    std::array<std::vector<double>, staging_ways.size()> samples;
-    const std::size_t count = block == 0 ? options.warmups : options.common.iterations;
-    for (std::size_t i = 0; i < count; ++i)
-      for (std::size_t k = 0; k < staging_ways.size(); ++k) {
-        // The first contender rotates, so that drift within a block favours none.
-        const std::size_t what = (k + i + block) % staging_ways.size();
-        samples[what].push_back(trial.measure(what, who));
-      }
-    progress.done(1);
-    if (block == 0) continue;
-    for (std::size_t what = 0; what < staging_ways.size(); ++what) trial.figures[what].add_block(samples[what]);
-  }
+  const std::string name = std::string{to_string(trial.kind())} + " memory";
+  trial.figures = sample_blocks<staging_ways.size()>(
+      options.common, options.warmups, [&](std::size_t what) { return trial.measure(what, who); },
+      [&](std::size_t block) {
+        progress.show(at_block(name, block, options.common.blocks));
+        progress.done(1);
+      });
   for (std::size_t i = 0; i < options.checks; ++i) {
-    progress.show(name + " memory, check " + std::to_string(i + 1) + "/" + std::to_string(options.checks));
+    progress.show(name + ", check " + std::to_string(i + 1) + "/" + std::to_string(options.checks));
     trial.wrong += trial.count_wrong(who, i + 1);
     progress.done(1);
   }
@@ -272,7 +259,7 @@ json row_report(const host_trial& trial, const host_options& options) {
   for (std::size_t what = 0; what < staging_ways.size(); ++what)
     row[staging_ways[what]] = figures_report(trial.figures[what]);
   const auto ratios = trial.of_floor();
-  row["staged"]["of_floor"] = {{"p50", median(ratios)}, {"blocks", ratios}};
+  row["staged"]["of_floor"] = by_block(ratios);
   row["wrong"] = options.checks > 0 ? json(trial.wrong) : json(nullptr);
   return row;
 }
@@ -297,40 +284,32 @@ int run(const host_options& options) {
                     "--bytes " + options.bytes + " is less than one " + options.type + ": give more"};
   std::vector<memory_kind> kinds;
   for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
+  bench_session session{"host", options.common};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
   const auto who = make_thread_asker(where);
 
-  std::vector<std::string> heading = world_heading(rt, where);
-  heading.insert(heading.end(),
-                 {"all_reduce of " + options.type + ", sum, out of place, one request at a time; " +
-                      std::to_string(options.common.iterations) + " of each in each of " +
-                      std::to_string(options.common.blocks) + " interleaved blocks, medians of blocks; " +
-                      std::to_string(options.checks) + " checked afterwards",
-                  "copies: every rank's memory to its device and as much back, all at once, without a collective",
-                  "collective: the same all_reduce on device memory; staged: on host memory, in chunks of " +
-                      format_byte_size(settings.host_staging.chunk_bytes) + ", " +
-                      std::to_string(settings.host_staging.slots) + " slots",
-                  "GB/s: size / time of one rank; of floor: staged / the larger of copies and collective"});
-  std::FILE* const out = document.text_output();
-  print_heading(out, heading);
-  std::fputs("#\n", out);
-  json report = begin_world_report("host", heading, rt, where);
-  report["options"] = {{"iterations", options.common.iterations},
-                       {"warmups", options.warmups},
-                       {"blocks", options.common.blocks},
-                       {"checks", options.checks},
-                       {"type", options.type},
-                       {"chunk_bytes", settings.host_staging.chunk_bytes},
-                       {"slots", settings.host_staging.slots}};
-  report["unit"] = "us";
-
+  session.begin(rt, where,
+                {"all_reduce of " + options.type + ", sum, out of place, one request at a time; " +
+                     std::to_string(options.common.iterations) + " of each in each of " +
+                     std::to_string(options.common.blocks) + " interleaved blocks, medians of blocks; " +
+                     std::to_string(options.checks) + " checked afterwards",
+                 "copies: every rank's memory to its device and as much back, all at once, without a collective",
+                 "collective: the same all_reduce on device memory; staged: on host memory, in chunks of " +
+                     format_byte_size(settings.host_staging.chunk_bytes) + ", " +
+                     std::to_string(settings.host_staging.slots) + " slots",
+                 "GB/s: size / time of one rank; of floor: staged / the larger of copies and collective"},
+                {{"iterations", options.common.iterations},
+                 {"warmups", options.warmups},
+                 {"blocks", options.common.blocks},
+                 {"checks", options.checks},
+                 {"type", options.type},
+                 {"chunk_bytes", settings.host_staging.chunk_bytes},
+                 {"slots", settings.host_staging.slots}});
   progress_line progress{
       stderr, static_cast<double>(kinds.size() * sizes.size() * (options.common.blocks + 1 + options.checks))};
-  const text_table table{out, host_columns()};
+  const text_table table{session.out(), host_columns()};
   table.print_heading();
   std::size_t wrong = 0;
   for (const memory_kind kind : kinds)
@@ -338,44 +317,36 @@ int run(const host_options& options) {
       host_trial trial{where, kind, bytes, type};
       measure_all(trial, options, *who, progress);
       print_row(table, trial, options);
-      report["rows"].push_back(row_report(trial, options));
+      session.add_row(row_report(trial, options));
       wrong += trial.wrong;
     }
-  report["wrong"] = options.checks > 0 ? json(wrong) : json(nullptr);
-  std::fprintf(out, "# Wrong values: %s\n",
-               options.checks > 0 ? (std::to_string(wrong) + (wrong == 0 ? " OK" : " FAILED")).c_str() : "N/A");
-  document.write(report);
-  picture.draw(report);
-  return wrong == 0 ? 0 : 1;
+  session.note_wrong(options.checks > 0 ? std::optional{wrong} : std::nullopt);
+  return session.finish();
+}
+
+void add_options(CLI::App& command, host_options& options) {
+  options.common.add_to(command, "samples of each figure in a block", 100'000);
+  options.common.add_plot_to(command);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of each rank, e.g. 256M; the smallest size with -e", "1");
+  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G (default: only the size of -b)")
+      ->check(size_in("8"));
+  add_number(command, "-f,--stepfactor", options.factor, "factor from one size to the next", 2, 1024);
+  add_list(command, "--memory", options.kinds, "pinned, pageable or both, comma-separated");
+  command.add_option("-d,--datatype", options.type, "one of the dtypes")->capture_default_str();
+  add_number(command, "-w,--warmup_iters", options.warmups, "warm-up samples of each before the blocks", 0, 100'000);
+  add_number(command, "-c,--check", options.checks, "requests whose results are checked after the blocks; 0: none", 0,
+             1'000);
 }
 
 } // namespace
 
-void add_host_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<host_options>();
-  CLI::App* command =
-      bench.add_subcommand("host", "all_reduce of host memory, compared with its copies and its collective");
-  options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of each rank, e.g. 256M; the smallest size with -e")
-      ->capture_default_str()
-      ->check(size_in("1"));
-  command->add_option("-e,--maxbytes", options->end, "largest size, e.g. 1G (default: only the size of -b)")
-      ->check(size_in("8"));
-  command->add_option("-f,--stepfactor", options->factor, "factor from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1024));
-  command->add_option("--memory", options->kinds, "pinned, pageable or both, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("-d,--datatype", options->type, "one of the dtypes")->capture_default_str();
-  command->add_option("-w,--warmup_iters", options->warmups, "warm-up samples of each before the blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100'000));
-  command->add_option("-c,--check", options->checks, "requests whose results are checked after the blocks; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry host_bench() {
+  return {.name = "host",
+          .what = "all_reduce of host memory, compared with its copies and its collective",
+          .add = measured_by<host_options>(&add_options, &run),
+          .suite = {{{{"-b", "1M", "-e", "256M"},
+                      {"-b", "256K", "-e", "16M", "--blocks", "3"},
+                      {"-b", "64K", "-e", "1M", "-n", "2", "--blocks", "2"}}}}};
 }
 
 } // namespace troupe::program

@@ -4,12 +4,8 @@
 #include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -101,9 +97,10 @@ private:
   std::future<completion> reply_;
 };
 
-class idle_bench {
+class idle_measurement {
 public:
-  explicit idle_bench(const idle_options& options) : options_{options}, settings_{options.common.runtime.settings()} {
+  explicit idle_measurement(const idle_options& options)
+    : options_{options}, settings_{options.common.runtime.settings()}, session_{"idle", options.common} {
     for (const std::string& name : options.profiles) profiles_.push_back(parse_latency_profile(name));
     const auto held = span_of(options.seconds + options.settle_seconds);
     if (held >= std::min(settings_.limits.hang, settings_.deadlines.operation))
@@ -112,15 +109,14 @@ public:
                           " s would end as hung: lower --seconds, or raise --limits-hang and --deadlines-operation"};
   }
 
-  void run(const json_file& document) {
-    std::FILE* const out = document.text_output();
+  [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(2 * profiles_.size())};
     for (const latency_profile profile : profiles_) {
       configuration settings = settings_;
       settings.profile = profile;
       bench_rig rig{settings, false};
       const std::string used{to_string(used_profile(rig, profile))};
-      if (report_.is_null()) begin(rig, out, progress);
+      if (!session_.has_begun()) begin(rig, progress);
       const auto observe = [&](const char* state) {
         progress.show(std::string{to_string(profile)} + ", " + state);
         std::this_thread::sleep_for(span_of(options_.settle_seconds));
@@ -129,7 +125,7 @@ public:
         const thread_times after = thread_times::now();
         progress.done(1);
         progress.clear();
-        note(out, {std::string{to_string(profile)}, used, state}, before, after);
+        note({std::string{to_string(profile)}, used, state}, before, after);
       };
       for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // Threads that spin after work have had some.
       observe("idle");
@@ -139,7 +135,7 @@ public:
         throw exception{errc::internal, "an operation was answered before the work that it waits for was released"};
       held.let_go();
     }
-    document.write(report_);
+    return session_.finish();
   }
 
 private:
@@ -157,7 +153,7 @@ private:
                : latency_profile::frugal;
   }
 
-  void note(std::FILE* out, const situation& at, const thread_times& before, const thread_times& after) {
+  void note(const situation& at, const thread_times& before, const thread_times& after) {
     const auto uses = after.since(before);
     const double took = in_microseconds(after.taken_at() - before.taken_at());
     const auto percent = [&](std::chrono::nanoseconds cpu) { return 100 * in_microseconds(cpu) / took; };
@@ -180,8 +176,8 @@ private:
     }
     cells.push_back(fixed(most_polling));
     cells.push_back(std::to_string(uses.size()));
-    text_table{out, columns()}.print_row(cells);
-    report_["rows"].push_back(std::move(row));
+    text_table{session_.out(), columns()}.print_row(cells);
+    session_.add_row(std::move(row));
   }
 
   [[nodiscard]] static std::vector<table_column> columns() {
@@ -192,52 +188,43 @@ private:
     return all;
   }
 
-  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
-    auto heading = world_heading(rig.rt, rig.where);
-    heading.push_back("CPU time in per cent of a core, over " + fixed(options_.seconds) + " s, from " +
-                      fixed(options_.settle_seconds) + " s after the last request on");
-    heading.emplace_back("idle: a world that has answered all; in flight: one all_reduce whose operands wait, on every "
-                         "device, for work that is held");
+  void begin(bench_rig& rig, progress_line& progress) {
     progress.clear();
-    print_heading(out, heading);
-    report_ = begin_world_report("idle", heading, rig.rt, rig.where);
-    report_["options"] = {{"seconds", options_.seconds}, {"settle_seconds", options_.settle_seconds}};
-    report_["rows"] = json::array();
-    text_table{out, columns()}.print_heading();
+    session_.begin(
+        rig.rt, rig.where,
+        {"CPU time in per cent of a core, over " + fixed(options_.seconds) + " s, from " +
+             fixed(options_.settle_seconds) + " s after the last request on",
+         "idle: a world that has answered all; in flight: one all_reduce whose operands wait, on every device, "
+         "for work that is held"},
+        {{"seconds", options_.seconds}, {"settle_seconds", options_.settle_seconds}}, "");
+    text_table{session_.out(), columns()}.print_heading();
   }
 
   const idle_options& options_;
   configuration settings_;
   std::vector<latency_profile> profiles_;
-  json report_;
+  bench_session session_;
 };
 
 int run(const idle_options& options) {
-  const json_file document{options.common.json_path};
-  idle_bench{options}.run(document);
-  return 0;
+  return idle_measurement{options}.run();
+}
+
+void add_options(CLI::App& command, idle_options& options) {
+  options.common.runtime.add_to(command);
+  options.common.add_report_to(command);
+  add_list(command, "--profiles", options.profiles, "latency, balanced, frugal; comma-separated");
+  add_real(command, "--seconds", options.seconds, "seconds of observation of each", 0.01, 3'600);
+  add_real(command, "--settle", options.settle_seconds,
+           "seconds before each observation; longer than threads spin after work", 0, 3'600);
 }
 
 } // namespace
 
-void add_idle_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<idle_options>();
-  CLI::App* command =
-      bench.add_subcommand("idle", "CPU time of a world that is idle, and of one with an operation in flight");
-  options->common.runtime.add_to(*command);
-  options->common.add_report_to(*command);
-  command->add_option("--profiles", options->profiles, "latency, balanced, frugal; comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("--seconds", options->seconds, "seconds of observation of each")
-      ->capture_default_str()
-      ->check(real_in(0.01, 3'600));
-  command
-      ->add_option("--settle", options->settle_seconds,
-                   "seconds before each observation; longer than threads spin after work")
-      ->capture_default_str()
-      ->check(real_in(0, 3'600));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry idle_bench() {
+  return {.name = "idle",
+          .what = "CPU time of a world that is idle, and of one with an operation in flight",
+          .add = measured_by<idle_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

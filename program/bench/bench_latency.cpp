@@ -1,13 +1,8 @@
 /// `troupe bench latency`: one small operation at a time, through every kind of client, beside raw.
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/latency_table.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 
@@ -69,14 +64,15 @@ struct chosen_way {
   std::size_t number;
 };
 
-class latency_bench {
+class latency_measurement {
 public:
-  explicit latency_bench(const latency_options& options)
+  explicit latency_measurement(const latency_options& options)
     : bytes_{float_bytes("--bytes", options.bytes)},
       memory_{parse_operand_memory(options.memory)},
       iterations_{options.common.iterations},
       blocks_{options.common.blocks},
-      settings_{options.common.runtime.settings()} {
+      settings_{options.common.runtime.settings()},
+      session_{"latency", options.common} {
     for (const std::string& name : options.wanted) {
       const auto found = std::ranges::find(ways, name, &way::name);
       if (name == "raw")
@@ -89,23 +85,19 @@ public:
     }
   }
 
-  void run(const json_file& document, const plot_file& picture) {
+  [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(blocks_ * orders.size())};
-    for (std::size_t block = 0; block < blocks_; ++block)
-      for (std::size_t i = 0; i < orders.size(); ++i) {
-        const ordering order = orders[(i + block) % orders.size()]; // The first order alternates.
-        progress.show(at_block(order, block));
-        measure(order, block, document.text_output(), progress);
-        progress.done(1);
-      }
+    interleave(blocks_, orders.size(), [&](std::size_t i, std::size_t block) {
+      progress.show(at(orders[i], block));
+      measure(orders[i], block, progress);
+      progress.done(1);
+    });
     progress.clear();
-    std::FILE* const out = document.text_output();
-    table_.print(out);
-    std::fputs("#\n# how many took how long\n", out);
-    table_.print_histogram(out);
-    table_.add_to(report_, true);
-    document.write(report_);
-    picture.draw(report_);
+    table_.print(session_.out());
+    std::fputs("#\n# how many took how long\n", session_.out());
+    table_.print_histogram(session_.out());
+    table_.add_to(session_.report, true);
+    return session_.finish();
   }
 
 private:
@@ -115,13 +107,12 @@ private:
     return all;
   }
 
-  [[nodiscard]] std::string at_block(ordering order, std::size_t block) const {
-    return "latency, order by " + std::string{to_string(order)} + ", block " + std::to_string(block + 1) + "/" +
-           std::to_string(blocks_);
+  [[nodiscard]] std::string at(ordering order, std::size_t block) const {
+    return at_block("latency, order by " + std::string{to_string(order)}, block + 1, blocks_);
   }
 
   /// Runs one block of the ways that need \p order, in a runtime of its own.
-  void measure(ordering order, std::size_t block, std::FILE* out, progress_line& progress) {
+  void measure(ordering order, std::size_t block, progress_line& progress) {
     std::vector<chosen_way> here;
     for (const chosen_way& one : chosen_)
       if (one.how->order == order) here.push_back(one);
@@ -129,7 +120,7 @@ private:
     configuration settings = settings_;
     settings.ordering = order;
     bench_rig rig{settings, with_raw_};
-    if (report_.is_null()) begin(rig, out, progress);
+    if (!session_.has_begun()) begin(rig, progress);
     const auto parts = make_sums(allocate_operands(rig.where, memory_, sums_bytes(bytes_, 1)), bytes_, 1).front();
     // Raw's communicators do not use registered memory, so raw gets pool memory as in `bench registered`.
     const auto raw_memory = memory_ == operand_memory::registered ? operand_memory::pool : memory_;
@@ -141,7 +132,7 @@ private:
     const std::size_t warm_ups = std::max<std::size_t>(1, iterations_ / 10);
     std::optional<double> raw_p50;
     if (rig.raw) {
-      progress.show(at_block(order, block) + ", raw");
+      progress.show(at(order, block) + ", raw");
       static_cast<void>(rig.raw->run(raw_parts, warm_ups, 1));
       const auto times = in_microseconds(rig.raw->run(raw_parts, iterations_, 1).each);
       rig.raw->rest();
@@ -150,7 +141,7 @@ private:
     }
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t what = (i + block) % here.size();
-      progress.show(at_block(order, block) + ", " + here[what].how->name);
+      progress.show(at(order, block) + ", " + here[what].how->name);
       static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
       const series measured = askers[what]->ask(parts, iterations_, 1);
       table_.add_block(here[what].number,
@@ -158,24 +149,22 @@ private:
     }
   }
 
-  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
-    auto heading = world_heading(rig.rt, rig.where);
-    heading.push_back("all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " +
-                      std::string{to_string(memory_)} + " memory, one at a time, " + std::to_string(iterations_) +
-                      " in each of " + std::to_string(blocks_) + " interleaved blocks");
-    heading.push_back("medians of blocks, max of all; request to reply as each asker sees it; a runtime for each order "
-                      "in each block, raw beside both");
+  void begin(bench_rig& rig, progress_line& progress) {
+    std::vector<std::string> heading{
+        "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " + std::string{to_string(memory_)} +
+            " memory, one at a time, " + std::to_string(iterations_) + " in each of " + std::to_string(blocks_) +
+            " interleaved blocks",
+        "medians of blocks, max of all; request to reply as each asker sees it; a runtime for each order "
+        "in each block, raw beside both"};
     if (with_raw_)
       heading.push_back("raw: the same call on blocking communicators of its own, a spinning thread for each GPU, from "
                         "the first rank's call to the last rank seen done" +
                         std::string{memory_ == operand_memory::registered ? "; on pool memory" : ""});
     for (const chosen_way& one : chosen_) heading.push_back(std::string{one.how->name} + ": " + one.how->what);
     progress.clear();
-    print_heading(out, heading);
-    report_ = begin_world_report("latency", heading, rig.rt, rig.where);
-    report_["options"] = {
-        {"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}};
-    report_["unit"] = "us";
+    session_.begin(
+        rig.rt, rig.where, heading,
+        {{"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}});
   }
 
   std::size_t bytes_;
@@ -186,34 +175,31 @@ private:
   bool with_raw_ = false;
   std::vector<chosen_way> chosen_;
   latency_table table_{"asked by"};
-  json report_;
+  bench_session session_;
 };
 
 int run(const latency_options& options) {
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
-  latency_bench bench{options};
+  latency_measurement bench{options};
   register_client_messages();
-  bench.run(document, picture);
-  return 0;
+  return bench.run();
+}
+
+void add_options(CLI::App& command, latency_options& options) {
+  options.common.add_to(command, "requests of each way in a block", 1'000'000);
+  options.common.add_plot_to(command);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of the operation, e.g. 8 or 4K", "4");
+  add_list(command, "--ways", options.wanted, "ways to compare, comma-separated");
+  command.add_option("--memory", options.memory, "memory of the operands: ordinary (cuMemAlloc), pool or registered")
+      ->capture_default_str();
 }
 
 } // namespace
 
-void add_latency_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<latency_options>();
-  CLI::App* command = bench.add_subcommand("latency", "one small operation at a time, through every kind of client");
-  options->common.add_to(*command, "requests of each way in a block", 1'000'000);
-  options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of the operation, e.g. 8 or 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--ways", options->wanted, "ways to compare, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',');
-  command->add_option("--memory", options->memory, "memory of the operands: ordinary (cuMemAlloc), pool or registered")
-      ->capture_default_str();
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry latency_bench() {
+  return {.name = "latency",
+          .what = "one small operation at a time, through every kind of client",
+          .add = measured_by<latency_options>(&add_options, &run),
+          .suite = {{{{}, {"-n", "500", "--blocks", "3"}, {"-n", "30", "--blocks", "2"}}}}};
 }
 
 } // namespace troupe::program

@@ -1,9 +1,12 @@
-/// The operations that the bench can measure. One table entry holds everything that is specific to an operation.
+/// The operations that the bench can measure, their buffers, and the check of results. One table entry holds everything
+/// that is specific to an operation.
 #pragma once
 
-#include <troupe/program/bench/reference_values.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/reference_values.hpp>
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/runtime/world.hpp>
 
 #include <cstddef>
 #include <span>
@@ -67,5 +70,36 @@ struct bench_operation {
 };
 
 [[nodiscard]] std::span<const bench_operation> bench_operations() noexcept;
+
+/// One measured case: an operation at one size.
+struct bench_case {
+  const bench_operation* what = nullptr;
+  bench_shape shape;
+  dtype type = dtype::f32;
+  reduction op = reduction::sum;
+  int root = 0;
+  bool in_place = false;
+};
+
+/// A send buffer and a receive buffer for each local rank of a world.
+class bench_memory {
+public:
+  /// \p unaligned shifts the start of all ranges by that many elements.
+  bench_memory(world where, std::size_t size_bytes, std::size_t unaligned);
+
+  [[nodiscard]] std::vector<operation> parts(const bench_case& one) const;
+
+  /// Sends one request through \p who with inputs from \p seed. Returns how many elements of all ranks' results are
+  /// wrong; elements that were not written count as wrong.
+  [[nodiscard]] std::size_t count_wrong(asker& who, const bench_case& one, std::uint64_t seed);
+
+private:
+  [[nodiscard]] rank_memory memory_of(std::size_t index, const bench_case& one) const;
+
+  world world_;
+  std::size_t unaligned_;
+  std::vector<buffer> send_, recv_; ///< By index among the local ranks.
+  buffer staging_;
+};
 
 } // namespace troupe::program

@@ -1,11 +1,7 @@
 /// `troupe bench plan`: several small all_reduces as a captured plan that one message replays, compared with the same
 /// graph captured by hand around NCCL's own calls, and with the same requests sent one by one.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -189,20 +185,6 @@ private:
   std::vector<std::future<completion>> replies_; ///< Kept for its capacity.
 };
 
-void measure_all(workload& what, const plan_bench_options& options) {
-  for (std::size_t block = 0; block < options.common.blocks + 1; ++block) { // The first block is a warm-up.
-    std::array<std::vector<double>, plan_contender_count> samples;
-    for (std::size_t i = 0; i < options.common.iterations; ++i)
-      for (std::size_t k = 0; k < plan_contender_count; ++k) {
-        // The first plan_contender rotates, so that drift within a block favours none.
-        const auto who = static_cast<plan_contender>((k + i + block) % plan_contender_count);
-        samples[who].push_back(what.measure(who));
-      }
-    if (block == 0) continue;
-    for (std::size_t who = 0; who < plan_contender_count; ++who) what.figures[who].add_block(samples[who]);
-  }
-}
-
 std::vector<double> ratios(const workload& what, plan_contender to) {
   return paired_ratios(what.figures[plan].p50, what.figures[to].p50);
 }
@@ -223,7 +205,7 @@ json row_report(const workload& what, std::size_t wrong) {
   for (std::size_t who = 0; who < plan_contender_count; ++who)
     row[plan_contender_names[who]] = figures_report(what.figures[who]);
   for (const auto& [name, other] : {std::pair{"of_raw", raw}, std::pair{"of_eager", eager}})
-    row["plan"][name] = {{"p50", median(ratios(what, other))}, {"blocks", ratios(what, other)}};
+    row["plan"][name] = by_block(ratios(what, other));
   row["wrong"] = wrong;
   return row;
 }
@@ -237,67 +219,58 @@ std::vector<table_column> plan_columns() {
 
 int run(const plan_bench_options& options) {
   const std::size_t bytes = float_bytes("-b", options.size);
-  const json_file document{options.common.json_path};
+  bench_session session{"plan", options.common};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
   const world where = rt.form_world();
-
-  const std::vector<std::string> heading{
-      rt.describe(),
-      std::to_string(options.steps) + " all_reduces of f32, " + std::to_string(where.size()) + " ranks",
-      std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
-          " interleaved blocks, medians of blocks, us from asking to the last done on every rank",
-      "work between: a device copy behind each; requests alone: nothing, so that they can be fused",
-      "plan: captured by troupe, replayed by one message; raw graph: captured by hand, one spinning thread for each "
-      "GPU",
-      "eager: every request (and copy) asked for by itself, none waited for before the last, fusion " +
-          std::string{to_string(settings.fusion.mode)}};
-  std::FILE* const out = document.text_output();
-  print_heading(out, heading);
-  json report = begin_report("plan", heading);
-  report["versions"] = {{"collectives", rt.collectives().version()}, {"driver", rt.api().version()}};
-  report["options"] = {
-      {"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}};
-  report["unit"] = "us";
-  report["rows"] = json::array();
+  session.begin(
+      rt, where,
+      {std::to_string(options.steps) + " all_reduces of f32, " + std::to_string(where.size()) + " ranks",
+       std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
+           " interleaved blocks, medians of blocks, us from asking to the last done on every rank",
+       "work between: a device copy behind each; requests alone: nothing, so that they can be fused",
+       "plan: captured by troupe, replayed by one message; raw graph: captured by hand, one spinning thread for each "
+       "GPU",
+       "eager: every request (and copy) asked for by itself, none waited for before the last, fusion " +
+           std::string{to_string(settings.fusion.mode)}},
+      {{"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}});
 
   progress_line progress{stderr, 2};
-  const text_table table{out, plan_columns()};
+  const text_table table{session.out(), plan_columns()};
   table.print_heading();
   std::size_t wrong = 0;
   for (const bool with_work : {true, false}) {
     workload what{where, rt, options, bytes, with_work};
-    progress.show(what.name());
     std::size_t mine = 0;
     for (std::size_t who = 0; who < plan_contender_count; ++who)
       mine += what.wrong_after(static_cast<plan_contender>(who));
-    measure_all(what, options);
+    what.figures = sample_blocks<plan_contender_count>(
+        options.common, options.common.iterations,
+        [&](std::size_t who) { return what.measure(static_cast<plan_contender>(who)); },
+        [&](std::size_t block) { progress.show(at_block(what.name(), block, options.common.blocks)); });
     progress.done(1);
     progress.clear();
     print_row(table, what, mine);
-    report["rows"].push_back(row_report(what, mine));
+    session.add_row(row_report(what, mine));
     wrong += mine;
   }
-  std::fprintf(out, "# Wrong values: %zu %s\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  report["wrong"] = wrong;
-  document.write(report);
-  return wrong == 0 ? 0 : 1;
+  session.note_wrong(wrong);
+  return session.finish();
+}
+
+void add_options(CLI::App& command, plan_bench_options& options) {
+  options.common.add_to(command, "samples of each figure in a block", 100'000);
+  add_size(command, "-b,--bytes", options.size, "size of each all_reduce, e.g. 4K", "4");
+  add_number(command, "--steps", options.steps, "all_reduces in the plan", 1, 1'000);
 }
 
 } // namespace
 
-void add_plan_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<plan_bench_options>();
-  CLI::App* command =
-      bench.add_subcommand("plan", "a captured plan, compared with a graph captured by hand and eager requests");
-  options->common.add_to(*command, "samples of each figure in a block", 100'000);
-  command->add_option("-b,--bytes", options->size, "size of each all_reduce, e.g. 4K")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--steps", options->steps, "all_reduces in the plan")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry plan_bench() {
+  return {.name = "plan",
+          .what = "a captured plan, compared with a graph captured by hand and eager requests",
+          .add = measured_by<plan_bench_options>(&add_options, &run),
+          .suite = {{{{}, {"-n", "10", "--blocks", "3"}, {"-n", "2", "--blocks", "2", "--steps", "4"}}}}};
 }
 
 } // namespace troupe::program

@@ -2,10 +2,7 @@
 /// processes, beside raw in the same processes. Each process runs this command, as in
 /// `troupe launch -n 4 -- troupe bench process-rates`.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -36,11 +33,12 @@ class rates_bench {
 public:
   explicit rates_bench(const rates_options& options)
     : options_{options},
+      session_{"process-rates", options.common},
       rig_{options.common.runtime.settings(), true},
       self_{rig_.where.local_ranks().front()},
       lane_{rig_.where, self_, lane::named("bench")} {}
 
-  void run() {
+  [[nodiscard]] int run() {
     const std::size_t small = float_bytes("--bytes", options_.bytes);
     const std::size_t larger = float_bytes("--rate-bytes", options_.rate_bytes);
     const auto small_sum = sum_of(small), larger_sum = sum_of(larger);
@@ -51,9 +49,7 @@ public:
     static_cast<void>(one_by_one(small_sum.front(), count / 10));
     progress_line progress{stderr, static_cast<double>(options_.common.blocks)};
     for (std::size_t block = 0; block < options_.common.blocks; ++block) {
-      if (self_ == rank{0})
-        progress.show("process-rates, block " + std::to_string(block + 1) + "/" +
-                      std::to_string(options_.common.blocks));
+      if (self_ == rank{0}) progress.show(at_block("process-rates", block + 1, options_.common.blocks));
       progress.done(1);
       raw.add_block(in_microseconds(rig_.raw->run(small_sum, count, 1).each));
       rig_.raw->rest();
@@ -68,23 +64,34 @@ public:
     }
     const auto ratios = paired_ratios(rate, raw_rate);
     progress.clear();
-    if (self_ != rank{0}) return;
-    print_heading(stdout, world_heading(rig_.rt, rig_.where));
-    std::printf("# ordering %s; rank 0 of %d processes; medians of %zu blocks of %zu, interleaved with raw\n",
-                std::string{to_string(rig_.rt.settings().ordering)}.c_str(), rig_.where.size(), options_.common.blocks,
-                count);
-    const text_table table{stdout, {{"", "", 22}, {"p50", "us", 9}, {"p99", "us", 9}, {"added p50", "us", 10}}};
+    if (self_ != rank{0}) return 0;
+    session_.begin(rig_.rt, rig_.where,
+                   {"ordering " + std::string{to_string(rig_.rt.settings().ordering)} + "; rank 0 of " +
+                    std::to_string(rig_.where.size()) + " processes; medians of " +
+                    std::to_string(options_.common.blocks) + " blocks of " + std::to_string(count) +
+                    ", interleaved with raw"},
+                   {{"iterations", count},
+                    {"blocks", options_.common.blocks},
+                    {"size_bytes", small},
+                    {"rate_bytes", larger},
+                    {"in_flight", options_.in_flight}});
+    const text_table table{session_.out(), {{"", "", 22}, {"p50", "us", 9}, {"p99", "us", 9}, {"added p50", "us", 10}}};
     table.print_heading();
     const auto row = [&](const char* name, const block_figures& one) {
       std::vector<double> added;
       for (std::size_t i = 0; i < one.p50.size(); ++i) added.push_back(one.p50[i] - raw.p50[i]);
       table.print_row({name, fixed(median(one.p50)), fixed(median(one.p99)), fixed(median(added))});
+      session_.add_row({{"way", name}, {"time", figures_report(one)}, {"added", by_block(added)}});
     };
     row("raw", raw);
     row("thread asks its rank", asked);
     row("actor asks its rank", actors);
-    std::printf("%zu bytes, %zu in flight: %.0f a second, raw %.0f, ratio %.3f\n", larger, options_.in_flight,
-                median(rate), median(raw_rate), median(ratios));
+    std::fprintf(session_.out(), "%zu bytes, %zu in flight: %.0f a second, raw %.0f, ratio %.3f\n", larger,
+                 options_.in_flight, median(rate), median(raw_rate), median(ratios));
+    session_.report["operations_per_s"] = by_block(rate);
+    session_.report["raw_per_s"] = by_block(raw_rate);
+    session_.report["of_raw"] = by_block(ratios);
+    return session_.finish();
   }
 
 private:
@@ -127,33 +134,31 @@ private:
   }
 
   const rates_options& options_;
+  bench_session session_;
   bench_rig rig_;
   rank self_;
   rank_lane lane_;
 };
 
+int run(const rates_options& options) {
+  register_client_messages();
+  return rates_bench{options}.run();
+}
+
+void add_options(CLI::App& command, rates_options& options) {
+  options.common.add_to(command, "requests in a block", 1'000'000);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of each request that is sent alone", "4");
+  add_size(command, "--rate-bytes", options.rate_bytes, "bytes of each request that is sent with others in flight",
+           "4");
+  add_number(command, "--in-flight", options.in_flight, "number of these requests in flight", 1, 4'096);
+}
+
 } // namespace
 
-void add_process_rates_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<rates_options>();
-  CLI::App* command = bench.add_subcommand("process-rates", "measure a world of processes; run it in each process");
-  options->common.add_to(*command, "requests in a block", 1'000'000);
-  command->add_option("-b,--bytes", options->bytes, "bytes of each request that is sent alone")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--rate-bytes", options->rate_bytes, "bytes of each request that is sent with others in flight")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--in-flight", options->in_flight, "number of these requests in flight")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
-  command->callback([options, &chosen] {
-    chosen = [options] {
-      register_client_messages();
-      rates_bench{*options}.run();
-      return 0;
-    };
-  });
+bench_entry process_rates_bench() {
+  return {.name = "process-rates",
+          .what = "measure a world of processes; run it in each process",
+          .add = measured_by<rates_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

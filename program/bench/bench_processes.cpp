@@ -1,27 +1,32 @@
 /// `troupe bench processes`: a world of processes under steady traffic. Its processes are killed, stopped or poisoned
 /// one after another. Measures which requests are answered, how long recovery takes, and how many results are wrong.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/process_traffic.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/commands.hpp>
+#include <troupe/program/support/harmful_work.hpp>
 #include <troupe/program/support/option_ranges.hpp>
+#include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
 
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/controlled_job.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -30,9 +35,228 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
 #include <thread>
 
 namespace troupe::program {
+
+/// The environment variable with the path of the report file, to which processes append one line per observation.
+inline constexpr const char* traffic_report_variable = "TROUPE_BENCH_REPORT";
+
+/// A line of the report file. Times are of the monotonic clock, which all processes of a host share.
+struct traffic_line {
+  enum class kind : std::uint8_t {
+    good,     ///< The first all_reduce of an epoch has been verified.
+    answered, ///< A request was answered with a fault, after `span`.
+    wrong,    ///< A result is wrong.
+    hung,     ///< A request was not answered within its deadline plus two seconds.
+    ended,    ///< The process has ended its work: `count` all_reduces were verified.
+  };
+  kind what = kind::good;
+  std::string process{};
+  troupe::epoch epoch{};
+  int rank = 0;
+  int world_size = 0;
+  std::int64_t at_ns = 0;
+  std::int64_t span_ns = 0;
+  std::uint64_t count = 0;
+};
+[[nodiscard]] std::string to_line(const traffic_line& line);
+/// Returns nothing for a line that is not of this format.
+[[nodiscard]] std::optional<traffic_line> parse_traffic_line(std::string_view text);
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t traffic_elements = 1024;
+constexpr auto request_deadline = 30s;
+constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
+constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
+constexpr std::array kind_names{"good", "answered", "wrong", "hung", "ended"};
+
+std::atomic<int> harm_wanted{0}; ///< The number of the received signal.
+
+void want_harm(int signal) {
+  harm_wanted.store(signal);
+}
+
+std::int64_t now_ns() {
+  return steady_now().time_since_epoch().count();
+}
+
+/// The file to which all processes write whole lines.
+class report_file {
+public:
+  report_file() {
+    if (const char* const path = std::getenv(traffic_report_variable))
+      file_ = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (const char* const name = std::getenv("TROUPE_PROCESS")) process_ = name;
+  }
+  report_file(const report_file&) = delete;
+  report_file& operator=(const report_file&) = delete;
+  ~report_file() {
+    if (file_ >= 0) ::close(file_);
+  }
+  void write(traffic_line line) const {
+    line.process = process_;
+    const std::string text = to_line(line) + "\n";
+    if (file_ < 0 || ::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+      std::fprintf(stderr, "%s", text.c_str());
+  }
+
+private:
+  int file_ = -1;
+  std::string process_ = "?";
+};
+
+/// The memory of this process's rank in one epoch.
+class traffic_memory {
+public:
+  traffic_memory(const world& where, rank self)
+    : staged_{where.allocate_pinned(traffic_elements * sizeof(float))},
+      send_{where.allocate(self, traffic_elements * sizeof(float))},
+      recv_{where.allocate(self, traffic_elements * sizeof(float))} {}
+
+  [[nodiscard]] operation fill(float value) const {
+    std::ranges::fill(values(), value);
+    return copy{staged_, send_};
+  }
+  [[nodiscard]] operation sum() const { return all_reduce{.send = send_, .recv = recv_, .count = traffic_elements}; }
+  [[nodiscard]] operation fetch() const {
+    std::ranges::fill(values(), -1.0F);
+    return copy{recv_, staged_};
+  }
+  [[nodiscard]] bool is_all(float value) const {
+    return std::ranges::all_of(values(), [value](float one) { return one == value; });
+  }
+
+private:
+  [[nodiscard]] std::span<float> values() const { return {reinterpret_cast<float*>(staged_.data()), traffic_elements}; }
+  buffer staged_, send_, recv_;
+};
+
+class traffic_member {
+public:
+  explicit traffic_member(world where) : world_{std::move(where)}, harm_{world_} {}
+
+  /// Returns whether the world has ended without failure.
+  bool run() {
+    for (;;) {
+      const world_event now = world_.status();
+      if (now.phase == world_phase::failed || now.phase == world_phase::stopping || now.phase == world_phase::stopped)
+        break;
+      if (now.phase == world_phase::ready)
+        serve(now);
+      else
+        std::this_thread::sleep_for(100us);
+    }
+    report_.write({.what = traffic_line::kind::ended, .at_ns = now_ns(), .count = verified_});
+    return world_.status().reason.code == errc::none || world_.status().reason.code == errc::stopping;
+  }
+
+private:
+  /// Sends requests until the epoch is over.
+  void serve(const world_event& now) {
+    const rank self = now.local_ranks.front();
+    traffic_line line{.epoch = now.epoch, .rank = self.value(), .world_size = now.world_size};
+    try {
+      const traffic_memory memory{world_, self};
+      const auto expected = static_cast<float>(now.world_size * (now.world_size + 1) / 2);
+      await(now, self, memory.fill(static_cast<float>(self.value() + 1)), line);
+      for (bool is_first = true;; is_first = false) {
+        do_harm();
+        await(now, self, memory.sum(), line);
+        await(now, self, memory.fetch(), line);
+        line.at_ns = now_ns();
+        line.what = memory.is_all(expected) ? traffic_line::kind::good : traffic_line::kind::wrong;
+        if (line.what == traffic_line::kind::good) ++verified_;
+        if (is_first || line.what == traffic_line::kind::wrong) report_.write(line);
+      }
+    } catch (const exception&) { // A fault, which await() has reported, or a request between two epochs.
+    }
+  }
+
+  void await(const world_event& now, rank self, operation what, traffic_line line) {
+    const auto asked = now_ns();
+    auto reply = world_.ask(self, {.what = std::move(what), .epoch = now.epoch, .deadline = request_deadline});
+    if (reply.wait_for(request_deadline + answer_tolerance) != std::future_status::ready) {
+      line.what = traffic_line::kind::hung;
+      line.at_ns = now_ns();
+      report_.write(line);
+      throw exception{errc::internal, "a request was not answered"};
+    }
+    try {
+      static_cast<void>(reply.get());
+    } catch (const exception&) {
+      line.what = traffic_line::kind::answered;
+      line.at_ns = now_ns();
+      line.span_ns = line.at_ns - asked;
+      report_.write(line);
+      throw;
+    }
+  }
+
+  /// Enqueues harmful work in the middle of the traffic, on its own stream.
+  void do_harm() {
+    const int signal = harm_wanted.exchange(0);
+    if (signal == 0) return;
+    stream_.emplace(world_.device_of(world_.local_ranks().front()));
+    harm_.at(0).poison(stream_->ref(),
+                       signal == SIGUSR1 ? sticky_error::illegal_address : sticky_error::failed_assertion);
+  }
+
+  world world_;
+  harmful_works harm_;
+  std::optional<stream> stream_;
+  report_file report_;
+  std::uint64_t verified_ = 0;
+};
+
+int run_member(const runtime_options& options) {
+  std::signal(SIGUSR1, want_harm);
+  std::signal(SIGUSR2, want_harm);
+  runtime rt{options.settings()};
+  try {
+    if (!traffic_member{rt.form_world()}.run()) return out_of_its_world;
+  } catch (const exception& failure) {
+    if (failure.why().code != errc::stopping) throw; // This process was a spare that was not needed.
+  }
+  return 0;
+}
+
+} // namespace
+
+std::string to_line(const traffic_line& line) {
+  std::ostringstream text;
+  text << kind_names[static_cast<std::size_t>(line.what)] << ' ' << line.process << ' ' << line.epoch.value() << ' '
+       << line.rank << ' ' << line.world_size << ' ' << line.at_ns << ' ' << line.span_ns << ' ' << line.count;
+  return text.str();
+}
+
+std::optional<traffic_line> parse_traffic_line(std::string_view text) {
+  std::istringstream from{std::string{text}};
+  std::string name;
+  traffic_line line;
+  std::uint64_t number = 0;
+  from >> name >> line.process >> number >> line.rank >> line.world_size >> line.at_ns >> line.span_ns >> line.count;
+  const auto found = std::ranges::find(kind_names, name);
+  if (!from || found == kind_names.end()) return std::nullopt;
+  line.what = static_cast<traffic_line::kind>(found - kind_names.begin());
+  line.epoch = epoch{number};
+  return line;
+}
+
+bench_entry process_member() {
+  return {.name = "process-member",
+          .what = "what troupe bench processes starts",
+          .add = measured_by<runtime_options>(
+              [](CLI::App& command, runtime_options& options) { options.add_to(command); }, &run_member),
+          .is_hidden = true};
+}
 
 namespace {
 
@@ -50,7 +274,7 @@ constexpr std::array losses{
     loss_kind{"assertion", SIGUSR2, "a kernel of its client fails an assertion"},
 };
 
-struct processes_options {
+struct processes_options : bench_options {
   std::size_t processes = 4;
   std::size_t spares = 0;
   std::vector<std::string> faults{"kill"};
@@ -59,7 +283,6 @@ struct processes_options {
   std::string between = "300ms";
   std::string patience = "60s";
   std::optional<std::uint64_t> seed;
-  std::string json_path;
   std::vector<std::string> settings; ///< Passed on to the processes.
 };
 
@@ -148,10 +371,16 @@ private:
 class losses_play {
 public:
   losses_play(const processes_options& options, std::uint64_t seed)
-    : options_{options}, document_{options.json_path}, draw_{seed}, job_{make_job()} {}
+    : options_{options}, session_{"processes", options}, seed_{seed}, draw_{seed}, job_{make_job()} {}
 
   /// Plays all faults. Returns whether all of them ended as expected.
   bool run() {
+    session_.begin(
+        {std::to_string(options_.processes) + " processes and " + std::to_string(options_.spares) + " spares, policy " +
+         options_.policy + ", seed " + std::to_string(seed_)},
+        {{"processes", options_.processes}, {"spares", options_.spares}, {"policy", options_.policy}, {"seed", seed_}},
+        "ms");
+    std::fflush(session_.out());
     std::thread playing{[this] { play_all(); }};
     const int status = job_->run();
     over_ = true;
@@ -169,11 +398,12 @@ public:
     const auto recovered = static_cast<std::size_t>(std::ranges::count_if(records_, &loss_record::recovered));
     const auto misjudged = static_cast<std::size_t>(
         std::ranges::count_if(records_, [](const loss_record& one) { return !one.right_rank; }));
-    std::printf(
+    std::fprintf(
+        session_.out(),
         "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to a pending "
         "request %.1f ms; %zu all_reduces verified by processes that lived to report them; exit status %d\n",
         records_.size(), recovered, wrong, hung, misjudged, slowest, verified, status);
-    write_json(wrong, hung, slowest);
+    static_cast<void>(write_report(wrong, hung, slowest));
     return recovered == records_.size() && records_.size() == planned() && wrong + hung + misjudged == 0;
   }
 
@@ -302,7 +532,7 @@ private:
   }
 
   void print_table() const {
-    const text_table table{stdout,
+    const text_table table{session_.out(),
                            {{"fault", "", 16},
                             {"n", "", 4},
                             {"detect p50", "ms", 10},
@@ -331,25 +561,24 @@ private:
     }
   }
 
-  void write_json(std::size_t wrong, std::size_t hung, double slowest) const {
-    if (!document_.wanted()) return;
-    json report = begin_report("processes", {std::to_string(options_.processes) + " processes"});
-    report["wrong"] = wrong;
-    report["hung"] = hung;
-    report["slowest_answer_ms"] = slowest;
+  [[nodiscard]] int write_report(std::size_t wrong, std::size_t hung, double slowest) {
+    session_.report["wrong"] = wrong;
+    session_.report["hung"] = hung;
+    session_.report["slowest_answer_ms"] = slowest;
     for (const loss_record& one : records_) {
       json row{{"fault", one.kind},           {"phase", one.phase},
                {"recovered", one.recovered},  {"detection_ms", one.detection_ms},
                {"formed_ms", one.formed_ms},  {"full_ms", one.full_ms},
                {"right_rank", one.right_rank}};
       if (one.smaller_ms) row["smaller_ms"] = *one.smaller_ms;
-      report["rows"].push_back(std::move(row));
+      session_.add_row(std::move(row));
     }
-    document_.write(report);
+    return session_.finish();
   }
 
   const processes_options& options_;
-  json_file document_;
+  bench_session session_;
+  std::uint64_t seed_;
   std::mt19937_64 draw_;
   event_log events_;
   traffic_reports reports_; ///< Declared before the job, whose processes inherit the path of the report file.
@@ -361,41 +590,31 @@ private:
 int run(const processes_options& options) {
   for (const std::string& name : options.faults) static_cast<void>(find_loss(name));
   const std::uint64_t seed = options.seed.value_or(std::random_device{}());
-  std::printf("# %zu processes and %zu spares, policy %s, seed %llu\n", options.processes, options.spares,
-              options.policy.c_str(), static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
   std::signal(SIGCHLD, SIG_DFL);
   return losses_play{options, seed}.run() ? 0 : 1;
 }
 
+void add_options(CLI::App& command, processes_options& options) {
+  add_number(command, "-n,--processes", options.processes, "number of processes", 1, 1'024);
+  add_number(command, "--spares", options.spares, "number of spare processes", 0, 1'024);
+  command.add_option("--faults", options.faults, "kill, stop, illegal-address, assertion")->delimiter(',');
+  add_number(command, "--cycles", options.cycles, "number of faults of each kind", 1, 100'000);
+  command.add_option("--policy", options.policy, "respawn or shrink")->capture_default_str();
+  add_time(command, "--between", options.between, "longest pause between two faults; each is drawn at random", "1ms",
+           "60min");
+  add_time(command, "--patience", options.patience, "time limit of each recovery", "1ms", "60min");
+  command.add_option("--seed", options.seed, "seed of what is drawn at random")->check(any_seed());
+  options.add_report_to(command);
+  command.add_option("--member", options.settings, "an option for the processes, e.g. --member=--backend=nccl")
+      ->allow_extra_args(false);
+}
+
 } // namespace
 
-void add_processes_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<processes_options>();
-  CLI::App* command =
-      bench.add_subcommand("processes", "lose processes of a world under traffic, and measure its recovery");
-  command->add_option("-n,--processes", options->processes, "number of processes")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'024));
-  command->add_option("--spares", options->spares, "number of spare processes")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'024));
-  command->add_option("--faults", options->faults, "kill, stop, illegal-address, assertion")->delimiter(',');
-  command->add_option("--cycles", options->cycles, "number of faults of each kind")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--policy", options->policy, "respawn or shrink")->capture_default_str();
-  command->add_option("--between", options->between, "longest pause between two faults; each is drawn at random")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
-  command->add_option("--patience", options->patience, "time limit of each recovery")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
-  command->add_option("--seed", options->seed, "seed of what is drawn at random")->check(any_seed());
-  command->add_option("--json", options->json_path, "write the report to this file")->type_name("PATH");
-  command->add_option("--member", options->settings, "an option for the processes, e.g. --member=--backend=nccl")
-      ->allow_extra_args(false);
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry processes_bench() {
+  return {.name = "processes",
+          .what = "lose processes of a world under traffic, and measure its recovery",
+          .add = measured_by<processes_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

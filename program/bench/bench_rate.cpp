@@ -1,12 +1,7 @@
 /// `troupe bench rate`: small operations per second by the number in flight, with and without fusion, beside raw.
 
-#include <troupe/program/bench/bench_client.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -63,10 +58,13 @@ double per_second(std::size_t count, nanoseconds took) {
   return static_cast<double>(count) / (in_microseconds(took) / 1e6);
 }
 
-class rate_bench {
+class rate_measurement {
 public:
-  explicit rate_bench(const rate_options& options)
-    : options_{options}, bytes_{float_bytes("--bytes", options.bytes)}, settings_{options.common.runtime.settings()} {
+  explicit rate_measurement(const rate_options& options)
+    : options_{options},
+      bytes_{float_bytes("--bytes", options.bytes)},
+      settings_{options.common.runtime.settings()},
+      session_{"rate", options.common} {
     for (const std::string& name : options.fusions)
       for (const std::string& recording : options.recordings) {
         modes_.push_back({.fused = parse_fusion(name), .is_recorded = recording == "on"});
@@ -74,19 +72,15 @@ public:
       }
   }
 
-  void run(const json_file& document, const plot_file& picture) {
-    std::FILE* const out = document.text_output();
+  [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
-    for (std::size_t block = 0; block < options_.common.blocks; ++block)
-      for (std::size_t i = 0; i < modes_.size(); ++i) {
-        const rate_mode mode = modes_[(i + block) % modes_.size()]; // The first mode rotates.
-        progress.show("rate, " + to_string(mode) + ", block " + std::to_string(block + 1) + "/" +
-                      std::to_string(options_.common.blocks));
-        measure(mode, block, out, progress);
-        progress.done(1);
-      }
+    interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
+      progress.show(at_block("rate, " + to_string(modes_[i]), block + 1, options_.common.blocks));
+      measure(modes_[i], block, progress);
+      progress.done(1);
+    });
     progress.clear();
-    const text_table table{out,
+    const text_table table{session_.out(),
                            {{"fusion", "", 13},
                             {"recorded", "", 9},
                             {"in flight", "", 9},
@@ -105,18 +99,17 @@ public:
                        std::to_string(one.depth), fixed(ours, 0), fixed(1e6 / ours), fixed(raw, 0), fixed(1e6 / raw),
                        is_yardstick_ ? fixed(median(one.of_raw()), 3) : "-",
                        of_unrecorded.empty() ? "-" : fixed(median(of_unrecorded), 3)});
-      report_["rows"].push_back({{"mode", to_string(one.mode)},
-                                 {"fusion", to_string(one.mode.fused)},
-                                 {"recorded", recording_of(one.mode)},
-                                 {"depth", one.depth},
-                                 {"operations_per_s", {{"p50", ours}, {"blocks", one.ours}}},
-                                 {"raw_per_s", {{"p50", raw}, {"blocks", one.raw}}},
-                                 {"of_raw", {{"p50", median(one.of_raw())}, {"blocks", one.of_raw()}}}});
-      if (!of_unrecorded.empty())
-        report_["rows"].back()["of_unrecorded"] = {{"p50", median(of_unrecorded)}, {"blocks", of_unrecorded}};
+      json row({{"mode", to_string(one.mode)},
+                {"fusion", to_string(one.mode.fused)},
+                {"recorded", recording_of(one.mode)},
+                {"depth", one.depth},
+                {"operations_per_s", by_block(one.ours)},
+                {"raw_per_s", by_block(one.raw)},
+                {"of_raw", by_block(one.of_raw())}});
+      if (!of_unrecorded.empty()) row["of_unrecorded"] = by_block(of_unrecorded);
+      session_.add_row(std::move(row));
     }
-    document.write(report_);
-    picture.draw(report_);
+    return session_.finish();
   }
 
 private:
@@ -129,13 +122,13 @@ private:
     return paired_ratios(of.ours, other->ours);
   }
 
-  void measure(rate_mode mode, std::size_t block, std::FILE* out, progress_line& progress) {
+  void measure(rate_mode mode, std::size_t block, progress_line& progress) {
     configuration settings = settings_;
     settings.fusion.mode = mode.fused;
     settings.is_recorded = mode.is_recorded;
     bench_rig rig{settings, true};
     is_yardstick_ = rig.raw->is_yardstick();
-    if (report_.is_null()) begin(rig, out, progress);
+    if (!session_.has_begun()) begin(rig, progress);
     const std::size_t most = *std::ranges::max_element(options_.depths);
     const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(bytes_, most));
     client_crew client{rig.rt.system(), rig.where, 1};
@@ -162,22 +155,17 @@ private:
     return (options_.common.iterations + row.depth - 1) / row.depth * row.depth;
   }
 
-  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
-    auto heading = world_heading(rig.rt, rig.where);
-    heading.push_back("all_reduce of f32, sum, in place, " + std::to_string(bytes_) +
-                      " bytes, each in flight in memory "
-                      "of its own; " +
-                      std::to_string(options_.common.iterations) + " in each of " +
-                      std::to_string(options_.common.blocks) +
-                      " interleaved blocks, medians of blocks, a runtime for each mode in each");
-    heading.emplace_back("troupe: one client actor asks the world, a request as soon as another is answered; raw: as "
-                         "many kept in flight by a spinning thread for each GPU, on its launcher's CPUs");
+  void begin(bench_rig& rig, progress_line& progress) {
     progress.clear();
-    print_heading(out, heading);
-    report_ = begin_world_report("rate", heading, rig.rt, rig.where);
-    report_["options"] = {
-        {"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}};
-    report_["rows"] = json::array();
+    session_.begin(
+        rig.rt, rig.where,
+        {"all_reduce of f32, sum, in place, " + std::to_string(bytes_) +
+             " bytes, each in flight in memory of its own; " + std::to_string(options_.common.iterations) +
+             " in each of " + std::to_string(options_.common.blocks) +
+             " interleaved blocks, medians of blocks, a runtime for each mode in each",
+         "troupe: one client actor asks the world, a request as soon as another is answered; raw: as many "
+         "kept in flight by a spinning thread for each GPU, on its launcher's CPUs"},
+        {{"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}}, "");
   }
 
   const rate_options& options_;
@@ -186,42 +174,33 @@ private:
   std::vector<rate_mode> modes_;
   std::vector<rate_row> rows_;
   bool is_yardstick_ = false;
-  json report_;
+  bench_session session_;
 };
 
 int run(const rate_options& options) {
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
-  rate_bench bench{options};
+  rate_measurement bench{options};
   register_client_messages();
-  bench.run(document, picture);
-  return 0;
+  return bench.run();
+}
+
+void add_options(CLI::App& command, rate_options& options) {
+  options.common.add_to(command, "operations in a block, at least one batch", 10'000'000);
+  options.common.add_plot_to(command);
+  add_size(command, "-b,--bytes", options.bytes, "bytes of one operation, e.g. 8", "4");
+  add_list(command, "--depths", options.depths, "operations in flight, comma-separated")->check(CLI::Range(1, 4'096));
+  add_list(command, "--fusions", options.fusions, "modes of fusion to compare: off, plans, free");
+  add_list(command, "--recordings", options.recordings,
+           "with the flight recorder and the metrics (on), without them (off), or both")
+      ->check(CLI::IsMember({"on", "off"}));
 }
 
 } // namespace
 
-void add_rate_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<rate_options>();
-  CLI::App* command = bench.add_subcommand("rate", "small operations per second, by the number in flight");
-  options->common.add_to(*command, "operations in a block, at least one batch", 10'000'000);
-  options->common.add_plot_to(*command);
-  command->add_option("-b,--bytes", options->bytes, "bytes of one operation, e.g. 8")
-      ->capture_default_str()
-      ->check(size_in("4"));
-  command->add_option("--depths", options->depths, "operations in flight, comma-separated")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4'096));
-  command->add_option("--fusions", options->fusions, "modes of fusion to compare: off, plans, free")
-      ->capture_default_str()
-      ->delimiter(',');
-  command
-      ->add_option("--recordings", options->recordings,
-                   "with the flight recorder and the metrics (on), without them (off), or both")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->check(CLI::IsMember({"on", "off"}));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry rate_bench() {
+  return {.name = "rate",
+          .what = "small operations per second, by the number in flight",
+          .add = measured_by<rate_options>(&add_options, &run),
+          .suite = {{{{}, {"-n", "2000", "--blocks", "3"}, {"-n", "64", "--blocks", "2", "--depths", "1,4,16"}}}}};
 }
 
 } // namespace troupe::program

@@ -1,14 +1,9 @@
 /// `troupe bench recovery`: raises faults in a world under steady traffic. Measures the answers, the recovery times and
 /// the resources that are left behind.
 
-#include <troupe/program/bench/allocated_bytes.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/support/fault_play.hpp>
-#include <troupe/program/support/fault_settings.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -247,17 +242,18 @@ constexpr std::array drift_columns{
     drift_column{"heap_bytes", "heap", "(MiB)", &process_footprint::heap_bytes, mebibyte},
     drift_column{"resident_bytes", "resident", "(MiB)", &process_footprint::resident_bytes, mebibyte}};
 
-class recovery_bench {
+class recovery_measurement {
 public:
-  explicit recovery_bench(const recovery_options& options)
+  explicit recovery_measurement(const recovery_options& options)
     : options_{options},
+      session_{"recovery", options.common},
       asked_{options.common.runtime.gathered()},
       patience_{.watch = parse_duration(options.watch), .at_most = parse_duration(options.patience)},
       slow_abort_{parse_duration(options.slow_abort)},
       spin_{parse_duration(options.spin)} {
     for (const std::string& name : options.faults) {
       kinds_.push_back(&find_fault_kind(name));
-      if (kinds_.back()->leads_to() == aftermath::world_ends)
+      if (kinds_.back()->leads_to == aftermath::world_ends)
         throw exception{errc::invalid_argument,
                         "the fault " + name + " ends every world of this process: use troupe demo --fault " + name};
     }
@@ -272,18 +268,18 @@ public:
       std::erase_if(rungs_, [&](const rung_choice& one) { return one.policy != policy; });
   }
 
-  [[nodiscard]] bool run(const json_file& document) {
-    std::FILE* const out = document.text_output();
+  [[nodiscard]] int run() {
+    std::FILE* const out = session_.out();
     load_kernels(asked_);
     const std::size_t each = kinds_.size() * (options_.warm_ups + options_.cycles);
     progress_line progress{stderr, static_cast<double>(each * rungs_.size())};
-    for (const rung_choice& one : rungs_) play_all(one, out, progress);
+    for (const rung_choice& one : rungs_) play_all(one, progress);
     progress.clear();
     const text_table table{out, recovery_figures::columns()};
     table.print_heading();
     for (const recovery_figures& one : figures_) {
       one.print(table);
-      report_["rows"].push_back(one.report());
+      session_.add_row(one.report());
       if (one.not_restored() > 0)
         notes_.push_back(one.name() + ": " + std::to_string(one.not_restored()) +
                          " registrations or plans were not restored");
@@ -291,8 +287,7 @@ public:
     print_drift(out);
     for (const std::string& one : notes_) std::fprintf(out, "# %s\n", one.c_str());
     print_totals(out);
-    document.write(report_);
-    return totals_.clean();
+    return session_.finish() + (totals_.clean() ? 0 : 1);
   }
 
 private:
@@ -349,7 +344,7 @@ private:
     one = nullptr;
   }
 
-  [[nodiscard]] std::unique_ptr<scene> make_scene(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+  [[nodiscard]] std::unique_ptr<scene> make_scene(const rung_choice& rung, progress_line& progress) {
     const auto faults = std::make_shared<armed_faults>();
     configuration settings = fault_settings(asked_, faults);
     settings.recovery.policy = rung.policy;
@@ -357,31 +352,31 @@ private:
     auto made = std::make_unique<scene>(settings, faults, options_,
                                         traffic_plan{.clients = options_.clients, .patience = patience_.at_most});
     if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
-    if (report_.is_null()) begin(made->rig, out, progress);
+    if (!session_.has_begun()) begin(made->rig, progress);
     return made;
   }
 
-  void play_all(const rung_choice& rung, std::FILE* out, progress_line& progress) {
+  void play_all(const rung_choice& rung, progress_line& progress) {
     if (const std::string lacking = why_not(rung); !lacking.empty()) {
       if (options_.rung != "all") throw exception{errc::unsupported, lacking};
       notes_.push_back(lacking);
       return;
     }
-    auto now = make_scene(rung, out, progress);
+    auto now = make_scene(rung, progress);
     const int ranks = now->rig.where.size();
     const std::size_t first_row = figures_.size();
-    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name()}, rung.name);
+    for (const fault_kind* kind : kinds_) figures_.emplace_back(std::string{kind->name}, rung.name);
     process_footprint early;
     std::size_t turn = 0;
     bool serves = true;
     for (std::size_t cycle = 0; serves && cycle < options_.warm_ups + options_.cycles; ++cycle) {
       if (cycle == options_.warm_ups) early = measure_footprint(now->rig.where);
       for (std::size_t i = 0; serves && i < kinds_.size(); ++i) {
-        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name()} + ", cycle " +
+        progress.show("recovery, " + std::string{rung.name} + ", " + std::string{kinds_[i]->name} + ", cycle " +
                       std::to_string(cycle + 1) + "/" + std::to_string(options_.warm_ups + options_.cycles));
         if (now->rig.where.size() < ranks) {
           end(now);
-          now = make_scene(rung, out, progress);
+          now = make_scene(rung, progress);
         }
         const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
         const played_fault seen =
@@ -414,7 +409,7 @@ private:
     totals_.recovered += seen.recovered ? 1 : 0;
     totals_.hung += seen.hung ? 1 : 0;
     failed_while_watched_ += seen.failed_while_watched;
-    const std::string at = std::string{kind.name()} + ", " + rung.name + ": ";
+    const std::string at = std::string{kind.name} + ", " + rung.name + ": ";
     if (!seen.recovered)
       notes_.push_back(at + "the world did not come back" + (seen.hung ? " in time" : "") +
                        (seen.reason ? "; " + to_string(seen.reason) : ""));
@@ -422,9 +417,9 @@ private:
       notes_.push_back(at + std::to_string(seen.unkept) + " replies were not kept because there were too many");
   }
 
-  void begin(bench_rig& rig, std::FILE* out, progress_line& progress) {
+  void begin(bench_rig& rig, progress_line& progress) {
     const configuration& used = rig.rt.settings();
-    auto heading = world_heading(rig.rt, rig.where);
+    std::vector<std::string> heading;
     heading.push_back(std::to_string(options_.clients) +
                       " clients, each with one all_reduce of 256 f32 after the other "
                       "and its result copied out and verified; " +
@@ -433,24 +428,26 @@ private:
     heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
                       format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
                       "; requests are watched for " + options_.watch + " after the world is ready");
-    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name()} + ": " + std::string{one->what()});
+    for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name} + ": " + std::string{one->what});
     progress.clear();
-    print_heading(out, heading);
-    report_ = begin_world_report("recovery", heading, rig.rt, rig.where);
-    report_["options"] = {{"cycles", options_.cycles},         {"warm_ups", options_.warm_ups},
-                          {"clients", options_.clients},       {"watch", options_.watch},
-                          {"plans", options_.plans},           {"registrations", options_.registrations},
-                          {"slow_abort", options_.slow_abort}, {"spin", options_.spin}};
-    report_["unit"] = "ms";
-    report_["rows"] = json::array();
-    report_["drift"] = json::array();
+    session_.begin(rig.rt, rig.where, heading,
+                   {{"cycles", options_.cycles},
+                    {"warm_ups", options_.warm_ups},
+                    {"clients", options_.clients},
+                    {"watch", options_.watch},
+                    {"plans", options_.plans},
+                    {"registrations", options_.registrations},
+                    {"slow_abort", options_.slow_abort},
+                    {"spin", options_.spin}},
+                   "ms");
+    session_.report["drift"] = json::array();
   }
 
   void add_drift(const rung_choice& rung, const process_footprint& early, const process_footprint& late) {
     json row{{"rung", rung.name}};
     for (const drift_column& one : drift_columns)
       row[one.name] = {{"begin", early.*one.value}, {"end", late.*one.value}};
-    report_["drift"].push_back(std::move(row));
+    session_.report["drift"].push_back(std::move(row));
     drifts_.push_back({rung.name, early, late});
   }
 
@@ -482,12 +479,12 @@ private:
                  sum.asked, sum.succeeded, sum.failed, sum.rejected, sum.verified, failed_while_watched_);
     std::fprintf(out, "faults %zu, recovered %zu, unanswered %zu, doubled %zu, wrong %zu, hung %zu\n", totals_.faults,
                  totals_.recovered, sum.unanswered, sum.doubled, sum.wrong, totals_.hung);
-    report_["requests"] = {{"asked", sum.asked},       {"succeeded", sum.succeeded},
-                           {"failed", sum.failed},     {"rejected", sum.rejected},
-                           {"verified", sum.verified}, {"failed_while_watched", failed_while_watched_}};
-    report_["totals"] = {{"faults", totals_.faults},     {"recovered", totals_.recovered},
-                         {"unanswered", sum.unanswered}, {"doubled", sum.doubled},
-                         {"wrong", sum.wrong},           {"hung", totals_.hung}};
+    session_.report["requests"] = {{"asked", sum.asked},       {"succeeded", sum.succeeded},
+                                   {"failed", sum.failed},     {"rejected", sum.rejected},
+                                   {"verified", sum.verified}, {"failed_while_watched", failed_while_watched_}};
+    session_.report["totals"] = {{"faults", totals_.faults},     {"recovered", totals_.recovered},
+                                 {"unanswered", sum.unanswered}, {"doubled", sum.doubled},
+                                 {"wrong", sum.wrong},           {"hung", totals_.hung}};
   }
 
   struct drift {
@@ -496,6 +493,7 @@ private:
   };
 
   const recovery_options& options_;
+  bench_session session_;
   gathered_settings asked_;
   fault_patience patience_;
   nanoseconds slow_abort_;
@@ -507,61 +505,39 @@ private:
   std::vector<std::string> notes_;
   recovery_totals totals_;
   std::size_t failed_while_watched_ = 0;
-  json report_;
 };
 
 int run(const recovery_options& options) {
-  const json_file document{options.common.json_path};
-  recovery_bench bench{options};
-  return bench.run(document) ? 0 : 1;
+  return recovery_measurement{options}.run();
+}
+
+void add_options(CLI::App& command, recovery_options& options) {
+  options.common.runtime.add_to(command);
+  options.common.add_report_to(command);
+  add_list(command, "--faults", options.faults, "kinds of faults, comma-separated, of " + fault_kind_names());
+  command
+      .add_option("--rung", options.rung,
+                  "first rung of a recovery, of " + rung_names() + "; shrink and fewer continue without a rank")
+      ->capture_default_str();
+  add_number(command, "--cycles", options.cycles, "measured faults of each kind", 1, 100'000);
+  add_number(command, "--warm-ups", options.warm_ups, "faults of each kind before the measured ones", 0, 1'000);
+  add_number(command, "--clients", options.clients, "client threads that ask the world", 1, 256);
+  add_number(command, "--registrations", options.registrations,
+             "registrations of 1 MiB each, which every epoch restores", 0, 1'000);
+  add_number(command, "--plans", options.plans, "captured plans, which every epoch restores", 0, 1'000);
+  add_time(command, "--watch", options.watch, "how long requests are observed after a recovery", "0s", "60min");
+  add_time(command, "--slow-abort", options.slow_abort, "delay of a slow abort", "0s", "60min");
+  add_time(command, "--spin", options.spin, "how long a kernel spins", "0s", "60min");
+  add_time(command, "--patience", options.patience,
+           "time limit of each step of a recovery; a longer one counts as hung", "1ms", "60min");
 }
 
 } // namespace
 
-void add_recovery_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<recovery_options>();
-  CLI::App* command =
-      bench.add_subcommand("recovery", "raise faults in a world under traffic, and measure its recovery");
-  options->common.runtime.add_to(*command);
-  options->common.add_report_to(*command);
-  command->add_option("--faults", options->faults, "kinds of faults, comma-separated, of " + fault_kind_names())
-      ->capture_default_str()
-      ->delimiter(',');
-  command
-      ->add_option("--rung", options->rung,
-                   "first rung of a recovery, of " + rung_names() + "; shrink and fewer continue without a rank")
-      ->capture_default_str();
-  command->add_option("--cycles", options->cycles, "measured faults of each kind")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
-  command->add_option("--warm-ups", options->warm_ups, "faults of each kind before the measured ones")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--clients", options->clients, "client threads that ask the world")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
-  command
-      ->add_option("--registrations", options->registrations, "registrations of 1 MiB each, which every epoch restores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--plans", options->plans, "captured plans, which every epoch restores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
-  command->add_option("--watch", options->watch, "how long requests are observed after a recovery")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command->add_option("--slow-abort", options->slow_abort, "delay of a slow abort")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command->add_option("--spin", options->spin, "how long a kernel spins")
-      ->capture_default_str()
-      ->check(time_in("0s", "60min"));
-  command
-      ->add_option("--patience", options->patience,
-                   "time limit of each step of a recovery; a longer one counts as hung")
-      ->capture_default_str()
-      ->check(time_in("1ms", "60min"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry recovery_bench() {
+  return {.name = "recovery",
+          .what = "raise faults in a world under traffic, and measure its recovery",
+          .add = measured_by<recovery_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

@@ -1,11 +1,8 @@
 /// `troupe bench registered`: compares small requests on registered memory with those on ordinary memory.
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/bench_options.hpp>
-#include <troupe/program/bench/bench_rig.hpp>
-#include <troupe/program/bench/json_file.hpp>
-#include <troupe/program/bench/plot_file.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -53,27 +50,16 @@ std::vector<operation> make_parts(const std::string& name, const std::vector<buf
   return parts;
 }
 
-std::vector<buffer> ordinary_memory(const world& where, std::size_t bytes) {
-  std::vector<buffer> made;
-  for (const rank self : where.local_ranks()) made.push_back(where.allocate(self, bytes));
-  return made;
-}
-
-void measure(asker& client, memory_contender& one, const registered_options& options) {
-  one.alone.add_block(in_microseconds(client.ask(one.parts, options.common.iterations, 1).each));
-  const series many = client.ask(one.parts, options.common.iterations, options.depth);
-  one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
-}
-
-void measure_raw(raw_ranks& raw, memory_contender& one, const registered_options& options) {
-  one.alone.add_block(in_microseconds(raw.run(one.parts, options.common.iterations, 1).each));
-  const series many = raw.run(one.parts, options.common.iterations, options.depth);
+/// \p ask sends operations as asker::ask() does.
+template <class Ask>
+void measure(memory_contender& one, const registered_options& options, const Ask& ask) {
+  one.alone.add_block(in_microseconds(ask(one.parts, options.common.iterations, std::size_t{1}).each));
+  const series many = ask(one.parts, options.common.iterations, options.depth);
   one.rate.add_block({in_microseconds(many.all) / static_cast<double>(options.common.iterations)});
 }
 
 int run(const registered_options& options) {
-  const json_file document{options.common.json_path};
-  const plot_file picture{options.common.plot_path};
+  bench_session session{"registered", options.common};
   runtime rt{options.common.runtime.settings()};
   world where = rt.form_world();
   where.register_memory(8U << 20U);
@@ -81,21 +67,17 @@ int run(const registered_options& options) {
   raw_ranks raw{rt, where};
   const auto client = make_thread_asker(where);
 
-  std::vector<std::string> heading = world_heading(rt, where);
-  heading.insert(
-      heading.end(),
+  session.begin(
+      rt, where,
       {options.operation + " of f32, out of place, " + std::to_string(where.size()) + " ranks",
        std::to_string(options.common.blocks) + " interleaved blocks of " + std::to_string(options.common.iterations) +
            ", medians of blocks, us; alone: one at a time, request to reply; rate: " + std::to_string(options.depth) +
            " in flight, time for each",
        status.why_ordinary.empty() ? "registered memory is used through windows"
                                    : "registered memory is used as ordinary: " + status.why_ordinary,
-       "raw: NCCL's own calls on ordinary memory, a thread for each GPU"});
-  std::FILE* const out = document.text_output();
-  print_heading(out, heading);
-  json report = begin_world_report("registered", heading, rt, where);
-  report["rows"] = json::array();
-  const text_table table{out,
+       "raw: NCCL's own calls on ordinary memory, a thread for each GPU"},
+      {{"operation", options.operation}, {"depth", options.depth}});
+  const text_table table{session.out(),
                          {{"size", "B", 10},
                           {"raw", "alone p50", 10},
                           {"ordinary", "alone p50", 10},
@@ -113,18 +95,17 @@ int run(const registered_options& options) {
     const std::size_t room = std::max(bytes, where.local_ranks().size() * sizeof(float));
     std::array<memory_contender, 3> all{memory_contender{.memory = "raw"}, memory_contender{.memory = "ordinary"},
                                         memory_contender{.memory = "registered"}};
-    const auto send = ordinary_memory(where, room);
-    const auto recv = ordinary_memory(where, room);
+    const auto send = allocate_operands(where, operand_memory::pool, room);
+    const auto recv = allocate_operands(where, operand_memory::pool, room);
     all[0].parts = all[1].parts = make_parts(options.operation, send, recv, bytes);
     all[2].parts = make_parts(options.operation, where.allocate_all(room), where.allocate_all(room), bytes);
     for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
-      progress.show("registered, " + std::to_string(bytes) + " bytes, block " + std::to_string(block) + "/" +
-                    std::to_string(options.common.blocks));
+      progress.show(at_block("registered, " + std::to_string(bytes) + " bytes", block, options.common.blocks));
       if (block == 1)
         for (memory_contender& one : all) one.alone = one.rate = {}; // The warm-up is not counted.
-      measure_raw(raw, all[0], options);
-      measure(*client, all[1], options);
-      measure(*client, all[2], options);
+      measure(all[0], options, [&](const auto&... what) { return raw.run(what...); });
+      for (const std::size_t ours : {1U, 2U})
+        measure(all[ours], options, [&](const auto&... what) { return client->ask(what...); });
     }
     progress.done(1);
     progress.clear();
@@ -137,29 +118,27 @@ int run(const registered_options& options) {
     json row{{"bytes", bytes}, {"alone_ratio", alone}, {"rate_ratio", rate}};
     for (const memory_contender& one : all)
       row[one.memory] = {{"alone", figures_report(one.alone)}, {"rate", figures_report(one.rate)}};
-    report["rows"].push_back(std::move(row));
+    session.add_row(std::move(row));
   }
-  report["unit"] = "us";
-  document.write(report);
-  picture.draw(report);
-  return 0;
+  return session.finish();
+}
+
+void add_options(CLI::App& command, registered_options& options) {
+  options.common.add_to(command, "requests in a block", 100'000);
+  options.common.add_plot_to(command);
+  command.add_option("--operation", options.operation, "all_reduce, all_gather or reduce_scatter")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
+  add_number(command, "--depth", options.depth, "requests in flight for the rates", 1, 1'000);
 }
 
 } // namespace
 
-void add_registered_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<registered_options>();
-  CLI::App* command =
-      bench.add_subcommand("registered", "small requests on registered memory, compared with ordinary memory");
-  options->common.add_to(*command, "requests in a block", 100'000);
-  options->common.add_plot_to(*command);
-  command->add_option("--operation", options->operation, "all_reduce, all_gather or reduce_scatter")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter"}));
-  command->add_option("--depth", options->depth, "requests in flight for the rates")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+bench_entry registered_bench() {
+  return {.name = "registered",
+          .what = "small requests on registered memory, compared with ordinary memory",
+          .add = measured_by<registered_options>(&add_options, &run),
+          .suite = {{{{}, {"-n", "50", "--blocks", "3"}, {"-n", "4", "--blocks", "2", "--depth", "2"}}}}};
 }
 
 } // namespace troupe::program

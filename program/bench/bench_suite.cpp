@@ -1,11 +1,8 @@
 /// `troupe bench suite`: runs several benches one after another, each in its own process. troupe-report makes the page.
 
-#include <troupe/program/bench/bench_commands.hpp>
-#include <troupe/program/bench/finished_program.hpp>
-#include <troupe/program/bench/plot_file.hpp>
-#include <troupe/program/bench/shell_words.hpp>
-#include <troupe/program/bench/suite_list.hpp>
+#include <troupe/program/bench/bench.hpp>
 #include <troupe/program/command_line.hpp>
+#include <troupe/program/support/finished_program.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/whole_file.hpp>
@@ -32,7 +29,7 @@ namespace fs = std::filesystem;
 
 /// The outcome of one bench.
 struct suite_result {
-  suite_bench bench;
+  bench_entry bench;
   std::string command; ///< For a shell, to repeat the bench.
   double seconds = 0;
   std::string failure{}; ///< Why it did not run or what failed; empty if it succeeded.
@@ -63,7 +60,7 @@ public:
       folder_{options.folder},
       backend_{to_string(options.runtime.settings().backend)},
       settings_{options.runtime.arguments({})} {
-    static_cast<void>(wanted(suite_benches(suite_scale::quick))); // Reports an unknown name before anything is run.
+    static_cast<void>(wanted()); // Reports an unknown name before anything is run.
     make_folder(folder_);
     static_cast<void>(whole_file{(folder_ / "report.html").string()}); // Reports an unwritable file beforehand.
     if (const std::string why = why_no_plots(); !why.empty())
@@ -74,15 +71,14 @@ public:
     suite_scale scale = options_.quick ? suite_scale::quick : suite_scale::full;
     const bool is_mock = backend_ == to_string(backend_choice::mock);
     if (is_mock) scale = smaller(scale);
-    std::vector<suite_bench> benches = wanted(suite_benches(scale));
+    const std::vector<bench_entry> benches = wanted();
     progress_line progress{stderr, static_cast<double>(benches.size())};
     bool all_well = true;
     for (std::size_t i = 0; i < benches.size(); ++i) {
       progress.show(std::to_string(i + 1) + "/" + std::to_string(benches.size()) + " " + benches[i].name);
-      results_.push_back(measure(benches[i]));
+      results_.push_back(measure(benches[i], scale));
       // If troupe selected the backend, the first report says whether it is the mock.
-      if (i == 0 && !is_mock && results_.front().report && is_of_mock(*results_.front().report))
-        benches = wanted(suite_benches(smaller(scale)));
+      if (i == 0 && !is_mock && results_.front().report && is_of_mock(*results_.front().report)) scale = smaller(scale);
       progress.done(1);
       progress.clear();
       const suite_result& one = results_.back();
@@ -99,22 +95,26 @@ private:
     return scale == suite_scale::full ? suite_scale::quick : suite_scale::tiny;
   }
 
-  [[nodiscard]] std::vector<suite_bench> wanted(std::vector<suite_bench> all) const {
+  /// Returns the benches of the suite, or those of them that --only names.
+  [[nodiscard]] std::vector<bench_entry> wanted() const {
+    std::vector<bench_entry> all = all_benches();
+    std::erase_if(all, [](const bench_entry& one) { return !one.suite; });
     if (options_.only.empty()) return all;
     for (const std::string& name : options_.only)
-      if (std::ranges::find(all, name, &suite_bench::name) == all.end()) {
+      if (std::ranges::find(all, name, &bench_entry::name) == all.end()) {
         std::string names;
-        for (const suite_bench& one : all) names += (names.empty() ? "" : ", ") + one.name;
+        for (const bench_entry& one : all) names += (names.empty() ? "" : ", ") + one.name;
         throw exception{errc::invalid_argument, "the suite has no bench '" + name + "': choose some of " + names};
       }
     std::erase_if(
-        all, [&](const suite_bench& one) { return std::ranges::find(options_.only, one.name) == options_.only.end(); });
+        all, [&](const bench_entry& one) { return std::ranges::find(options_.only, one.name) == options_.only.end(); });
     return all;
   }
 
-  [[nodiscard]] std::vector<std::string> arguments_of(const suite_bench& one) const {
+  [[nodiscard]] std::vector<std::string> arguments_of(const bench_entry& one, suite_scale scale) const {
     std::vector<std::string> words{"bench", one.name};
-    words.insert(words.end(), one.arguments.begin(), one.arguments.end());
+    const auto& own = one.suite->at(static_cast<std::size_t>(scale));
+    words.insert(words.end(), own.begin(), own.end());
     if (one.takes_settings)
       words.insert(words.end(), settings_.begin(), settings_.end());
     else
@@ -122,11 +122,11 @@ private:
     return words;
   }
 
-  [[nodiscard]] suite_result measure(const suite_bench& one) const {
+  [[nodiscard]] suite_result measure(const bench_entry& one, suite_scale scale) const {
     const fs::path report = folder_ / (one.name + ".json");
     std::error_code ignored;
     fs::remove(report, ignored); // Otherwise the report of an earlier run could be taken for this one's.
-    std::vector<std::string> words = arguments_of(one);
+    std::vector<std::string> words = arguments_of(one, scale);
     words.insert(words.end(), {"--json", report.string()});
     std::vector<std::string> shown = words;
     shown.insert(shown.begin(), "troupe");
@@ -177,20 +177,27 @@ private:
   std::vector<suite_result> results_;
 };
 
-} // namespace
+int run(const suite_options& options) {
+  return suite{options}.run();
+}
 
-void add_suite_bench(CLI::App& bench, action& chosen) {
-  auto options = std::make_shared<suite_options>();
-  CLI::App* command = bench.add_subcommand("suite", "run a set of benches, and write a page with their results");
-  options->runtime.add_to(*command);
+void add_options(CLI::App& command, suite_options& options) {
+  options.runtime.add_to(command);
   command
-      ->add_option("--out", options->folder,
-                   "folder for report.html and each bench's JSON report; created if it is missing")
+      .add_option("--out", options.folder,
+                  "folder for report.html and each bench's JSON report; created if it is missing")
       ->required()
       ->type_name("FOLDER");
-  command->add_option("--only", options->only, "run only these benches, comma-separated")->delimiter(',');
-  command->add_flag("--quick", options->quick, "fewer sizes and blocks");
-  command->callback([options, &chosen] { chosen = [options] { return suite{*options}.run(); }; });
+  command.add_option("--only", options.only, "run only these benches, comma-separated")->delimiter(',');
+  command.add_flag("--quick", options.quick, "fewer sizes and blocks");
+}
+
+} // namespace
+
+bench_entry suite_bench() {
+  return {.name = "suite",
+          .what = "run a set of benches, and write a page with their results",
+          .add = measured_by<suite_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

@@ -1,5 +1,5 @@
-#include <troupe/program/bench/bench_report.hpp>
 #include <troupe/program/bench/completion_probe.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/memory/leak_report.hpp>

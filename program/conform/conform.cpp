@@ -1,7 +1,7 @@
 /// `troupe conform`: checks every operation in every form against known results, on any backend.
 
 #include <troupe/program/commands.hpp>
-#include <troupe/program/conform/conform_suite.hpp>
+#include <troupe/program/conform/conform_runner.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>

@@ -1,7 +1,7 @@
 /// The memory of one rank during a conformance run: ranges between guard zones, filled and compared as a whole.
 #pragma once
 
-#include <troupe/program/conform/conform_case.hpp>
+#include <troupe/program/conform/conform_pieces.hpp>
 
 #include <troupe/runtime/world.hpp>
 

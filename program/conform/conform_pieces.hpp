@@ -1,14 +1,70 @@
-/// The pieces that cases consist of: each operation with its memory contents before and after, for a world of any size.
+/// Cases of the conformance suite as data, and the pieces that they consist of: each operation with its memory contents
+/// before and after, for a world of any size. A case names no memory yet: its ranges become buffers when it is run.
 #pragma once
 
-#include <troupe/program/conform/conform_case.hpp>
+#include <troupe/program/bench/frame/reference_values.hpp>
+
+#include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe::program {
+
+/// The kind of reference_values that a range's elements come from.
+struct value_source {
+  dtype type = dtype::u8;
+  reduction op = reduction::sum;
+  value_kind kind = value_kind::bits;
+  friend auto operator<=>(const value_source&, const value_source&) = default;
+};
+
+/// One range of one rank's memory. Elements that are neither in `before` nor in `after` are poison that must stay
+/// unchanged, like the guard zones around the range. Elements that are only in `after` begin as poison that differs
+/// from every correct result.
+struct conform_range {
+  int owner = 0;
+  std::string_view role; ///< For people, e.g. "send".
+  value_source values;
+  std::size_t count = 0; ///< In elements.
+  std::size_t shift = 0; ///< Elements between the range's front and the last fully aligned address before it.
+  std::vector<value_part> before{};
+  std::vector<value_part> after{};
+  std::optional<int>
+      factor_of{};      ///< If set, the range is one element, the factor of this rank, and `before` is unused.
+  bool on_host = false; ///< In pinned host memory instead of device memory.
+};
+
+/// Makes an operation from buffers: buffers[i] is for the i-th range of the piece.
+using conform_maker = std::function<operation(std::span<const buffer> buffers)>;
+
+struct conform_step {
+  int rank = 0;
+  conform_maker make;
+  bool meets_peer = false; ///< A send or a recv.
+};
+
+/// One collective or one transfer, with the ranges and requests of all its ranks.
+struct conform_piece {
+  std::vector<conform_range> ranges{};
+  std::vector<conform_step> steps{};
+};
+
+struct conform_case {
+  std::string name{};
+  bool by_rank = false; ///< True: each rank is asked. False: the world is asked.
+  bool grouped = false; ///< True: each rank's steps form one group. False: each rank has at most one step.
+  /// If set, each rank's group lists its sends and receives in its own order. No two of them may have the same route
+  /// and tag.
+  std::optional<std::uint64_t> shuffled{};
+  std::vector<conform_piece> pieces{};
+};
 
 /// A pseudo-random sequence from a seed.
 class draws {

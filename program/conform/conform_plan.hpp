@@ -1,7 +1,7 @@
 /// The list of conformance cases.
 #pragma once
 
-#include <troupe/program/conform/conform_case.hpp>
+#include <troupe/program/conform/conform_pieces.hpp>
 
 #include <cstddef>
 #include <cstdint>

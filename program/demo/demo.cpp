@@ -4,8 +4,8 @@
 #include <troupe/program/demo/demo_clients.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 #include <troupe/program/support/fault_play.hpp>
-#include <troupe/program/support/fault_settings.hpp>
 #include <troupe/program/support/interruption.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
@@ -74,8 +74,8 @@ std::string told_by(const world_event& event) {
 
 void print(const played_fault& seen, const fault_kind& kind, rank whom) {
   timeline when{*seen.raised};
-  when.add(*seen.raised, "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name()} + ": " +
-                             std::string{kind.what()});
+  when.add(*seen.raised,
+           "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name} + ": " + std::string{kind.what});
   if (seen.detected)
     when.add(*seen.detected,
              seen.reason ? "detected: " + to_string(seen.reason) : "detected: the caller received the error");
@@ -93,12 +93,12 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const auto faults = std::make_shared<armed_faults>();
   // The loss of a device is reported by the device itself, which may take longer than the hang limit of the other
   // faults.
-  const configuration settings = fault_settings(asked, faults, kind.leads_to() != aftermath::world_ends);
+  const configuration settings = fault_settings(asked, faults, kind.leads_to != aftermath::world_ends);
   load_kernels(asked);
   runtime rt{settings};
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
-  if (kind.needs_peers()) require_peers(where);
+  if (kind.needs_peers) require_peers(where);
   const interruption signals; // The summary is printed even after a signal.
   const harmful_works harm{where};
   event_history log{where};
@@ -281,18 +281,11 @@ void add_demo(CLI::App& program, action& chosen) {
   auto options = std::make_shared<demo_options>();
   CLI::App* command = program.add_subcommand("demo", "run a world under many clients and verify every result");
   options->runtime.add_to(*command);
-  command->add_option("--clients", options->clients, "concurrent clients, half actors, half threads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  command->add_option("--requests", options->requests, "minimum number of all_reduces sent to the world")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000'000));
-  command->add_option("--batch", options->batch, "requests that a client has in flight")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  command->add_option("--count", options->count, "largest number of elements")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+  add_number(*command, "--clients", options->clients, "concurrent clients, half actors, half threads", 1, 1'000);
+  add_number(*command, "--requests", options->requests, "minimum number of all_reduces sent to the world", 1,
+             100'000'000);
+  add_number(*command, "--batch", options->batch, "requests that a client has in flight", 1, 64);
+  add_number(*command, "--count", options->count, "largest number of elements", 1, 1 << 24);
   command->add_option("--fault", options->fault,
                       "instead, raise a fault of this kind and show the recovery: " + fault_kind_names());
   command->add_option("--record", options->record, "write the flight record to this file at the end");

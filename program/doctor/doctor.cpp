@@ -1,8 +1,7 @@
 /// `troupe doctor`: what this machine has, what troupe found of it, what is missing and how to get it.
 
 #include <troupe/program/commands.hpp>
-#include <troupe/program/doctor/doctor_json.hpp>
-#include <troupe/program/doctor/doctor_text.hpp>
+#include <troupe/program/doctor/doctor_report.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
 #include <CLI/CLI.hpp>

@@ -6,10 +6,17 @@
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -109,6 +116,166 @@ doctor_findings examine(configuration settings, bool probing) {
     look_at(
         "probe", findings, [&] { findings.probed = probe(settings, findings.where); }, false);
   return findings;
+}
+
+namespace {
+
+constexpr const char* plugin_variable = "NCCL_PROFILER_PLUGIN";
+constexpr std::array<std::size_t, 3> all_sizes{8, std::size_t{1} << 20U, std::size_t{64} << 20U};
+
+/// A request of the probe, and how it is made for one rank of n. Both buffers hold \p size_bytes.
+struct question {
+  std::string_view name;
+  std::function<operation(const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks)> make;
+};
+
+const std::array questions{
+    question{"all_reduce", [](const buffer& send, const buffer& recv, std::size_t count,
+                              std::size_t) { return all_reduce{.send = send, .recv = recv, .count = count}; }},
+    question{"broadcast", [](const buffer& send, const buffer& recv, std::size_t count,
+                             std::size_t) { return broadcast{.send = send, .recv = recv, .count = count}; }},
+    question{"reduce", [](const buffer& send, const buffer& recv, std::size_t count,
+                          std::size_t) { return reduce{.send = send, .recv = recv, .count = count}; }},
+    question{"all_gather",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return all_gather{.send = send, .recv = recv, .count = count / ranks};
+             }},
+    question{"reduce_scatter",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return reduce_scatter{.send = send, .recv = recv, .count = count / ranks};
+             }},
+    question{"all_to_all",
+             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
+               return all_to_all{.send = send, .recv = recv, .count = count / ranks};
+             }},
+};
+
+void ask(world& where, std::span<const std::size_t> sizes, probe_findings& found) {
+  const auto ranks = where.local_ranks();
+  // At least one element per rank, which the parts of a gather need.
+  const auto count_of = [&](std::size_t size_bytes) { return std::max(size_bytes / sizeof(float), ranks.size()); };
+  std::vector<buffer> send, recv;
+  for (const rank self : ranks) {
+    send.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
+    recv.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
+  }
+  for (const question& one : questions)
+    for (const std::size_t size : sizes) {
+      const std::size_t count = count_of(size);
+      std::vector<operation> parts;
+      for (std::size_t i = 0; i < ranks.size(); ++i) parts.push_back(one.make(send[i], recv[i], count, ranks.size()));
+      const std::size_t before = nccl_use_count();
+      static_cast<void>(where.ask(std::move(parts)).get());
+      for (const nccl_use& use : nccl_uses(before)) {
+        probed_use seen{.operation = std::string{one.name},
+                        .size_bytes = count * sizeof(float),
+                        .function = use.function,
+                        .algorithm = use.algorithm,
+                        .protocol = use.protocol,
+                        .channels = use.channels,
+                        .by_proxy = use.proxy_operations > 0};
+        if (std::ranges::find(found.uses, seen) == found.uses.end()) found.uses.push_back(std::move(seen));
+      }
+    }
+}
+
+std::string why_silent(bool is_nccl, int ranks) {
+  if (!is_nccl) return "the mock has neither algorithms nor transports";
+  if (ranks == 1) return "a world of one rank copies by itself and does not use NCCL";
+  const auto chosen = nccl_process_variables()(plugin_variable);
+  if (chosen && *chosen != profiler_in_program)
+    return std::string{plugin_variable} + " is " + *chosen +
+           ", so NCCL reports to that plugin: unset the variable to let the doctor observe NCCL";
+  return "NCCL did not load the profiler in this program, or this version of NCCL reports nothing";
+}
+
+} // namespace
+
+void prepare_probe(configuration& settings) {
+  auto& others = settings.nccl_environment.others;
+  const bool chosen = std::ranges::any_of(others, [](const auto& one) { return one.first == plugin_variable; });
+  if (!chosen && !nccl_process_variables()(plugin_variable)) others.emplace_back(plugin_variable, profiler_in_program);
+}
+
+probe_findings probe(const configuration& settings, const std::optional<topology>& where) {
+  probe_findings found;
+  runtime rt{settings};
+  const bool is_nccl = rt.collectives().name() == "nccl";
+  found.backend = rt.collectives().version();
+  world formed = rt.form_world();
+  found.ranks = formed.size();
+  ask(formed, std::span{all_sizes}.first(is_nccl ? all_sizes.size() : 1), found);
+  formed.stop();
+  if (found.uses.empty()) found.note = why_silent(is_nccl, found.ranks);
+  if (!is_nccl || !where) return found;
+
+  const std::size_t used = formed.local_ranks().size();
+  const auto here = [&](device_id id) { return static_cast<std::size_t>(id.value()) < used; };
+  for (const device_pair& pair : where->pairs())
+    if (pair.from != pair.to && here(pair.from) && here(pair.to))
+      found.transports.push_back({pair.from, pair.to, deduce_transport(pair, used, nccl_process_variables())});
+  return found;
+}
+
+namespace {
+
+/// NCCL's kinds of paths, nearest first. NCCL_P2P_LEVEL names the farthest one over which P2P is used.
+constexpr std::array<std::string_view, 10> levels{"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"};
+constexpr std::size_t usual_level = 5; // PXB
+/// The meaning of the numbers that older versions accepted.
+constexpr std::array<std::size_t, 6> old_levels{0, 4, 5, 8, 9, 9};
+
+struct p2p_level {
+  std::size_t farthest = usual_level;
+  std::string said_by = "by default";
+  bool chosen = false;
+};
+
+p2p_level level_of(const nccl_variable_lookup& environment) {
+  if (const auto disabled = environment("NCCL_P2P_DISABLE");
+      disabled && std::strtol(disabled->c_str(), nullptr, 0) == 1)
+    return {0, "NCCL_P2P_DISABLE=" + *disabled, true};
+  const auto level = environment("NCCL_P2P_LEVEL");
+  if (!level || level->empty()) return {};
+  if (const auto found = std::ranges::find(levels, *level); found != levels.end())
+    return {static_cast<std::size_t>(found - levels.begin()), "NCCL_P2P_LEVEL=" + *level, true};
+  if (level->front() < '0' || level->front() > '9') return {};
+  const auto number = static_cast<std::size_t>(std::strtoul(level->c_str(), nullptr, 0));
+  return {old_levels.at(std::min(number, old_levels.size() - 1)), "NCCL_P2P_LEVEL=" + *level, true};
+}
+
+std::size_t path_of(link_kind link) {
+  switch (link) {
+    case link_kind::same: return 0;
+    case link_kind::nvlink: return 1;
+    case link_kind::pcie_switch: return 5; // At the farthest.
+    case link_kind::host_bridge: return 8;
+    case link_kind::numa:
+    case link_kind::unknown: break;
+  }
+  return 9;
+}
+
+} // namespace
+
+deduced_transport deduce_transport(const device_pair& pair, std::size_t device_count,
+                                   const nccl_variable_lookup& environment) {
+  const p2p_level level = level_of(environment);
+  const std::string link{to_string(pair.link)};
+  const std::string bound = "P2P up to " + std::string{levels.at(level.farthest)} + " " + level.said_by;
+  if (pair.peer_access && level.farthest > 0) {
+    if (pair.link == link_kind::unknown && level.farthest < path_of(link_kind::numa))
+      return {"unknown", "the link between the devices is unknown, and " + bound};
+    if (path_of(pair.link) <= level.farthest) return {"P2P", "peer access over " + link + "; " + bound};
+    // On a host with AMD CPUs, NCCL lets two GPUs use P2P over any distance.
+    if (!level.chosen && device_count <= 2)
+      return {"unknown", "peer access over " + link + ": P2P on a host with AMD's CPUs, else shared memory"};
+  }
+  const std::string why = pair.peer_access ? "over " + link + ", and " + bound : "no peer access";
+  const auto disabled = environment("NCCL_SHM_DISABLE");
+  if (disabled && std::strtol(disabled->c_str(), nullptr, 0) == 1)
+    return {"NET", why + "; NCCL_SHM_DISABLE=" + *disabled};
+  return {"SHM", why};
 }
 
 } // namespace troupe::program

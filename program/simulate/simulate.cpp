@@ -1,5 +1,6 @@
 #include <troupe/device/error.hpp>
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/runtime/simulation/simulation.hpp>
 
@@ -222,16 +223,12 @@ void add_simulate(CLI::App& program, action& chosen) {
       "Simulate worlds in virtual time, with faults drawn from seeds, and check the outcome of every request");
   const auto options = std::make_shared<simulate_options>();
   command->add_option("--seeds", options->seeds, "Seeds of the runs: A..B, or one")->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Ranks of each world")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 256));
+  add_number(*command, "--ranks", options->ranks, "Ranks of each world", 2, 256);
   command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
       ->capture_default_str();
   command->add_option("--trace", options->trace,
                       "Write a trace of all events to this file; the same seed gives the same trace");
-  command->add_option("--jobs", options->jobs, "Threads that run simulations")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'024));
+  add_number(*command, "--jobs", options->jobs, "Threads that run simulations", 1, 1'024);
   command->add_option("--only-requests", options->only_requests, "Of each run, by number")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000'000));

@@ -1,4 +1,4 @@
-#include <troupe/program/bench/allocated_bytes.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/stress/stress_client.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -153,19 +153,11 @@ void add_stress(CLI::App& program, action& chosen) {
   CLI::App* order = stress->add_subcommand(
       "order", "many clients ask every rank in any order; verify that all ranks launch in one order");
   options->runtime.add_to(*order);
-  order->add_option("--clients", options->clients, "number of clients, each with an actor at every rank")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000));
-  order->add_option("--lanes", options->lanes, "lanes of each client")->capture_default_str()->check(CLI::Range(1, 64));
-  order->add_option("--requests", options->requests, "approximate number of requests to ranks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000'000));
-  order->add_option("--count", options->largest, "largest number of elements of a rank's part")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  order->add_option("--world-every", options->world_every, "every n-th client asks the world; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000));
+  add_number(*order, "--clients", options->clients, "number of clients, each with an actor at every rank", 1, 1'000);
+  add_number(*order, "--lanes", options->lanes, "lanes of each client", 1, 64);
+  add_number(*order, "--requests", options->requests, "approximate number of requests to ranks", 1, 1'000'000'000);
+  add_number(*order, "--count", options->largest, "largest number of elements of a rank's part", 1, 1 << 20);
+  add_number(*order, "--world-every", options->world_every, "every n-th client asks the world; 0: none", 0, 1'000);
   order
       ->add_option(
           "--pending", options->pending,

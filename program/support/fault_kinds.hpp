@@ -38,27 +38,18 @@ struct raised_fault {
   std::shared_ptr<void> held{}; ///< Keeps the fault's resources alive until it is over.
 };
 
-/// Stateless. Threads: safe from any.
-class fault_kind {
-public:
-  fault_kind() = default;
-  fault_kind(const fault_kind&) = delete;
-  fault_kind& operator=(const fault_kind&) = delete;
-  virtual ~fault_kind() = default;
-
-  /// Returns the name on the command line.
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Describes the fault, for people.
-  [[nodiscard]] virtual std::string_view what() const noexcept = 0;
-  [[nodiscard]] virtual aftermath leads_to() const noexcept { return aftermath::next_epoch; }
-  /// Returns whether the fault needs communicators, which a world of a single rank lacks.
-  [[nodiscard]] virtual bool needs_peers() const noexcept { return true; }
+/// A kind of fault.
+struct fault_kind {
+  std::string_view name; ///< On the command line.
+  std::string_view what; ///< For people.
   /// Raises the fault. Errors: internal, if the call that was to fail succeeded.
-  [[nodiscard]] virtual raised_fault raise(const fault_scene& scene) const = 0;
+  raised_fault (*raise)(const fault_scene& scene);
+  aftermath leads_to = aftermath::next_epoch;
+  bool needs_peers = true; ///< Needs communicators, which a world of a single rank lacks.
 };
 
 /// Returns the kinds in the order in which they are documented.
-[[nodiscard]] std::span<const fault_kind* const> all_fault_kinds();
+[[nodiscard]] std::span<const fault_kind> all_fault_kinds() noexcept;
 /// Errors: invalid_argument, whose text names the valid values.
 [[nodiscard]] const fault_kind& find_fault_kind(std::string_view name);
 /// Returns "withheld, refused, …".

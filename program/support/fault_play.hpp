@@ -1,8 +1,10 @@
-/// Raises one fault in a world under traffic and records what happened.
+/// Raises one fault in a world under traffic and records what happened; and the settings of such a world.
 #pragma once
 
 #include <troupe/program/support/fault_kinds.hpp>
 #include <troupe/program/support/fault_traffic.hpp>
+#include <troupe/program/support/runtime_options.hpp>
+
 #include <troupe/runtime/world.hpp>
 
 #include <condition_variable>
@@ -76,5 +78,17 @@ struct played_fault {
 /// aborted; or when the world has ended. \p traffic and \p log belong to the scene's world.
 [[nodiscard]] played_fault play_fault(const fault_kind& kind, const fault_scene& scene, fault_traffic& traffic,
                                       event_history& log, const fault_patience& patience);
+
+/// Returns settings with the policy keep_size and an unlimited restart budget. An operation counts as hung after 100 ms
+/// (\p hangs_soon), forming after 3 s. Errors: invalid_argument (a policy under which no world comes back).
+[[nodiscard]] configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults,
+                                           bool hangs_soon = true);
+
+/// Errors: invalid_argument, if \p where has one rank and so no communicator in which faults could be raised.
+void require_peers(const world& where);
+
+/// Runs the operations of fault_traffic once in a separate world with long deadlines. The first launch of an NCCL
+/// kernel loads it, which may take longer than the deadline of an operation in the world under test.
+void load_kernels(const gathered_settings& asked);
 
 } // namespace troupe::program

@@ -61,4 +61,19 @@ CLI::Validator real_in(double least, double most) {
   return parsed_in("NUMBER", print_real(least), print_real(most), parse_real);
 }
 
+CLI::Option* add_real(CLI::App& command, const std::string& names, double& value, const std::string& what, double least,
+                      double most) {
+  return command.add_option(names, value, what)->capture_default_str()->check(real_in(least, most));
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+                      const std::string& least) {
+  return command.add_option(names, text, what)->capture_default_str()->check(size_in(least));
+}
+
+CLI::Option* add_time(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+                      const std::string& least, const std::string& most) {
+  return command.add_option(names, text, what)->capture_default_str()->check(time_in(least, most));
+}
+
 } // namespace troupe::program

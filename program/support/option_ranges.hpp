@@ -1,5 +1,6 @@
-/// Range checks of options that are sizes, times or real numbers; CLI::Range serves small whole numbers. Every numeric
-/// option of the program has a range (tests/program/option_ranges_test.cpp).
+/// Options with a range: whole numbers by CLI::Range, and sizes, times and real numbers by range checks of our own.
+/// Every numeric option of the program has a range (tests/program/option_ranges_test.cpp). The help text shows the
+/// defaults.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace troupe::program {
 
@@ -24,6 +26,26 @@ inline constexpr const char* largest_size = "1024G";
 /// Accepts any seed.
 [[nodiscard]] inline CLI::Validator any_seed() {
   return whole_in(0, std::numeric_limits<std::uint64_t>::max());
+}
+
+/// Adds an option that is a small whole number, from \p least to \p most inclusive.
+template <class Number, class Limit>
+CLI::Option* add_number(CLI::App& command, const std::string& names, Number& value, const std::string& what,
+                        Limit least, Limit most) {
+  return command.add_option(names, value, what)->capture_default_str()->check(CLI::Range(least, most));
+}
+CLI::Option* add_real(CLI::App& command, const std::string& names, double& value, const std::string& what, double least,
+                      double most);
+/// The range of a size ends at largest_size.
+CLI::Option* add_size(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+                      const std::string& least);
+CLI::Option* add_time(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+                      const std::string& least, const std::string& most);
+/// Adds an option that is a list of values, separated by commas.
+template <class Value>
+CLI::Option* add_list(CLI::App& command, const std::string& names, std::vector<Value>& values,
+                      const std::string& what) {
+  return command.add_option(names, values, what)->capture_default_str()->delimiter(',');
 }
 
 } // namespace troupe::program

@@ -3,7 +3,6 @@
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/program/support/text_table.hpp>
 #include <troupe/program/support/whole_file.hpp>
-#include <troupe/program/trace/trace_events.hpp>
 #include <troupe/program/trace/trace_record.hpp>
 
 #include <CLI/CLI.hpp>
@@ -304,9 +303,7 @@ void add_trace(CLI::App& program, action& chosen) {
   const auto options = std::make_shared<trace_options>();
   command->add_option("FILE", options->files, "flight records, of one process each")->required();
   command->add_option("--events", options->events, "write Chrome's trace events (JSON) to this file");
-  command->add_option("--slowest", options->slowest, "requests to list")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1'000'000));
+  add_number(*command, "--slowest", options->slowest, "requests to list", 0, 1'000'000);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

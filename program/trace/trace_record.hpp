@@ -1,5 +1,8 @@
-/// Reads flight records of one or several processes and converts their times to one clock.
+/// Reads flight records of one or several processes, converts their times to one clock, and writes Chrome's trace event
+/// format, which viewers (Perfetto) open.
 #pragma once
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -70,5 +73,10 @@ struct flight_trace {
 /// hosts' clocks, and then by the collectives that they finished together. Errors: invalid_argument, whose text names
 /// the file and its error.
 [[nodiscard]] flight_trace read_flight_records(const std::vector<std::filesystem::path>& files);
+
+/// Returns a document with one process per rank, which has three rows: the lifetimes of its requests, its launcher's
+/// calls, and its GPU. Arrows join the parts of a collective on the GPUs. Times are in microseconds from the first
+/// request on.
+[[nodiscard]] nlohmann::ordered_json trace_events(const flight_trace& trace);
 
 } // namespace troupe::program

@@ -1,16 +1,13 @@
 /// `troupe tune`: tries values of settings on this machine and writes those that are better than the defaults.
 
-#include <troupe/program/bench/bench_report.hpp>
-#include <troupe/program/bench/finished_program.hpp>
-#include <troupe/program/bench/shell_words.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/finished_program.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/text_table.hpp>
 #include <troupe/program/support/whole_file.hpp>
 #include <troupe/program/tune/tune_trials.hpp>
-#include <troupe/program/tune/tune_verdict.hpp>
-#include <troupe/program/tune/tuned_file.hpp>
 
 #include <troupe/device/error.hpp>
 #include <troupe/program/command_line.hpp>

@@ -1,8 +1,13 @@
+#include <troupe/program/support/statistics.hpp>
 #include <troupe/program/tune/tune_trials.hpp>
 
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace troupe::program {
@@ -157,6 +162,64 @@ std::vector<tune_trial> tune_trials(tune_scope scope) {
   list.add_memory();
   if (!scope.is_mock) list.add_nccl();
   return std::move(list.trials);
+}
+
+namespace {
+
+/// Two or three rounds may agree by chance; a smaller difference is not worth a setting.
+constexpr double least_noise = 0.02;
+
+} // namespace
+
+tune_verdict judge(const tune_samples& samples) {
+  const auto ratios = paired_ratios(samples.candidate, samples.standard);
+  const auto same = paired_ratios(samples.again, samples.standard);
+  if (ratios.empty() || same.size() != ratios.size())
+    throw exception{errc::internal, "a candidate is judged without rounds of its own and of the default"};
+  tune_verdict verdict{.standard = median(samples.standard),
+                       .candidate = median(samples.candidate),
+                       .ratio = median(ratios),
+                       .noise = least_noise};
+  for (const double one : same) verdict.noise = std::max(verdict.noise, std::abs(one - 1));
+  verdict.is_better =
+      verdict.ratio < 1 - verdict.noise && std::ranges::all_of(ratios, [](double one) { return one < 1; });
+  verdict.is_worse = verdict.ratio > 1 + verdict.noise;
+  return verdict;
+}
+
+bool is_taken(const std::vector<tune_verdict>& figures) {
+  return std::ranges::any_of(figures, &tune_verdict::is_better) &&
+         std::ranges::none_of(figures, &tune_verdict::is_worse);
+}
+
+double gain_of(const std::vector<tune_verdict>& figures) {
+  double product = 1;
+  for (const tune_verdict& one : figures) product *= one.ratio;
+  return product;
+}
+
+namespace {
+
+std::string comment(const std::string& indent, const std::string& text) {
+  std::string line = indent + "// ";
+  for (const char one : text) line += one == '\n' || one == '\r' ? ' ' : one;
+  return line + "\n";
+}
+
+} // namespace
+
+std::string tuned_file(const std::vector<std::string>& heading, const std::vector<tuned_setting>& chosen) {
+  std::string text;
+  for (const std::string& line : heading) text += comment("", line);
+  text += "{\n";
+  if (chosen.empty()) text += comment("  ", "No setting was better than its default by more than the noise.");
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const setting& which = find_setting(chosen[i].name);
+    for (const std::string& line : chosen[i].comments) text += comment("  ", line);
+    const std::string value = which.form == "NUMBER" ? chosen[i].value : nlohmann::json(chosen[i].value).dump();
+    text += "  " + nlohmann::json(chosen[i].name).dump() + ": " + value + (i + 1 < chosen.size() ? ",\n" : "\n");
+  }
+  return text + "}\n";
 }
 
 } // namespace troupe::program

@@ -1,8 +1,10 @@
-/// The trials of `troupe tune`: the values that it tries for each setting, and the bench whose figures decide.
+/// The trials of `troupe tune` (the values that it tries for each setting, and the bench whose figures decide), the
+/// verdict on a value, and the settings file that is written: JSON with comments that say what was measured.
 #pragma once
 
-#include <troupe/program/bench/bench_report.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +41,41 @@ struct tune_scope {
 };
 
 [[nodiscard]] std::vector<tune_trial> tune_trials(tune_scope scope);
+
+/// Measurements of one quantity by round; lower is better. Each round measures the default twice.
+struct tune_samples {
+  std::vector<double> standard{};
+  std::vector<double> again{}; ///< The second measurement of the default; the difference is noise.
+  std::vector<double> candidate{};
+};
+
+struct tune_verdict {
+  double standard = 0; ///< Medians over rounds.
+  double candidate = 0;
+  double ratio = 1;       ///< Candidate over default: the median of the rounds' ratios.
+  double noise = 0;       ///< Largest relative difference between the two measurements of the default; at least 0.02.
+  bool is_better = false; ///< By more than the noise, in every round.
+  bool is_worse = false;  ///< By more than the noise.
+};
+
+/// Errors: internal, for rounds without figures.
+[[nodiscard]] tune_verdict judge(const tune_samples& samples);
+
+/// Returns whether a candidate is taken: one of its figures is better and none is worse.
+[[nodiscard]] bool is_taken(const std::vector<tune_verdict>& figures);
+
+/// Returns the product of the ratios, so that no figure outweighs another. Among candidates, the smallest product is
+/// the best.
+[[nodiscard]] double gain_of(const std::vector<tune_verdict>& figures);
+
+struct tuned_setting {
+  std::string name;                    ///< One of all_settings().
+  std::string value;                   ///< As on a command line.
+  std::vector<std::string> comments{}; ///< What was measured, one line each.
+};
+
+/// Returns a settings file (docs/configuration.md) with \p chosen settings, and \p heading as comments at the top. Text
+/// in comments cannot end them. Errors: invalid_argument for a name that is not a setting.
+[[nodiscard]] std::string tuned_file(const std::vector<std::string>& heading, const std::vector<tuned_setting>& chosen);
 
 } // namespace troupe::program

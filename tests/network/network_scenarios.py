@@ -34,7 +34,7 @@ def expect(holds, text):
 
 
 class Line:
-    """One of a process's reports: see program/bench/process_traffic.hpp."""
+    """One of a process's reports: see program/bench/bench_processes.cpp (traffic_line)."""
 
     def __init__(self, text):
         kind, process, epoch, rank, size, at, span, count = text.split()

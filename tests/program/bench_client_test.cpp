@@ -1,9 +1,9 @@
 // What clients of a bench really ask for: a rate is only as true as the number of requests behind it.
 #include "../support/runtimes.hpp"
 
-#include <troupe/program/bench/bench_asker.hpp>
-#include <troupe/program/bench/bench_operands.hpp>
-#include <troupe/program/bench/bench_raw.hpp>
+#include <troupe/program/bench/frame/asker.hpp>
+#include <troupe/program/bench/frame/raw_ranks.hpp>
+#include <troupe/program/bench/frame/rig.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

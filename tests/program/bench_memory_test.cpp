@@ -2,7 +2,7 @@
 #include "../support/runtimes.hpp"
 
 #include <troupe/program/bench/bench_bandwidth.hpp>
-#include <troupe/program/bench/bench_memory.hpp>
+#include <troupe/program/bench/bench_operation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -1,6 +1,6 @@
 #include "support/outcomes.hpp"
 
-#include <troupe/program/bench/bench_sizes.hpp>
+#include <troupe/program/bench/bench.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,6 @@
 #include "../support/drivers.hpp"
 #include "../support/outcomes.hpp"
 
-#include <troupe/program/bench/bare_word_source.hpp>
 #include <troupe/program/bench/completion_probe.hpp>
 
 #include <troupe/device/memory/leak_report.hpp>

@@ -4,7 +4,6 @@
 #include <troupe/program/conform/conform_pieces.hpp>
 #include <troupe/program/conform/conform_plan.hpp>
 #include <troupe/program/conform/conform_runner.hpp>
-#include <troupe/program/conform/conform_suite.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -2,11 +2,9 @@
 #include "../support/runtimes.hpp"
 #include "../support/settings_sources.hpp"
 
-#include <troupe/program/doctor/doctor_json.hpp>
-#include <troupe/program/doctor/doctor_text.hpp>
-
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
+#include <troupe/program/doctor/doctor_report.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "support/outcomes.hpp"
 
-#include <troupe/program/bench/json_file.hpp>
+#include <troupe/program/bench/frame/report.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,4 @@
-#include <troupe/program/bench/latency_figures.hpp>
-#include <troupe/program/bench/latency_table.hpp>
+#include <troupe/program/bench/frame/latency_table.hpp>
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

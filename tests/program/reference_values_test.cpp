@@ -1,6 +1,6 @@
 // The check must find what is wrong, and nothing else: values are judged against the mock's arithmetic and against
 // planted faults.
-#include <troupe/program/bench/reference_values.hpp>
+#include <troupe/program/bench/frame/reference_values.hpp>
 
 #include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/collectives/backend/mock/small_float.hpp>

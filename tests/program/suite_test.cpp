@@ -1,8 +1,7 @@
 #include "support/outcomes.hpp"
 
-#include <troupe/program/bench/finished_program.hpp>
-#include <troupe/program/bench/shell_words.hpp>
-#include <troupe/program/bench/suite_list.hpp>
+#include <troupe/program/bench/bench.hpp>
+#include <troupe/program/support/finished_program.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -15,13 +14,12 @@ using Catch::Matchers::ContainsSubstring;
 using tests::error_of;
 
 TEST_CASE("every bench of the suite is there once, in every scale", "[bench]") {
-  for (const suite_scale scale : {suite_scale::full, suite_scale::quick, suite_scale::tiny}) {
-    std::vector<std::string> names;
-    for (const suite_bench& one : suite_benches(scale)) names.push_back(one.name);
-    CHECK(names.front() == "completion");
-    for (const char* const one : {"all_reduce", "sendrecv", "latency", "clients", "rate", "fusion", "plan", "host"})
-      CHECK(std::ranges::count(names, one) == 1);
-  }
+  std::vector<std::string> names;
+  for (const bench_entry& one : all_benches())
+    if (one.suite) names.push_back(one.name);
+  CHECK(names.front() == "completion");
+  for (const char* const one : {"all_reduce", "sendrecv", "latency", "clients", "rate", "fusion", "plan", "host"})
+    CHECK(std::ranges::count(names, one) == 1);
 }
 
 TEST_CASE("words for a shell come apart as they were put together", "[bench]") {

@@ -1,4 +1,4 @@
-#include <troupe/program/bench/thread_times.hpp>
+#include <troupe/program/bench/frame/process_usage.hpp>
 
 #include <troupe/device/topology/thread_binding.hpp>
 

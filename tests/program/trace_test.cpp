@@ -1,4 +1,3 @@
-#include <troupe/program/trace/trace_events.hpp>
 #include <troupe/program/trace/trace_record.hpp>
 
 #include <troupe/device/error.hpp>

@@ -1,8 +1,6 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/program/tune/tune_trials.hpp>
-#include <troupe/program/tune/tune_verdict.hpp>
-#include <troupe/program/tune/tuned_file.hpp>
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/settings.hpp>

@@ -1,8 +1,8 @@
 // What the doctor says, as text and as JSON, of pretend devices on a described machine.
 #include "support/drivers.hpp"
 #include "support/two_sockets.hpp"
-#include <troupe/program/doctor/doctor_json.hpp>
-#include <troupe/program/doctor/doctor_text.hpp>
+
+#include <troupe/program/doctor/doctor_report.hpp>
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>

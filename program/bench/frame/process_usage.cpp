@@ -1,0 +1,120 @@
+#include <troupe/program/bench/frame/process_usage.hpp>
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+std::string first_line_of(const std::filesystem::path& path) {
+  std::ifstream file{path};
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Returns the CPU clock of one thread of this process, from its kernel id. clock_getcpuclockid() makes only the clock
+/// of a whole process from an id. The clock's number is the id's complement with the flags "of a thread" and "time it
+/// ran". Negative if there is no such clock.
+nanoseconds clock_of(int id) noexcept {
+  constexpr unsigned of_a_thread = 4, time_it_ran = 2;
+  const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(id) << 3U) | of_a_thread | time_it_ran);
+  timespec used{};
+  if (::clock_gettime(clock, &used) != 0) return nanoseconds{-1};
+  return std::chrono::seconds{used.tv_sec} + nanoseconds{used.tv_nsec};
+}
+
+/// Reads the 14th and 15th word of /proc/self/task/ID/stat. The second word is the name in parentheses.
+nanoseconds ticks_of(const std::string& stat) {
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return nanoseconds{0};
+  std::istringstream words{stat.substr(name_end + 1)};
+  std::string skipped;
+  for (int i = 3; i < 14; ++i) words >> skipped;
+  long user = 0, system = 0;
+  words >> user >> system;
+  const long rate = ::sysconf(_SC_CLK_TCK);
+  return rate > 0 ? nanoseconds{std::chrono::seconds{user + system}} / rate : nanoseconds{0};
+}
+
+} // namespace
+
+std::string_view to_string(thread_group group) noexcept {
+  switch (group) {
+    case thread_group::launchers: return "launchers";
+    case thread_group::poller: return "poller";
+    case thread_group::workers: return "workers";
+    case thread_group::clients: return "clients";
+    case thread_group::raw: return "raw";
+    case thread_group::others: return "others";
+  }
+  return {};
+}
+
+thread_group group_of(std::string_view name, bool first) noexcept {
+  if (first) return thread_group::clients;
+  if (name.starts_with("troupe/gpu")) return thread_group::launchers;
+  if (name == "troupe/poll") return thread_group::poller;
+  if (name.starts_with("caf.")) return thread_group::workers;
+  if (name.starts_with("bench/raw")) return thread_group::raw;
+  if (name.starts_with("bench/")) return thread_group::clients;
+  return thread_group::others;
+}
+
+thread_times thread_times::now() {
+  thread_times all;
+  std::error_code gone; // A thread may end meanwhile.
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/task", gone}) {
+    const int id = std::stoi(entry.path().filename().string());
+    thread_use one{.id = id, .name = first_line_of(entry.path() / "comm")};
+    one.group = group_of(one.name, id == ::getpid());
+    one.cpu = clock_of(id);
+    if (one.cpu < nanoseconds{0}) one.cpu = ticks_of(first_line_of(entry.path() / "stat"));
+    all.threads_[id] = std::move(one);
+  }
+  all.taken_at_ = std::chrono::steady_clock::now();
+  return all;
+}
+
+std::vector<thread_use> thread_times::since(const thread_times& before) const {
+  std::vector<thread_use> uses;
+  for (const auto& [id, now] : threads_) {
+    uses.push_back(now);
+    const auto earlier = before.threads_.find(id);
+    if (earlier != before.threads_.end()) uses.back().cpu -= earlier->second.cpu;
+  }
+  return uses;
+}
+
+nanoseconds sum_of(const std::vector<thread_use>& uses, thread_group group) noexcept {
+  nanoseconds all{0};
+  for (const thread_use& one : uses)
+    if (one.group == group) all += one.cpu;
+  return all;
+}
+
+} // namespace troupe::program
+
+// A function of the sanitizers' runtime. Allocations of a sanitized program do not go through the heap that mallinfo2
+// reports.
+extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
+
+namespace troupe::program {
+
+std::size_t allocated_bytes() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) return __sanitizer_get_current_allocated_bytes();
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+} // namespace troupe::program

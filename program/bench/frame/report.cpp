@@ -1,0 +1,158 @@
+#include <troupe/program/bench/frame/report.hpp>
+#include <troupe/program/command_line.hpp>
+#include <troupe/program/support/finished_program.hpp>
+
+#include <troupe/actors/caf/caf_compat.hpp>
+#include <troupe/device/error.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+namespace troupe::program {
+
+namespace {
+
+/// Returns the command line of this process, as far as the system provides it.
+json command_line() {
+  std::ifstream file{"/proc/self/cmdline", std::ios::binary};
+  json words = json::array();
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+std::string format_time(const char* format, const std::tm& when) {
+  char text[64];
+  const std::size_t length = std::strftime(text, sizeof text, format, &when);
+  return {text, length};
+}
+
+} // namespace
+
+json begin_report(std::string_view bench, const std::vector<std::string>& heading) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  utsname system{};
+  ::uname(&system);
+  return {{"schema", bench_schema},
+          {"bench", bench},
+          {"troupe", TROUPE_VERSION},
+          {"caf", std::to_string(CAF_MAJOR_VERSION) + "." + std::to_string(CAF_MINOR_VERSION) + "." +
+                      std::to_string(CAF_PATCH_VERSION)},
+          {"command", command_line()},
+          {"date", format_time("%Y-%m-%dT%H:%M:%SZ", utc)},
+          {"machine",
+           {{"host", system.nodename},
+            {"system", std::string{system.sysname} + " " + system.release + " " + system.machine},
+            {"cores", std::thread::hardware_concurrency()}}},
+          {"heading", heading}};
+}
+
+std::string device_line(const device& which) {
+  const device_description what = which.api().describe(which.id());
+  return what.name + " " + what.pci_bus_id;
+}
+
+json device_report(const device& which) {
+  const device_description what = which.api().describe(which.id());
+  return {{"device", which.id().value()}, {"name", what.name}, {"pci", what.pci_bus_id}};
+}
+
+bool is_of_mock(const json& report) {
+  return report.contains("devices") && std::ranges::any_of(report.at("devices"), [](const json& one) {
+           return one.at("pci").get<std::string>().starts_with("mock:");
+         });
+}
+
+json figures_report(const block_figures& figures) {
+  return {{"p50", median(figures.p50)},
+          {"p99", median(figures.p99)},
+          {"blocks", {{"p50", figures.p50}, {"p99", figures.p99}}}};
+}
+
+json by_block(const std::vector<double>& values) {
+  return {{"p50", median(values)}, {"blocks", values}};
+}
+
+std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans) {
+  std::vector<double> times;
+  times.reserve(spans.size());
+  for (const auto one : spans) times.push_back(in_microseconds(one));
+  return times;
+}
+
+void print_heading(std::FILE* to, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::fprintf(to, "# %s\n", line.c_str());
+}
+
+std::string local_time(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm here{};
+  ::localtime_r(&now, &here);
+  return format_time(format, here);
+}
+
+json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
+  if (path.empty() || standard_output_) return;
+  file_.emplace(path, "name a file in a folder that you may write to, or - for standard output");
+}
+
+void json_file::write(const nlohmann::ordered_json& document) const {
+  if (!wanted()) return;
+  using handler = nlohmann::ordered_json::error_handler_t; // A host name may contain any bytes.
+  const std::string text = document.dump(2, ' ', false, handler::replace) + "\n";
+  if (file_) return file_->write(text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw exception{errc::invalid_argument, "cannot write standard output: " +
+                                                std::string{std::strerror(errno)} + // NOLINT(concurrency-mt-unsafe)
+                                                ": name a file instead"};
+}
+
+std::string why_no_plots() {
+  try {
+    const finished_program done = run_to_end({find_tool("plot"), "--check"});
+    return done.status.succeeded() ? "" : done.last_words();
+  } catch (const exception& failure) {
+    return failure.what();
+  }
+}
+
+std::string report_text(const json& report) {
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+plot_file::plot_file(const std::string& path) {
+  if (path.empty()) return;
+  file_.emplace(path);
+  if (const std::string why = why_no_plots(); !why.empty())
+    std::fprintf(stderr, "%s; the bench continues, and will leave its report beside the named file\n", why.c_str());
+}
+
+void plot_file::draw(const json& report) const {
+  if (!file_) return;
+  const std::string text = report_text(report);
+  std::string why;
+  try {
+    const finished_program done = run_to_end({find_tool("plot"), "-", "-"}, text);
+    if (done.status.succeeded()) return file_->write(done.output);
+    why = done.last_words();
+  } catch (const exception& failure) {
+    if (failure.why().code == errc::invalid_argument) throw; // The file cannot be written.
+    why = failure.what();
+  }
+  const whole_file kept{file_->path().string() + ".json"};
+  kept.write(text);
+  throw exception{errc::unsupported, "there is no plot: " + why + "; the report is " + kept.path().string()};
+}
+
+} // namespace troupe::program

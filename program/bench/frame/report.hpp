@@ -1,0 +1,94 @@
+/// What the benches leave: the JSON report that all of them share (docs/benchmarks.md shows it by example), and the
+/// plot that the Python program troupe-plot draws from it.
+#pragma once
+
+#include <troupe/program/support/statistics.hpp>
+#include <troupe/program/support/whole_file.hpp>
+
+#include <troupe/device/device.hpp>
+
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::program {
+
+using json = nlohmann::ordered_json;
+
+/// The schema version. It is raised when a field changes its meaning or is removed; new fields do not raise it.
+inline constexpr int bench_schema = 1;
+
+/// Begins a report with the circumstances: schema, bench, troupe, caf, command, date, machine, heading.
+[[nodiscard]] json begin_report(std::string_view bench, const std::vector<std::string>& heading);
+
+/// Returns a line about the device for headings, e.g. "NVIDIA H200 0000:00:06.0".
+[[nodiscard]] std::string device_line(const device& which);
+[[nodiscard]] json device_report(const device& which);
+/// Returns whether \p report was measured on the mock's devices.
+[[nodiscard]] bool is_of_mock(const json& report);
+
+/// Returns the medians over blocks, and the figures of the blocks.
+[[nodiscard]] json figures_report(const block_figures& figures);
+
+/// Returns the median over blocks, and the values of the blocks.
+[[nodiscard]] json by_block(const std::vector<double>& values);
+
+/// Prints each line after "# ".
+void print_heading(std::FILE* to, const std::vector<std::string>& lines);
+
+/// Returns the present local date and time, formatted as by strftime().
+[[nodiscard]] std::string local_time(const char* format);
+
+[[nodiscard]] inline double in_microseconds(std::chrono::nanoseconds span) noexcept {
+  return std::chrono::duration<double, std::micro>(span).count();
+}
+[[nodiscard]] std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans);
+
+/// The destination of a bench's JSON report.
+class json_file {
+public:
+  /// \p path is empty for no document, or "-" for standard output. Tries whether the file can be written.
+  /// Errors: invalid_argument.
+  explicit json_file(const std::string& path);
+
+  [[nodiscard]] bool wanted() const noexcept { return standard_output_ || file_.has_value(); }
+  /// Returns where tables are printed: standard error when the document goes to standard output.
+  [[nodiscard]] std::FILE* text_output() const noexcept { return standard_output_ ? stderr : stdout; }
+  /// Writes a temporary file beside the target and renames it, so that a reader never sees half of it. Does nothing
+  /// without a path. Errors: invalid_argument.
+  void write(const nlohmann::ordered_json& document) const;
+
+private:
+  bool standard_output_ = false;
+  std::optional<whole_file> file_;
+};
+
+/// Returns why troupe-plot cannot draw here, with the remedy. Empty if it can.
+[[nodiscard]] std::string why_no_plots();
+
+/// Returns \p report as text. A host name may contain any bytes; those that are not UTF-8 are replaced.
+[[nodiscard]] std::string report_text(const json& report);
+
+/// The file that a bench writes its plot to.
+class plot_file {
+public:
+  /// \p path is empty for no plot. If plots cannot be drawn here, prints a warning on standard error immediately; the
+  /// bench goes on. Errors: invalid_argument for a file that cannot be written.
+  explicit plot_file(const std::string& path);
+
+  /// Draws \p report into the file. Does nothing without a path. Call it last, after tables and documents are written:
+  /// if troupe-plot is missing or fails, the report is written beside the file, with .json appended to the name, so
+  /// that it can be drawn elsewhere. Errors: unsupported.
+  void draw(const json& report) const;
+
+private:
+  std::optional<whole_file> file_;
+};
+
+} // namespace troupe::program

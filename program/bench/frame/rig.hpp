@@ -1,0 +1,63 @@
+/// The environment of a measurement: a runtime, one world and, optionally, raw ranks; and memory for many small
+/// all_reduces. A bench that compares settings of the runtime makes these objects one after another in every block, so
+/// that the threads of only one runtime exist at a time.
+#pragma once
+
+#include <troupe/program/bench/frame/raw_ranks.hpp>
+#include <troupe/program/bench/frame/report.hpp>
+
+#include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/world.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::program {
+
+class bench_rig {
+public:
+  /// The raw ranks are parked at first (raw_ranks::rest()).
+  bench_rig(const configuration& settings, bool with_raw, const world_options& options = {});
+
+  runtime rt;
+  world where;
+  std::optional<raw_ranks> raw;
+};
+
+/// Returns the lines of a heading: versions and profile, the world, each rank's device, and the links between devices.
+[[nodiscard]] std::vector<std::string> world_heading(runtime& rt, const world& where);
+
+/// Calls begin_report() and adds versions, devices, the links between them, and every setting.
+[[nodiscard]] json begin_world_report(std::string_view bench, const std::vector<std::string>& heading, runtime& rt,
+                                      const world& where);
+
+/// The kind of memory that holds the operands.
+enum class operand_memory : std::uint8_t {
+  ordinary,   ///< The driver's plain allocation (cuMemAlloc).
+  pool,       ///< The ranks' pools, as returned by world::allocate().
+  registered, ///< The world's registered memory.
+};
+inline constexpr operand_memory all_operand_memories[] = {operand_memory::ordinary, operand_memory::pool,
+                                                          operand_memory::registered};
+[[nodiscard]] std::string_view to_string(operand_memory kind) noexcept;
+/// Errors: invalid_argument, whose text names the valid values.
+[[nodiscard]] operand_memory parse_operand_memory(std::string_view name);
+
+/// Allocates \p size_bytes for each local rank. Registers memory with the world if that was not done before.
+/// Errors: out_of_memory, unsupported (ordinary memory on a device that is not a GPU).
+[[nodiscard]] std::vector<buffer> allocate_operands(world& where, operand_memory kind, std::size_t size_bytes);
+
+/// Returns the memory, in bytes, that one rank needs for \p count operations of \p size_bytes each.
+[[nodiscard]] std::size_t sums_bytes(std::size_t size_bytes, std::size_t count) noexcept;
+/// Makes \p count in-place all_reduces of f32 with \p size_bytes each: sums[i][r] is rank r's part of the i-th. Each
+/// part has its own range of \p memory, which holds sums_bytes() for each rank from byte \p first on.
+[[nodiscard]] std::vector<std::vector<operation>> make_sums(const std::vector<buffer>& memory, std::size_t size_bytes,
+                                                            std::size_t count, std::size_t first = 0);
+/// Returns the same parts by rank: result[r][i] is rank r's part of the i-th operation.
+[[nodiscard]] std::vector<std::vector<operation>> by_rank(const std::vector<std::vector<operation>>& sums);
+
+} // namespace troupe::program
