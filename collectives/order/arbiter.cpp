@@ -1,6 +1,6 @@
 #include <troupe/collectives/order/arbiter.hpp>
 
-#include <troupe/completion/reply/reply_group.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <algorithm>
 #include <span>

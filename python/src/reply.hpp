@@ -4,8 +4,8 @@
 #include "deferred_release.hpp"
 #include "loop_mailbox.hpp"
 
-#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -44,7 +44,7 @@ private:
   };
 
   void deliver(outcome result) noexcept override;
-  void let_go() noexcept override { const auto last = std::move(self_); }
+  void release() noexcept override { const auto last = std::move(self_); }
 
   held_object outputs_;
   std::shared_ptr<reply> self_; ///< Until it is answered.
