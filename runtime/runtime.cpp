@@ -102,7 +102,7 @@ world runtime::form_world(const world_options& options) {
                   .id = options.id,
                   .backend = p.selected.collectives,
                   .helpers = p.helpers,
-                  .board = std::make_shared<world_board>(),
+                  .status = std::make_shared<world_status>(),
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
@@ -135,13 +135,13 @@ world runtime::form_world(const world_options& options) {
     first_device = plan.locals.front().where;
   }
   shared->retries = plan.retries = make_retry_queue(plan);
-  shared->board = plan.board;
+  shared->status = plan.status;
   shared->deadlines = plan.deadlines;
   shared->pending = plan.pending;
   shared->registry = p.worlds;
   shared->staging = p.services.staging;
   shared->count_events();
-  plan.board->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
+  plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
   if (is_guided) p.member->begin(*p.system, spawned.world);
@@ -155,8 +155,8 @@ world runtime::form_world(const world_options& options) {
   // The forming has a deadline of the world or of its controller; this one is only a backstop. A spare waits until a
   // place becomes free, without a limit.
   const nanoseconds backstop = is_guided ? nanoseconds::max() : 2 * p.settings.deadlines.form;
-  static_cast<void>(shared->board->wait(settled, backstop));
-  const world_event now = shared->board->latest();
+  static_cast<void>(shared->status->wait(settled, backstop));
+  const world_event now = shared->status->latest();
   // Called again, because the driver's contexts and the backend's library have been loaded since.
   end_with_process(parts_);
   if (now.phase == world_phase::ready) {

@@ -1,6 +1,7 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
 #include <troupe/device/memory/leak_report.hpp>
@@ -157,6 +158,7 @@ runtime::parts::~parts() {
   for (const auto& one : worlds->all()) {
     // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
     one->actor = world_handle{};
+    one->status->gate()->close(); // a request that was being admitted when the world ended may have kept its devices
     one->ranks->clear();
     const std::lock_guard lock{one->registered_guard};
     one->registered.reset();

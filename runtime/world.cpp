@@ -1,3 +1,4 @@
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
@@ -71,11 +72,11 @@ void world_registry::let_go(const core_ptr& one) noexcept {
 }
 
 std::vector<world_registry::core_ptr> world_registry::sweep() {
-  const auto first_over = std::stable_partition(worlds_.begin(), worlds_.end(),
-                                                [](const core_ptr& one) { return !has_stopped(one->board->latest()); });
+  const auto first_over = std::stable_partition(
+      worlds_.begin(), worlds_.end(), [](const core_ptr& one) { return !has_stopped(one->status->latest()); });
   std::vector<core_ptr> over{std::make_move_iterator(first_over), std::make_move_iterator(worlds_.end())};
   worlds_.erase(first_over, worlds_.end());
-  std::erase_if(dropped_, [](const core_ptr& one) { return has_stopped(one->board->latest()); });
+  std::erase_if(dropped_, [](const core_ptr& one) { return has_stopped(one->status->latest()); });
   for (const core_ptr& one : dropped_) {
     if (one->is_told_to_stop || (one->is_handed_out && !one->is_alone())) continue;
     one->is_told_to_stop = true;
@@ -90,12 +91,12 @@ void world_registry::await_ends() const {
     {
       const std::lock_guard lock{guard_};
       const auto is_ending = [](const core_ptr& one) {
-        return one->is_told_to_stop && !has_stopped(one->board->latest());
+        return one->is_told_to_stop && !has_stopped(one->status->latest());
       };
       if (std::ranges::count_if(dropped_, is_ending) <= most_ending) return;
       first = *std::ranges::find_if(dropped_, is_ending);
     }
-    if (!first->board->wait(has_stopped, longest_end(first->deadlines))) return;
+    if (!first->status->wait(has_stopped, longest_end(first->deadlines))) return;
   }
 }
 
@@ -113,23 +114,23 @@ void world_registry::close() {
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
 
 int world::size() const {
-  return core_->board->latest().world_size;
+  return core_->status->latest().world_size;
 }
 
 std::vector<rank> world::local_ranks() const {
-  return core_->board->latest().local_ranks;
+  return core_->status->latest().local_ranks;
 }
 
 epoch world::epoch() const {
-  return core_->board->epoch();
+  return core_->status->epoch();
 }
 
 world_event world::status() const {
-  return core_->board->latest();
+  return core_->status->latest();
 }
 
 void world::on_event(std::function<void(const world_event&)> heard) {
-  core_->board->listen(std::move(heard));
+  core_->status->listen(std::move(heard));
 }
 
 const capabilities& world::capabilities() const {
@@ -183,7 +184,7 @@ std::future<completion> world::ask_each(const operation& part, nanoseconds deadl
 
 std::future<completion> world::ask(world_request asked) {
   auto [reply, future] = make_future_promise();
-  compat::post(core_->actor, posted_world_request{std::move(asked), std::make_shared<reply_promise>(std::move(reply))});
+  core_->status->gate()->accept(std::move(asked), std::move(reply));
   return std::move(future);
 }
 
@@ -224,7 +225,7 @@ overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadl
 
 overlapped world::ask_overlapped(world_request asked) {
   auto [reply, futures] = make_overlapped(std::max<std::size_t>(asked.parts.size(), 1)); // an empty request is refused
-  compat::post(core_->actor, posted_world_request{std::move(asked), std::move(reply)});
+  core_->status->gate()->accept(std::move(asked), std::move(*reply));
   return std::move(futures);
 }
 
@@ -287,9 +288,9 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
   std::vector<split_world> found;
   for (sub_world& one : future.get().worlds) {
     found.push_back({std::move(one.group), std::nullopt});
-    if (!one.board) continue;
+    if (!one.status) continue;
     auto shared = std::make_shared<core>();
-    shared->board = std::move(one.board);
+    shared->status = std::move(one.status);
     shared->count_events();
     shared->pending = std::move(one.pending);
     shared->retries = std::move(one.retries);
@@ -319,7 +320,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
 
 void world::stop() {
   compat::post(core_->actor, stop_world{});
-  if (!core_->board->wait(has_stopped, longest_end(core_->deadlines)))
+  if (!core_->status->wait(has_stopped, longest_end(core_->deadlines)))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
 }
 

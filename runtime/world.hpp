@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
-#include <troupe/actors/world/world_board.hpp>
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
@@ -190,6 +190,7 @@ public:
 
 private:
   friend class rank_lane;
+  friend void ask_into(const world& where, world_request asked, reply_promise&& to);
   friend void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client);
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
   [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);

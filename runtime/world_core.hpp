@@ -70,7 +70,7 @@ std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_
 
 class world::core {
 public:
-  std::shared_ptr<world_board> board;
+  std::shared_ptr<world_status> status;
   world_handle actor;
   /// Something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
@@ -81,7 +81,7 @@ public:
   /// Returns the index of \p whom in the vectors below. \p now is the state in which the rank has that number. Errors:
   /// invalid_argument.
   [[nodiscard]] std::size_t place_of(rank whom, const world_event& now) const;
-  [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, board->latest()); }
+  [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, status->latest()); }
 
   std::shared_ptr<rank_directory> ranks; ///< By place.
   std::vector<rank> local_ranks;         ///< In the first epoch, by place. Later epochs may number them otherwise.
@@ -98,7 +98,7 @@ public:
   std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
   /// Makes `history` count events. Call it before the first event, or as early as possible.
   void count_events() const {
-    board->listen([counted = history](const world_event& event) { counted->hear(event); });
+    status->listen([counted = history](const world_event& event) { counted->hear(event); });
   }
 };
 

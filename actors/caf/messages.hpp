@@ -3,9 +3,9 @@
 
 #include <troupe/actors/caf/caf_compat.hpp>
 #include <troupe/actors/caf/requests.hpp>
-#include <troupe/actors/world/world_board.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_notes.hpp>
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/request.hpp>
@@ -223,7 +223,7 @@ struct sub_world {
   std::vector<rank> local_ranks{}; ///< Rank numbers in the sub-world, ascending.
   world_handle world{};
   std::shared_ptr<rank_directory> ranks{}; ///< The actors of local_ranks, in the same order.
-  std::shared_ptr<world_board> board{};
+  std::shared_ptr<world_status> status{};
   std::shared_ptr<admission_quota> pending{};
   std::shared_ptr<retry_queue> retries{};
 };

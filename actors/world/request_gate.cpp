@@ -1,20 +1,54 @@
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
 
+#include <string>
 #include <utility>
 
 namespace troupe {
 
-request_gate::request_gate(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
-                           nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first)
-  : devices_{std::move(devices)},
-    able_{std::move(able)},
-    default_deadline_{default_deadline},
+error epoch_objection(epoch meant_for, epoch now) {
+  if (meant_for == now || meant_for == epoch{}) return {};
+  return {.code = errc::stale_epoch,
+          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(now) +
+                  ": take the epoch from the world's latest event, or name none for the present one",
+          .epoch = now};
+}
+
+error world_admission::objection_to(const world_request& asked) const {
+  if (refusal) return refusal;
+  if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
+  if (local_count != static_cast<std::size_t>(world_size))
+    return {.code = errc::unsupported,
+            .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +
+                    " ranks live in this process: ask each rank's collective actor instead"};
+  if (asked.parts.size() != local_count)
+    return {.code = errc::invalid_argument,
+            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
+                    std::to_string(world_size) + " ranks" +
+                    (began_with > world_size ? ", no longer the " + std::to_string(began_with) + " that it began with"
+                                             : std::string{}) +
+                    ": give one part for each rank"};
+  if (asked.deadline < nanoseconds{0})
+    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  return check_agreement(asked.parts);
+}
+
+request_gate::request_gate(nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first)
+  : default_deadline_{default_deadline},
     pending_{std::move(pending)},
     line_{make_pending_line(pending_)},
     terms_{std::move(first)} {}
+
+void request_gate::close() {
+  terms_.change([](terms& now) {
+    error why = std::move(now.admission.refusal);
+    if (!why) why = {.code = errc::stopping, .text = "the world has stopped and takes no new requests"};
+    now = {.admission = {.refusal = std::move(why)}};
+  });
+}
 
 void request_gate::accept(world_request asked, reply_promise reply, std::uint64_t client) noexcept {
   try {

@@ -1,8 +1,7 @@
-/// Admits or refuses requests to a whole world on the thread that sends them.
+/// Admits or refuses requests to a whole world on the thread that asks.
 #pragma once
 
 #include <troupe/actors/world/rcu_pointer.hpp>
-#include <troupe/actors/world/world_state.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
@@ -15,24 +14,43 @@
 
 namespace troupe {
 
+/// The part of a world's state that decides about requests.
+struct world_admission {
+  error refusal{}; ///< The error for every request; errc::none if the world is ready.
+  troupe::epoch epoch{};
+  int world_size = 1;
+  std::size_t local_count = 0;
+  int began_with = 1; ///< Number of ranks of the first epoch.
+
+  /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.
+  [[nodiscard]] error objection_to(const world_request& asked) const;
+};
+
+/// Returns errc::none if a request that names epoch \p meant_for is for epoch \p now of a world. A request to the whole
+/// world that names no epoch is for the present one.
+[[nodiscard]] error epoch_objection(epoch meant_for, epoch now);
+
 /// The world's actor publishes the conditions. Requests do not wait for that actor, because the arbiter determines
-/// their order (docs/design/0023-requests-at-the-door.md). Threads: accept() from any, the rest from the actor's.
+/// their order (docs/design/0023-requests-at-the-door.md). It may outlive the world: it then refuses every request.
+/// Threads: accept() from any, publish() and close() from one at a time.
 class request_gate {
 public:
   /// The conditions for requests.
   struct terms {
     world_admission admission;
-    std::shared_ptr<const std::vector<seat>> seats{}; ///< In rank order; null while nothing is admitted.
-    std::shared_ptr<ordered_world> order{};           ///< Null while nothing is admitted.
+    /// In rank order, with what they refer to; null while nothing is admitted.
+    std::shared_ptr<const std::vector<seat>> seats{};
+    std::shared_ptr<ordered_world> order{}; ///< Null while nothing is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
     bool is_ordered_by_callers = false; ///< Whether the callers order requests to single ranks.
   };
 
-  /// \p devices and \p able are referenced by the seats.
-  request_gate(std::vector<std::shared_ptr<device>> devices, std::shared_ptr<const capabilities> able,
-               nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first);
+  request_gate(nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first);
 
   void publish(terms now) { terms_.set(std::move(now)); }
+  /// Ends the gate with its world: releases the order and the devices, and refuses every request for the reason
+  /// published last, or as stopping.
+  void close();
 
   /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   /// \p client: an actor's number; 0: no particular client.
@@ -52,8 +70,6 @@ private:
   /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, reply_promise& reply) const;
 
-  std::vector<std::shared_ptr<device>> devices_;
-  std::shared_ptr<const capabilities> able_;
   nanoseconds default_deadline_;
   std::shared_ptr<admission_quota> pending_; ///< The quota of pending requests of the world's clients.
   pending_line_owner line_;                  ///< For requests to the whole world.

@@ -16,7 +16,7 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
   for (std::size_t i = 0; i < made.groups().size(); ++i) {
     sub_world one{.group = made.groups()[i]};
     if (auto plan = made.plan_of(i, parent)) {
-      one.board = plan->board;
+      one.status = plan->status;
       one.pending = plan->pending;
       one.retries = plan->retries = make_retry_queue(*plan);
       for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
@@ -29,9 +29,9 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
 
   auto next = plans.begin();
   for (sub_world& one : all->result.worlds) {
-    if (!one.board) continue;
+    if (!one.status) continue;
     const std::uint64_t name = next_++;
-    one.board->listen([self, name](const world_event& event) { compat::post(self, sub_worlds_report{name, event}); });
+    one.status->listen([self, name](const world_event& event) { compat::post(self, sub_worlds_report{name, event}); });
     auto spawned = spawn_world(system, std::move(*next++));
     one.world = world_handle{spawned.world}; // by assignment, CAF 1.x would compare the wrong types
     one.ranks = std::move(spawned.ranks);
@@ -136,7 +136,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
   world_plan plan{.world_size = static_cast<int>(group.members.size()),
                   .backend = parent.backend,
                   .helpers = parent.helpers,
-                  .board = std::make_shared<world_board>(),
+                  .status = std::make_shared<world_status>(),
                   .services = parent.services,
                   .above = parent.above,
                   .ordering = parent.ordering,

@@ -133,19 +133,19 @@ std::uint64_t number_of(const caf::strong_actor_ptr& asker) noexcept {
 compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (auto asked = compat::take_message<world_request>(*what)) {
     const std::uint64_t client = number_of(what->sender);
-    conductor_.entrance().accept(std::move(*asked), answer_to({this, *what}), client);
+    conductor_.gate().accept(std::move(*asked), answer_to({this, *what}), client);
     return compat::enqueue_result(true);
   }
   if (auto posted = compat::take_message<posted_world_request>(*what)) {
-    conductor_.entrance().accept(std::move(posted->what), std::move(*posted->reply));
+    conductor_.gate().accept(std::move(posted->what), std::move(*posted->reply));
     return compat::enqueue_result(true);
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     // One part per rank; other counts are refused later.
     const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
     const std::uint64_t client = number_of(what->sender);
-    conductor_.entrance().accept(std::move(asked->what),
-                                 make_overlapped_promise(value_promise_to<enqueued>({this, *what}), parts), client);
+    conductor_.gate().accept(std::move(asked->what),
+                             make_overlapped_promise(value_promise_to<enqueued>({this, *what}), parts), client);
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -162,17 +162,17 @@ world_actor::behavior_type world_actor::make_behavior() {
       // The next four handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](world_request& asked) -> caf::result<completion> {
         const std::uint64_t client = number_of(current_sender());
-        conductor_.entrance().accept(std::move(asked), take_answer(this), client);
+        conductor_.gate().accept(std::move(asked), take_answer(this), client);
         return caf::delegated<completion>{};
       },
       [this](posted_world_request& posted) {
-        conductor_.entrance().accept(std::move(posted.what), std::move(*posted.reply));
+        conductor_.gate().accept(std::move(posted.what), std::move(*posted.reply));
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
         const std::size_t parts = std::max<std::size_t>(asked.what.parts.size(), 1);
         const std::uint64_t client = number_of(current_sender());
-        conductor_.entrance().accept(std::move(asked.what),
-                                     make_overlapped_promise(take_value_promise<enqueued>(this), parts), client);
+        conductor_.gate().accept(std::move(asked.what),
+                                 make_overlapped_promise(take_value_promise<enqueued>(this), parts), client);
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {

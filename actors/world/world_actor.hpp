@@ -55,7 +55,7 @@ struct spawned_world {
   world_inner_handle world;
   std::shared_ptr<rank_directory> ranks;
 };
-/// Spawns a world and one collective actor per local rank. The phases of the world are published on \p plan's board.
+/// Spawns a world and one collective actor per local rank. The phases of the world are published on \p plan's status.
 [[nodiscard]] spawned_world spawn_world(caf::actor_system& system, world_plan plan);
 
 } // namespace troupe

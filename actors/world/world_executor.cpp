@@ -23,12 +23,6 @@ std::vector<rank> ranks_of(const world_plan& plan) {
 
 namespace {
 
-std::vector<std::shared_ptr<device>> devices_of(const world_plan& plan) {
-  std::vector<std::shared_ptr<device>> devices;
-  for (const local_rank& one : plan.locals) devices.push_back(one.where);
-  return devices;
-}
-
 /// A rank's stream and those of its staging, two of NCCL's and two that it uses temporarily, and some for other streams
 /// that the process may create meanwhile.
 constexpr std::size_t streams_of_a_rank = 12;
@@ -49,12 +43,13 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
            with_window(plan_.recovery, plan_.deadlines.form, plan_.deadlines.abort,
                        std::max(plan_.services.limits.hang, plan_.services.limits.launch)),
            plan_.services.time, plan_.seed},
-    entrance_{devices_of(plan_), plan_.services.able, plan_.deadlines.operation, plan_.pending, {state_.admission()}},
+    gate_{std::make_shared<request_gate>(plan_.deadlines.operation, plan_.pending,
+                                         request_gate::terms{state_.admission()})},
     states_{std::move(states)},
     mail_{std::move(mail)},
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
-  plan_.board->belongs_to(number_);
+  plan_.status->belongs_to(number_, gate_);
   if (!plan_.retries) plan_.retries = make_retry_queue(plan_);
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
@@ -134,7 +129,7 @@ void world_executor::kill(const error& why) {
   plan_.pending->close(why);
   error refusal = why;
   refusal.effect = effect::rejected;
-  entrance_.publish({.admission = {.refusal = std::move(refusal)}});
+  gate_->publish({.admission = {.refusal = std::move(refusal)}});
   world_event last = state_.event();
   last.phase = world_phase::stopped;
   last.reason = why;
@@ -143,9 +138,11 @@ void world_executor::kill(const error& why) {
 
 void world_executor::let_go() {
   plan_.services.poller->detach(*plan_.pending);
+  gate_->close();
   pipelines_.clear();
   failed_.clear();
   registered_.clear();
+  seats_ = nullptr;
   order_ = nullptr;
   guided_order_ = nullptr;
   plan_.retries = nullptr;
@@ -310,16 +307,16 @@ void world_executor::tell_of_late(const rank_report& one) {
 void world_executor::announce(world_event event) {
   complete(event);
   if (event.reason) event.report = std::exchange(report_, nullptr);
-  plan_.board->publish(event);
+  plan_.status->publish(event);
   shell_.announce(event);
 }
 
 void world_executor::publish() {
-  entrance_.publish({.admission = state_.admission(),
-                     .seats = seats_,
-                     .order = order_,
-                     .registered = registered_,
-                     .is_ordered_by_callers = plan_.ordering == ordering::caller});
+  gate_->publish({.admission = state_.admission(),
+                  .seats = seats_,
+                  .order = order_,
+                  .registered = registered_,
+                  .is_ordered_by_callers = plan_.ordering == ordering::caller});
 }
 
 namespace {
@@ -364,7 +361,7 @@ error world_executor::objection_to(const capture_request& asked) const {
                           ? check_agreement(parts)
                           : refuse("it has " + std::to_string(parts.size()) + " parts, the world has " +
                                    std::to_string(plan_.world_size) + " ranks: give one part for each rank");
-    if (!objection) objection = entrance_.objection_to(parts);
+    if (!objection) objection = gate_->objection_to(parts);
     if (!objection) continue;
     objection.text = "step " + std::to_string(k) + " of the plan: " + objection.text;
     return objection;
@@ -427,15 +424,24 @@ void world_executor::recapture_plans() {
 
 namespace {
 
-std::vector<seat> seats_of(const world_plan& plan, std::uint64_t number) {
-  std::vector<seat> seats;
-  for (const local_rank& one : plan.locals)
-    seats.push_back({.self = one.self,
-                     .world_size = plan.world_size,
-                     .where = *one.where,
-                     .able = plan.services.able.get(),
-                     .stamp = {.world = number}});
-  return seats;
+/// Returns the seats of the plan's ranks, which keep alive what they refer to.
+std::shared_ptr<const std::vector<seat>> seats_of(const world_plan& plan, std::uint64_t number) {
+  struct owner {
+    std::vector<std::shared_ptr<device>> devices;
+    std::shared_ptr<const capabilities> able;
+    std::vector<seat> seats;
+  };
+  auto made = std::make_shared<owner>();
+  made->able = plan.services.able;
+  for (const local_rank& one : plan.locals) {
+    made->devices.push_back(one.where);
+    made->seats.push_back({.self = one.self,
+                           .world_size = plan.world_size,
+                           .where = *one.where,
+                           .able = made->able.get(),
+                           .stamp = {.world = number}});
+  }
+  return {made, &made->seats};
 }
 
 } // namespace
@@ -446,7 +452,7 @@ void world_executor::form(const world_effect::form& how) {
   for (std::size_t i = 0; i < places_.size(); ++i)
     if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
   ended_.clear();
-  seats_ = std::make_shared<const std::vector<seat>>(seats_of(plan_, number_));
+  seats_ = seats_of(plan_, number_);
   try {
     auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {

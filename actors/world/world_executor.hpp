@@ -50,7 +50,7 @@ public:
   world_shell& operator=(const world_shell&) = delete;
   virtual ~world_shell() = default;
 
-  /// Sends \p event to all subscribers; the world_board has it already.
+  /// Sends \p event to all subscribers; the world_status has it already.
   virtual void announce(const world_event& event) = 0;
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
   [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
@@ -72,7 +72,7 @@ struct maintenance {
 };
 
 /// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1).
-/// Threads: entrance() from any; all other calls one at a time.
+/// Threads: gate() from any; all other calls one at a time.
 class world_executor {
 public:
   /// \p states are the states of the local ranks' actors in the order of \p plan's locals. This order defines their
@@ -105,7 +105,7 @@ public:
   }
   [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
 
-  [[nodiscard]] request_gate& entrance() noexcept { return entrance_; }
+  [[nodiscard]] request_gate& gate() noexcept { return *gate_; }
   /// Returns the plan with the ranks that the world has now.
   [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
   /// Returns the event that would be announced now, without reports.
@@ -189,7 +189,7 @@ private:
   std::vector<std::size_t> places_; ///< Places of the plan's locals.
   const std::uint64_t number_;      ///< The number of this world within the process (world_stamp).
   world_state state_;
-  request_gate entrance_;
+  std::shared_ptr<request_gate> gate_;                    ///< Shared with the clients, and may outlive the world.
   std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/actors/world/recovery_ladder.hpp>
-#include <troupe/actors/world/world_board.hpp>
 #include <troupe/actors/world/world_guide.hpp>
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
@@ -46,7 +46,7 @@ struct world_plan {
   std::vector<std::shared_ptr<communicator>> formed{};
   std::shared_ptr<troupe::backend> backend;
   std::shared_ptr<deadline_pool> helpers;
-  std::shared_ptr<world_board> board;
+  std::shared_ptr<world_status> status;
   pipeline_services services{};
   std::shared_ptr<arbiter> above;                       ///< Shared by all worlds on these GPUs.
   troupe::ordering ordering = troupe::ordering::agreed; ///< For worlds whose ranks all live in this process.

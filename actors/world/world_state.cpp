@@ -1,3 +1,4 @@
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/actors/world/world_state.hpp>
 
 #include <troupe/collectives/operation/signature.hpp>
@@ -263,19 +264,6 @@ bool world_state::last_report() noexcept {
   return outstanding_ > 0 && --outstanding_ == 0;
 }
 
-namespace {
-
-/// A request to the whole world that names no epoch is for the present one.
-error epoch_objection(epoch meant_for, epoch now) {
-  if (meant_for == now || meant_for == epoch{}) return {};
-  return {.code = errc::stale_epoch,
-          .text = "the request is for epoch " + to_string(meant_for) + ", the world is in epoch " + to_string(now) +
-                  ": take the epoch from the world's latest event, or name none for the present one",
-          .epoch = now};
-}
-
-} // namespace
-
 error world_state::stopping_error() {
   return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
 }
@@ -314,25 +302,6 @@ world_admission world_state::admission() const {
           .world_size = world_size_,
           .local_count = local_ranks_.size(),
           .began_with = began_with_};
-}
-
-error world_admission::objection_to(const world_request& asked) const {
-  if (refusal) return refusal;
-  if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
-  if (local_count != static_cast<std::size_t>(world_size))
-    return {.code = errc::unsupported,
-            .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +
-                    " ranks live in this process: ask each rank's collective actor instead"};
-  if (asked.parts.size() != local_count)
-    return {.code = errc::invalid_argument,
-            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
-                    std::to_string(world_size) + " ranks" +
-                    (began_with > world_size ? ", no longer the " + std::to_string(began_with) + " that it began with"
-                                             : std::string{}) +
-                    ": give one part for each rank"};
-  if (asked.deadline < nanoseconds{0})
-    return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  return check_agreement(asked.parts);
 }
 
 world_effects world_state::await_guidance(error reason) {

@@ -84,17 +84,7 @@ using world_effects = std::vector<std::variant<
     world_effect::rebuild_after, world_effect::drain, world_effect::release, world_effect::leave, world_effect::hold,
     world_effect::maintain, world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
 
-/// The part of a world's state that decides about requests.
-struct world_admission {
-  error refusal{}; ///< The error for every request; errc::none if the world is ready.
-  troupe::epoch epoch{};
-  int world_size = 1;
-  std::size_t local_count = 0;
-  int began_with = 1; ///< Number of ranks of the first epoch.
-
-  /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.
-  [[nodiscard]] error objection_to(const world_request& asked) const;
-};
+struct world_admission;
 
 /// Implements a world's decisions as a state machine whose states are those of world_phase. Reports about ranks arrive
 /// once per rank and step. Reports of another epoch are ignored (EPO-1).

@@ -1,6 +1,6 @@
 #include <troupe/collectives/order/arbiter.hpp>
 
-#include <troupe/completion/reply/reply_group.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <algorithm>
 #include <span>
@@ -56,9 +56,11 @@ private:
 
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
                  fusion_limits fused)
-  : time_{std::move(time)}, poller_{std::move(poller)}, fused_{fused}, order_{limits}, queue_{[this] {
-      end_round();
-    }} {}
+  : time_{std::move(time)},
+    poller_{std::move(poller)},
+    fused_{fused},
+    order_{limits},
+    queue_{[this] { end_round(); }, [this] { return hand_to_poller(); }} {}
 
 arbiter::~arbiter() = default;
 
@@ -100,8 +102,15 @@ void arbiter::count_shelves() {
     }
 }
 
+bool arbiter::hand_to_poller() const noexcept {
+  const auto to = poller_.lock();
+  return to && to->will_poll(*this);
+}
+
 bool arbiter::poll(time_point now) {
-  if (now < due_.load(std::memory_order_acquire) || expiring_.exchange(true, std::memory_order_acq_rel)) return false;
+  const bool has_continued = queue_.take_over();
+  if (now < due_.load(std::memory_order_acquire) || expiring_.exchange(true, std::memory_order_acq_rel))
+    return has_continued;
   queue_.run([this, now] {
     order_.expire(now, effects_);
     settle();

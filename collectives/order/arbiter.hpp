@@ -27,7 +27,8 @@ class ordered_world;
 /// another B before A, each waits for an operation that the other has not begun. Therefore all worlds that share GPUs
 /// have one arbiter, and every operation for several pipelines goes through it.
 ///
-/// No thread waits for it: its tasks run in a combining_queue. The poller calls it for deadlines.
+/// No thread waits for it: its tasks run in a combining_queue. The poller calls it for deadlines, and continues with
+/// tasks that another thread has left to it.
 /// Threads: safe from any.
 class arbiter final : public polled, public std::enable_shared_from_this<arbiter> {
 public:
@@ -62,6 +63,8 @@ private:
   void refuse(sequencing_effects::refusal& one);
   void complete(absence_report& report, const ordered_world& world) const;
   void end_round();
+  /// Lets the poller continue with the tasks. Returns false if it does not poll this object.
+  [[nodiscard]] bool hand_to_poller() const noexcept;
   /// Recomputes the totals over the retry queues, after one of them has changed.
   void count_shelves();
   /// A launcher has become idle: sends on what waited for it.

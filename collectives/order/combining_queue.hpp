@@ -4,6 +4,7 @@
 #include <troupe/completion/sources/recycling.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -14,10 +15,18 @@ namespace troupe {
 /// Threads that arrive later enqueue their task and return. Clients therefore share neither a lock nor a thread that
 /// must be woken, and the tasks of a burst are executed together.
 ///
-/// Order: that of submission; the tasks of one thread keep their order. Threads: submit() and run() from any thread,
-/// also from inside a task.
+/// A thread executes at most \ref most_tasks tasks in one call. The remaining tasks are handed over: the next thread
+/// that arrives continues with them, or the thread that the hand-over callback has notified
+/// (docs/design/0064-bounded-combining.md).
+///
+/// Order: that of submission; the tasks of one thread keep their order. Threads: submit(), run() and take_over() from
+/// any thread, also from inside a task.
 class combining_queue {
 public:
+  /// Number of tasks that a thread executes in one call if the rest can be handed over. A task of the arbiter takes 1
+  /// to 2 µs, so a call takes about 100 µs.
+  static constexpr std::size_t most_tasks = 64;
+
   /// Work to be executed.
   class task : public recycled {
   public:
@@ -35,20 +44,39 @@ public:
   };
 
   /// \p after_each_round is called by the executing thread each time that it has executed all tasks enqueued so far.
-  explicit combining_queue(std::function<void()> after_each_round) : after_{std::move(after_each_round)} {}
+  /// \p hand_over is called when a thread leaves tasks behind. It makes another thread call take_over(), and returns
+  /// false if there is no such thread; the calling thread then continues itself. Without \p hand_over a thread executes
+  /// all tasks. Both functions must not throw.
+  explicit combining_queue(std::function<void()> after_each_round, std::function<bool()> hand_over = {})
+    : after_{std::move(after_each_round)}, hand_over_{std::move(hand_over)} {}
   combining_queue(const combining_queue&) = delete;
   combining_queue& operator=(const combining_queue&) = delete;
-  /// Precondition: no thread submits any more.
-  ~combining_queue() = default;
+  /// Executes the tasks that were handed over and not taken. Precondition: no thread submits any more.
+  ~combining_queue() {
+    hand_over_ = nullptr;
+    take_over();
+  }
 
-  /// Enqueues \p work_item. Executes it, and what else is enqueued, unless another thread is executing tasks.
+  /// Enqueues \p work_item. Executes it and other enqueued tasks, unless another thread is executing tasks.
   void submit(std::unique_ptr<task> work_item) noexcept {
     task* const mine = work_item.release();
     task* before = newest_.load(std::memory_order_relaxed);
     do mine->next_ = before;
     while (!newest_.compare_exchange_weak(before, mine, std::memory_order_acq_rel, std::memory_order_relaxed));
-    if (before == nullptr) execute_all();
+    if (before == nullptr)
+      execute();
+    else
+      take_over();
   }
+
+  /// Continues with the tasks that a thread has handed over, unless another thread does so. Returns whether it did.
+  bool take_over() noexcept {
+    if (!is_handed_over() || !handed_over_.exchange(false)) return false;
+    execute();
+    return true;
+  }
+  /// Returns whether tasks wait for a thread that calls take_over().
+  [[nodiscard]] bool is_handed_over() const noexcept { return handed_over_.load(); }
 
   /// Submits a task that calls \p function.
   template <class Function>
@@ -65,25 +93,38 @@ public:
   }
 
 private:
-  void execute_all() noexcept {
-    task* expected = nullptr;
-    do {
-      task* newest = newest_.exchange(executing(), std::memory_order_acq_rel);
-      task* oldest = nullptr;
-      while (newest != nullptr && newest != executing()) {
-        task* const next = newest->next_;
-        newest->next_ = oldest;
-        oldest = newest;
-        newest = next;
-      }
-      while (oldest != nullptr) {
-        std::unique_ptr<task> one{std::exchange(oldest, oldest->next_)};
+  /// Only one thread at a time is in this function: the one that has changed newest_ from null, or handed_over_ from
+  /// true to false.
+  void execute() noexcept {
+    for (std::size_t left = most_tasks;;) {
+      if (rest_ == nullptr) rest_ = take_all();
+      for (; rest_ != nullptr && (left > 0 || !hand_over_); left -= left > 0 ? 1 : 0) {
+        std::unique_ptr<task> one{std::exchange(rest_, rest_->next_)};
         task& it = *one;
         it.execute(std::move(one));
       }
       after_();
-      expected = executing();
-    } while (!newest_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel));
+      task* expected = executing();
+      if (rest_ == nullptr && newest_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) return;
+      if (left > 0 || !hand_over_) continue;
+      // Set before the call, because the notified thread may look at once.
+      handed_over_.store(true);
+      if (hand_over_() || !handed_over_.exchange(false)) return;
+      left = most_tasks;
+    }
+  }
+
+  /// Returns the tasks enqueued since the last call, the oldest first.
+  [[nodiscard]] task* take_all() noexcept {
+    task* newest = newest_.exchange(executing(), std::memory_order_acq_rel);
+    task* oldest = nullptr;
+    while (newest != nullptr && newest != executing()) {
+      task* const next = newest->next_;
+      newest->next_ = oldest;
+      oldest = newest;
+      newest = next;
+    }
+    return oldest;
   }
 
   /// Marks that a thread executes tasks and that none has been submitted since.
@@ -94,8 +135,12 @@ private:
   };
 
   std::function<void()> after_;
+  std::function<bool()> hand_over_;
   marker mark_;
-  std::atomic<task*> newest_{nullptr}; ///< Null: no thread executes tasks.
+  task* rest_ = nullptr;               ///< Taken from newest_, the oldest first. Accessed only in execute().
+  std::atomic<task*> newest_{nullptr}; ///< Null: no tasks are enqueued or executed.
+  /// In a cache line of its own, because the poller reads it all the time.
+  alignas(64) std::atomic<bool> handed_over_{false};
 };
 
 } // namespace troupe

@@ -4,11 +4,11 @@
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/retry_claim.hpp>
-#include <troupe/collectives/pipeline/launcher.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
-#include <troupe/completion/poller/in_flight.hpp>
+#include <troupe/completion/poller/track.hpp>
 
 #include <atomic>
 #include <memory>
@@ -17,25 +17,6 @@
 #include <vector>
 
 namespace troupe {
-
-class rank_pipeline;
-
-/// A job of a pipeline for its launcher.
-class pipeline_job : public launcher_job {
-public:
-  std::shared_ptr<launcher_tail> run() noexcept final;
-  /// The job will not be launched.
-  virtual void refuse_launch(const error& why) noexcept = 0;
-
-protected:
-  [[nodiscard]] const rank_pipeline* by() const noexcept { return by_.get(); }
-
-private:
-  friend class rank_pipeline;
-  virtual void launch(rank_pipeline& by) noexcept = 0;
-
-  std::shared_ptr<rank_pipeline> by_; ///< Set while the launcher has the job.
-};
 
 /// Holds descriptors, buffers and events until the outcome (BUF-1). It is made by any thread, before its place in the
 /// order of launches is known. A sole owner may also fail() it.

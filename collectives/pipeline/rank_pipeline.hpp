@@ -32,7 +32,7 @@
 namespace troupe {
 
 class pipeline_call;
-class pipeline_job;
+class rank_pipeline;
 using pipeline_calls = std::vector<std::shared_ptr<pipeline_call>, recycling_allocator<std::shared_ptr<pipeline_call>>>;
 
 /// A validated request for one rank, and its reply promise.
@@ -62,6 +62,23 @@ struct pipeline_services {
   std::shared_ptr<launch_observer> observer{}; ///< Usually null.
   std::shared_ptr<flight_recorder> recorder{}; ///< Null: nothing is recorded.
   std::shared_ptr<hang_watch> hangs{};         ///< Null: worlds share no devices.
+};
+
+/// A job of a pipeline for its launcher.
+class pipeline_job : public launcher_job {
+public:
+  std::shared_ptr<launcher_tail> run() noexcept final;
+  /// The job will not be launched.
+  virtual void refuse_launch(const error& why) noexcept = 0;
+
+protected:
+  [[nodiscard]] const rank_pipeline* by() const noexcept { return by_.get(); }
+
+private:
+  friend class rank_pipeline;
+  virtual void launch(rank_pipeline& by) noexcept = 0;
+
+  std::shared_ptr<rank_pipeline> by_; ///< Set while the launcher has the job.
 };
 
 /// Life: create() → init() → submit()… → close(), or fail() and abort().

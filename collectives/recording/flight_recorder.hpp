@@ -5,7 +5,7 @@
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
-#include <troupe/completion/poller/in_flight.hpp>
+#include <troupe/completion/poller/track.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 

@@ -31,11 +31,16 @@ poller::~poller() {
 }
 
 void poller::start() {
-  if (!thread_.joinable()) thread_ = worker{[this] { run(); }};
+  if (thread_.joinable()) return;
+  thread_ = worker{[this] { run(); }};
+  is_started_.store(true);
 }
 
 void poller::stop() {
-  stopping_.store(true);
+  {
+    const std::lock_guard lock{guard_}; // will_poll() promises a round only before this
+    stopping_.store(true);
+  }
   wake_.notify();
   if (thread_.joinable()) thread_.join();
 }
@@ -65,6 +70,17 @@ void poller::let_go(const polled& watched) {
   leaving_.push_back(&watched);
   some_leave_.store(true);
   wake_.notify();
+}
+
+bool poller::will_poll(const polled& watched) noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    const bool is_attached = std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) != polled_->end();
+    if (!is_started_.load() || stopping_.load() || !is_attached) return false;
+    owes_round_.store(true);
+  }
+  wake_.notify();
+  return true;
 }
 
 void poller::detach_leaving() {
@@ -113,6 +129,7 @@ void poller::run() {
       known = now;
       all = snapshot();
     }
+    if (owes_round_.load(std::memory_order_relaxed)) owes_round_.store(false);
     if (step(*all)) {
       last_work = time_->now();
       add(busy_, last_work - look_began);
@@ -125,7 +142,9 @@ void poller::run() {
       continue;
     }
     const std::size_t before = std::exchange(load, load_of(*all));
-    const auto has_news = [&] { return stopping_.load() || replaced_.load() != known || load_of(*all) != load; };
+    const auto has_news = [&] {
+      return stopping_.load() || owes_round_.load() || replaced_.load() != known || load_of(*all) != load;
+    };
     // Devices cannot wake a thread, so the poller only naps while something is in flight.
     if (load > before) {
       last_work = look_began;
@@ -137,6 +156,7 @@ void poller::run() {
     look_began = woken;
     if (is_woken) last_work = woken;
   }
+  if (owes_round_.load()) static_cast<void>(step(*snapshot()));
 }
 
 } // namespace troupe

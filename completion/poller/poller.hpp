@@ -60,6 +60,9 @@ public:
 
   /// Notifies the poller that the load of a polled object has changed.
   void notify() noexcept { wake_.notify(); }
+  /// Wakes the poller's thread and returns whether it will poll \p watched after this call: the thread has been started
+  /// and not stopped, and \p watched is attached. The promise holds also if stop() is called next.
+  [[nodiscard]] bool will_poll(const polled& watched) noexcept;
 
   /// Returns the load since start(). Direct calls of step() are not counted.
   [[nodiscard]] poller_load load() const noexcept {
@@ -81,7 +84,9 @@ private:
   wait_profile profile_;
   std::function<void()> enter_;
   wake_signal wake_;
+  std::atomic<bool> is_started_{false};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> owes_round_{false}; ///< will_poll() has returned true since the last round began.
   mutable std::mutex guard_;
   /// The list is replaced and never modified: a round continues with the list that it began with, and answers may
   /// attach and detach objects.

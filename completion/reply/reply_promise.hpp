@@ -6,8 +6,11 @@
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 
+#include <cstddef>
 #include <future>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -22,7 +25,7 @@ public:
 
   virtual void deliver(outcome result) noexcept = 0;
   /// Called when a promise no longer needs the sink. A sink of several promises is destroyed with the last one.
-  virtual void let_go() noexcept { delete this; }
+  virtual void release() noexcept { delete this; }
   /// Returns the listener to be notified that the request has been enqueued; null for most sinks.
   [[nodiscard]] virtual std::shared_ptr<launch_listener> listener() const noexcept { return nullptr; }
 };
@@ -33,7 +36,7 @@ class reply_promise {
 public:
   reply_promise() noexcept = default;
   explicit reply_promise(std::unique_ptr<outcome_sink> sink) noexcept : sink_{sink.release()} {}
-  /// Refers to a sink that outcome_sink::let_go() ends.
+  /// Refers to a sink that outcome_sink::release() ends.
   explicit reply_promise(outcome_sink& shared) noexcept : sink_{&shared} {}
   reply_promise(reply_promise&& other) noexcept = default;
   reply_promise& operator=(reply_promise&& other) noexcept;
@@ -53,14 +56,24 @@ public:
 private:
   void abandon() noexcept;
 
-  struct let_go {
-    void operator()(outcome_sink* one) const noexcept { one->let_go(); }
+  struct releaser {
+    void operator()(outcome_sink* one) const noexcept { one->release(); }
   };
-  std::unique_ptr<outcome_sink, let_go> sink_;
+  std::unique_ptr<outcome_sink, releaser> sink_;
   quota_charge paid_;
 };
 
 /// Returns a promise and the future that receives its outcome. The future throws troupe::exception on an error.
 [[nodiscard]] std::pair<reply_promise, std::future<completion>> make_future_promise();
+
+/// The promises of the parts of a request.
+using divided_reply = std::vector<reply_promise, recycling_allocator<reply_promise>>;
+
+/// Divides the promise of a request to a whole world, which is answered when its last rank is done: makes
+/// \p part_count > 0 promises out of \p whole. When the last of them has been answered, \p whole gets the first
+/// error in time, if there was one. Otherwise it gets a completion with \p name, the earliest `queued`, and the latest
+/// `launched` and `done`. If any part may have run, the error has an unknown outcome and lists the undefined buffers of
+/// the parts whose outcome is unknown. Parts that were done have their results.
+[[nodiscard]] divided_reply divide_promise(reply_promise whole, ticket name, std::size_t part_count);
 
 } // namespace troupe

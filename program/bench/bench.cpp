@@ -2,7 +2,7 @@
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/byte_size.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <CLI/CLI.hpp>
 

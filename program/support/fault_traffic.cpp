@@ -1,6 +1,7 @@
 #include <troupe/program/support/fault_traffic.hpp>
 
 #include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 
 #include <algorithm>
 #include <array>
@@ -145,9 +146,7 @@ private:
     const epoch now = here.epoch;
     const time_point asked = monotonic_clock{}.now();
     const auto reply = std::make_shared<counted_reply>(doubled_);
-    compat::post(where_.actor(),
-                 posted_world_request{world_request{std::move(parts), now},
-                                      std::make_shared<reply_promise>(counted_reply::answer_to(reply))});
+    ask_into(where_, world_request{std::move(parts), now}, counted_reply::answer_to(reply));
     const auto result = settle(*reply);
     if (!result) return;
     const error* const failure = failure_of(*result);

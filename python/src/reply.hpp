@@ -71,7 +71,7 @@ private:
   };
 
   void deliver(outcome result) noexcept override;
-  void let_go() noexcept override { const auto last = std::move(self_); }
+  void release() noexcept override { const auto last = std::move(self_); }
 
   held_object outputs_;
   std::shared_ptr<reply> self_; ///< Until it is answered.

@@ -249,13 +249,11 @@ std::shared_ptr<reply> prepared_request::ask() {
              to_.client ? to_.client->client() : 0);
     return answered;
   }
-  // The world is asked for its actor each time: the handles of one that has ended are gone, and must not be kept here.
   world_request asked{.parts = {}, .epoch = world_.epoch(), .deadline = deadline_};
   asked.parts.reserve(parts_.size());
   for (const asked_operation& one : parts_) asked.parts.push_back(part(one));
   asked.retry_safe = is_retry_safe_;
-  compat::post(world_.actor(),
-               posted_world_request{std::move(asked), std::make_shared<reply_promise>(answered->make_reply_promise())});
+  ask_into(world_, std::move(asked), answered->make_reply_promise());
   return answered;
 }
 

@@ -1,5 +1,6 @@
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/rank/collective_state.hpp>
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world_core.hpp>
 
@@ -10,12 +11,12 @@
 namespace troupe {
 
 void ask_into(const world& where, world_request asked, reply_promise&& to) {
-  compat::post(where.actor(), posted_world_request{std::move(asked), std::make_shared<reply_promise>(std::move(to))});
+  where.core_->status->gate()->accept(std::move(asked), std::move(to));
 }
 
 void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client) {
   const world::core& all = *where.core_;
-  const world_event now = all.board->latest();
+  const world_event now = all.status->latest();
   const auto has = [whom](const std::vector<rank>& ranks) { return std::ranges::find(ranks, whom) != ranks.end(); };
   // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p whom is unknown.
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;

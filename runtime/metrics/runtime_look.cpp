@@ -32,7 +32,7 @@ void add(tally_reading& to, const tally_reading& more) {
 std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder& recorder) {
   std::vector<rank_reading> ranks;
   for (const rank self : one.local_ranks) ranks.push_back({.origin = self, .tally = {}});
-  const std::uint64_t world = one.board->world();
+  const std::uint64_t world = one.status->world();
   for (const auto& line : recorder.lines()) {
     if (line->who().world != world) continue;
     for (std::size_t place = 0; place < ranks.size(); ++place) {
@@ -45,8 +45,8 @@ std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder
 }
 
 world_reading look_at(const world::core& one, const flight_recorder& recorder) {
-  return {.number = one.board->world(),
-          .status = one.board->latest(),
+  return {.number = one.status->world(),
+          .status = one.status->latest(),
           .formed = one.formed,
           .history = one.history->read(),
           .pending = one.pending->now(),

@@ -164,8 +164,8 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
 
 } // namespace
 
-world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                     std::shared_ptr<deadline_pool> helpers, recorded_by recorder) {
+world_status::listener make_world_log(std::optional<std::filesystem::path> report_folder,
+                                      std::shared_ptr<deadline_pool> helpers, recorded_by recorder) {
   return [folder = std::move(report_folder), helpers = std::move(helpers),
           recorder = std::move(recorder)](const world_event& event) {
     try {

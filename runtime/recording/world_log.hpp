@@ -2,7 +2,7 @@
 /// fields).
 #pragma once
 
-#include <troupe/actors/world/world_board.hpp>
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 
@@ -44,7 +44,7 @@ struct recorded_by {
 /// logged as a warning for people, and written as JSON for programs: to a file in \p report_folder, by a helper thread
 /// so that a slow disk does not delay the world, or, without a folder, to the log as information. The flight record is
 /// written to the same folder. A file that cannot be written is only a warning.
-[[nodiscard]] world_board::listener make_world_log(std::optional<std::filesystem::path> report_folder,
-                                                   std::shared_ptr<deadline_pool> helpers, recorded_by recorder = {});
+[[nodiscard]] world_status::listener make_world_log(std::optional<std::filesystem::path> report_folder,
+                                                    std::shared_ptr<deadline_pool> helpers, recorded_by recorder = {});
 
 } // namespace troupe

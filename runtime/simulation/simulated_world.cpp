@@ -116,14 +116,14 @@ private:
   bool closed_ = false;
 };
 
-world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std::shared_ptr<world_board> board,
+world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std::shared_ptr<world_status> status,
                      std::shared_ptr<fault_injector> faults) {
   const auto sound = make_mock_backend();
   const auto observer = observer_of(faults);
   world_plan plan{.world_size = of.ranks,
                   .backend = make_faulty_backend(sound, std::move(faults)),
                   .helpers = on.helpers,
-                  .board = std::move(board),
+                  .status = std::move(status),
                   .services = on.services,
                   .above = on.above,
                   .ordering = of.ordering,
@@ -145,7 +145,7 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
   : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
   for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
   world_shell& shell = *this;
-  conductor_ = std::make_unique<world_executor>(make_plan(of, on, board_, std::move(faults)), states_, mail_, shell);
+  conductor_ = std::make_unique<world_executor>(make_plan(of, on, status_, std::move(faults)), states_, mail_, shell);
   turns_ = worker{[this] {
     conductor_->begin();
     mail_->serve(*conductor_);
@@ -162,7 +162,7 @@ simulated_world::~simulated_world() {
 
 void simulated_world::ask_world(world_request asked, reply_promise reply) {
   const fibers::must_not_wait at_the_door;
-  conductor_->entrance().accept(std::move(asked), std::move(reply));
+  conductor_->gate().accept(std::move(asked), std::move(reply));
 }
 
 void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {

@@ -86,9 +86,9 @@ struct simulated_machine {
 };
 
 /// Returns the plan of a world over all of \p on. Its communicators are the mock's with \p faults, and its phases
-/// appear on \p board.
+/// appear on \p status.
 [[nodiscard]] world_plan make_plan(const simulated_terms& of, const simulated_machine& on,
-                                   std::shared_ptr<world_board> board, std::shared_ptr<fault_injector> faults);
+                                   std::shared_ptr<world_status> status, std::shared_ptr<fault_injector> faults);
 
 /// A world without actors. Threads: the run's.
 class simulated_world final : public simulated_stage, private world_shell {
@@ -96,7 +96,7 @@ public:
   simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
   ~simulated_world() override;
 
-  [[nodiscard]] world_event latest() const override { return board_->latest(); }
+  [[nodiscard]] world_event latest() const override { return status_->latest(); }
   void ask_world(world_request asked, reply_promise reply) override;
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
@@ -108,9 +108,9 @@ public:
   void stop() override;
   [[nodiscard]] bool is_over() const override { return over_; }
   /// Calls \p heard for each later event. Call it before the first turn to receive all events.
-  void listen(world_board::listener heard) { board_->listen(std::move(heard)); }
+  void listen(world_status::listener heard) { status_->listen(std::move(heard)); }
   /// The request gate of the world, and the state of the rank that was numbered \p origin in the first epoch.
-  [[nodiscard]] request_gate& entrance() noexcept { return conductor_->entrance(); }
+  [[nodiscard]] request_gate& gate() noexcept { return conductor_->gate(); }
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
   }
@@ -136,7 +136,7 @@ private:
   }
 
   trace& log_;
-  std::shared_ptr<world_board> board_ = std::make_shared<world_board>();
+  std::shared_ptr<world_status> status_ = std::make_shared<world_status>();
   std::vector<std::shared_ptr<collective_state>> states_;
   std::shared_ptr<mailbox> mail_;
   std::unique_ptr<world_executor> conductor_;

@@ -19,9 +19,10 @@ constexpr nanoseconds longest_jump{std::chrono::microseconds{100}};
 class actor_world::stage {
 public:
   stage(int ranks, actor_steps steps, virtual_options wanted)
-    : on{ranks, std::move(wanted)}, steps_{std::move(steps)}, board_{std::make_shared<world_board>()} {
-    board_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
-    auto spawned = spawn_world(*steps_.system, simulation::make_plan(on.terms, *on.machine, board_, on.options.script));
+    : on{ranks, std::move(wanted)}, steps_{std::move(steps)}, status_{std::make_shared<world_status>()} {
+    status_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
+    auto spawned =
+        spawn_world(*steps_.system, simulation::make_plan(on.terms, *on.machine, status_, on.options.script));
     world = world_handle{spawned.world};
     ranks_of_it = std::move(spawned.ranks);
     run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
@@ -43,7 +44,7 @@ public:
     settle(); // the last messages of actors that have ended
   }
 
-  [[nodiscard]] world_event status() const { return board_->latest(); }
+  [[nodiscard]] world_event status() const { return status_->latest(); }
 
   /// Returns whether anything was done.
   bool take_turn() { return steps_.handle_one() || on.threads->step(on.threads->now()); }
@@ -73,7 +74,7 @@ public:
 
 private:
   actor_steps steps_;
-  std::shared_ptr<world_board> board_;
+  std::shared_ptr<world_status> status_;
 };
 
 actor_world::actor_world(int ranks, actor_steps steps, virtual_options options)

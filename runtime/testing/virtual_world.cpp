@@ -103,7 +103,7 @@ virtual_reply virtual_world::ask(std::vector<operation> parts, nanoseconds deadl
 virtual_reply virtual_world::ask(world_request asked) {
   auto [reply, seen] = virtual_reply::make();
   const fibers::must_not_wait at_the_door;
-  stage_->where->entrance().accept(std::move(asked), std::move(reply), the_client);
+  stage_->where->gate().accept(std::move(asked), std::move(reply), the_client);
   return seen;
 }
 

@@ -123,6 +123,8 @@ TEST_CASE("a handle may outlive its runtime", "[runtime][handles]") {
   };
   const std::unique_ptr<world> where = formed();
   CHECK(where->status().phase == world_phase::stopped);
+  CHECK(failure_of(where->barrier()).code == errc::stopping);
+  CHECK(failure_of(where->ask({barrier{}, barrier{}})).code == errc::stopping);
 }
 
 } // namespace troupe::tests

@@ -63,9 +63,9 @@ public:
       log_{log},
       chance_{mix(of.seed, 5)},
       actors_{[] { return steady_now(); }, [this] { changed_.notify_all(); }} {
-    board_->listen([this](const world_event& event) { hear(event); });
+    status_->listen([this](const world_event& event) { hear(event); });
     for (int i = 0; i < worker_count(of); ++i) workers_.emplace_back([this] { work(); });
-    world_plan plan = make_plan(terms_of(of), on, board_, std::move(faults));
+    world_plan plan = make_plan(terms_of(of), on, status_, std::move(faults));
     held_ = plan.pending;
     retries_ = plan.retries = make_retry_queue(plan);
     auto spawned = spawn_world(actors_.system(), std::move(plan));
@@ -81,7 +81,7 @@ public:
     for (worker& one : workers_) one.join();
   }
 
-  [[nodiscard]] world_event latest() const override { return board_->latest(); }
+  [[nodiscard]] world_event latest() const override { return status_->latest(); }
 
   void ask_world(world_request asked, reply_promise reply) override {
     if (!world_) return refuse(std::move(reply));
@@ -275,7 +275,7 @@ private:
   simulation_ledger& ledger_;
   trace& log_;
   dice chance_;
-  std::shared_ptr<world_board> board_ = std::make_shared<world_board>();
+  std::shared_ptr<world_status> status_ = std::make_shared<world_status>();
   std::shared_ptr<std::vector<world_event>> heard_ = std::make_shared<std::vector<world_event>>();
   std::mutex guard_;
   condition changed_;

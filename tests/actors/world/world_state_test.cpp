@@ -1,5 +1,6 @@
 /// The world's decisions, without CAF: which phases follow which, and what is to be done at each step.
 
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/actors/world/world_state.hpp>
 
 #include <catch2/catch_test_macros.hpp>

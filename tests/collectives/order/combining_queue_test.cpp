@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -62,6 +63,111 @@ TEST_CASE("what a round's end brings is taken too", "[collectives]") {
   self = &all;
   all.run([] {});
   CHECK(taken == 3);
+}
+
+TEST_CASE("a thread leaves the tasks of others to the next after a bounded number of them", "[collectives]") {
+  constexpr int bound = static_cast<int>(combining_queue::most_tasks);
+  std::vector<int> taken;
+  int hand_overs = 0;
+  std::size_t rounds = 0;
+  combining_queue all{[&] { ++rounds; },
+                      [&] {
+                        ++hand_overs;
+                        return true;
+                      }};
+  // A producer that keeps the queue from becoming empty: each task enqueues the next.
+  int left = 3 * bound;
+  std::function<void()> next = [&] {
+    taken.push_back(static_cast<int>(taken.size()));
+    if (--left > 0) all.run(next);
+  };
+  all.run(next);
+  CHECK(taken.size() == combining_queue::most_tasks);
+  CHECK(hand_overs == 1);
+  CHECK(rounds > 0);
+  REQUIRE(all.is_handed_over());
+
+  SECTION("the notified thread continues with as many") {
+    CHECK(all.take_over());
+    CHECK(taken.size() == 2 * combining_queue::most_tasks);
+    CHECK(hand_overs == 2);
+    CHECK(all.take_over());
+    CHECK(left == 0);
+    CHECK_FALSE(all.is_handed_over());
+    CHECK_FALSE(all.take_over());
+  }
+  SECTION("the next arriving thread continues, in the order of submission") {
+    int before_mine = 0;
+    std::thread{[&] { all.run([&] { before_mine = static_cast<int>(taken.size()); }); }}.join();
+    CHECK(before_mine == bound + 1); // the one that was enqueued before it, which then enqueued another
+    CHECK(taken.size() == 2 * combining_queue::most_tasks - 1);
+  }
+}
+
+TEST_CASE("tasks that were handed over and not taken are executed when the queue ends", "[collectives]") {
+  int taken = 0;
+  {
+    combining_queue all{[] {}, [] { return true; }};
+    std::function<void()> next = [&] {
+      if (++taken < 200) all.run(next);
+    };
+    all.run(next);
+    CHECK(taken == static_cast<int>(combining_queue::most_tasks));
+  }
+  CHECK(taken == 200);
+}
+
+TEST_CASE("a thread executes all tasks if no other thread can take them over", "[collectives]") {
+  int taken = 0;
+  int asked = 0;
+  combining_queue all{[] {},
+                      [&] {
+                        ++asked;
+                        return false;
+                      }};
+  std::function<void()> next = [&] {
+    if (++taken < 200) all.run(next);
+  };
+  all.run(next);
+  CHECK(taken == 200);
+  CHECK(asked == 3);
+  CHECK_FALSE(all.is_handed_over());
+}
+
+TEST_CASE("no task is lost and each thread's keep their order while many threads hand over", "[collectives]") {
+  constexpr std::size_t threads = 4;
+  constexpr std::size_t each = 20'000;
+  struct taken_task {
+    std::size_t thread, index;
+  };
+  std::vector<taken_task> taken;
+  std::atomic<int> at_work{0};
+  std::atomic<bool> overlapped{false};
+  {
+    combining_queue all{[] {}, [] { return true; }};
+    std::atomic<bool> stopping{false};
+    std::thread poller{[&] {
+      while (!stopping.load() || all.is_handed_over())
+        if (!all.take_over()) std::this_thread::yield();
+    }};
+    std::vector<std::thread> clients;
+    for (std::size_t t = 0; t < threads; ++t)
+      clients.emplace_back([&, t] {
+        for (std::size_t i = 0; i < each; ++i)
+          all.run([&, t, i] {
+            if (at_work.fetch_add(1) != 0) overlapped = true;
+            taken.push_back({t, i});
+            at_work.fetch_sub(1);
+          });
+      });
+    for (auto& one : clients) one.join();
+    stopping = true;
+    poller.join();
+  }
+  CHECK(!overlapped);
+  REQUIRE(taken.size() == threads * each);
+  std::vector<std::size_t> next(threads, 0);
+  for (const auto& one : taken) REQUIRE(next[one.thread]++ == one.index);
 }
 
 } // namespace troupe::tests

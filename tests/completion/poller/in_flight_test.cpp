@@ -1,7 +1,6 @@
 // The hand-over of one request between launcher and poller, and the mark that ends what is behind it.
 #include "support/outcomes.hpp"
 
-#include <troupe/completion/poller/in_flight.hpp>
 #include <troupe/completion/poller/track.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -169,3 +169,30 @@ TEST_CASE("a stopped poller leaves pending requests to their holder, whose end a
   CHECK(log.failure().code == errc::abandoned);
   CHECK(log.failure().effect == effect::unknown_outcome);
 }
+
+TEST_CASE("a poller promises to poll what is attached while its thread runs, and polls it even if it is stopped then",
+          "[completion]") {
+  class counted final : public polled {
+  public:
+    bool poll(time_point) override {
+      asked = false;
+      return false;
+    }
+    [[nodiscard]] std::size_t load() const noexcept override { return 0; }
+    std::atomic<bool> asked{false};
+  };
+  for (int i = 0; i < 200; ++i) {
+    const auto watched = std::make_shared<counted>();
+    poller one{std::make_shared<monotonic_clock>(), {}};
+    CHECK_FALSE(one.will_poll(*watched));
+    one.attach(watched);
+    CHECK_FALSE(one.will_poll(*watched)); // its thread has not been started
+    one.start();
+    CHECK_FALSE(one.will_poll(counted{}));
+    watched->asked = true;
+    REQUIRE(one.will_poll(*watched));
+    one.stop();
+    REQUIRE_FALSE(watched->asked);
+    CHECK_FALSE(one.will_poll(*watched));
+  }
+}

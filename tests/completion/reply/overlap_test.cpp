@@ -2,7 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/completion/reply/overlap.hpp>
-#include <troupe/completion/reply/reply_group.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,8 +1,6 @@
 // ONE-1: exactly one outcome, whatever happens to the answer. ONE-2: an error says whether the work may have run.
 #include "support/outcomes.hpp"
 
-#include <troupe/completion/reply/reply_group.hpp>
-
 #include <catch2/catch_test_macros.hpp>
 
 #include <thread>

@@ -8,19 +8,29 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace troupe {
 
-/// Stores the latest event of a world. Threads: safe from any.
-class world_board {
+class request_gate;
+
+/// Stores the latest event of a world and gives access to its request gate. Threads: safe from any.
+class world_status {
 public:
   using listener = std::function<void(const world_event&)>;
 
-  /// Sets the world's number within the process (world_stamp). Call it before the first event.
-  void belongs_to(std::uint64_t world) noexcept { world_.store(world, std::memory_order_relaxed); }
+  /// Sets the world's number within the process (world_stamp) and its gate. Called once, by the world's executor,
+  /// before the world is spawned.
+  void belongs_to(std::uint64_t world, std::shared_ptr<request_gate> gate) noexcept {
+    world_.store(world, std::memory_order_relaxed);
+    gate_ = std::move(gate);
+  }
   [[nodiscard]] std::uint64_t world() const noexcept { return world_.load(std::memory_order_relaxed); }
+  /// Returns the gate that admits requests to the whole world. Null before the world has been spawned.
+  [[nodiscard]] const std::shared_ptr<request_gate>& gate() const noexcept { return gate_; }
 
   void publish(const world_event& event);
   [[nodiscard]] world_event latest() const;
@@ -33,6 +43,7 @@ public:
 
 private:
   std::atomic<std::uint64_t> world_{0};
+  std::shared_ptr<request_gate> gate_;
   mutable std::mutex guard_;
   mutable condition changed_;
   world_event latest_;

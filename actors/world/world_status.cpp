@@ -1,10 +1,10 @@
-#include <troupe/actors/world/world_board.hpp>
+#include <troupe/actors/world/world_status.hpp>
 
 #include <utility>
 
 namespace troupe {
 
-void world_board::publish(const world_event& event) {
+void world_status::publish(const world_event& event) {
   std::vector<listener> listeners;
   {
     const std::lock_guard lock{guard_};
@@ -16,22 +16,22 @@ void world_board::publish(const world_event& event) {
   for (const auto& heard : listeners) heard(event);
 }
 
-world_event world_board::latest() const {
+world_event world_status::latest() const {
   const std::lock_guard lock{guard_};
   return latest_;
 }
 
-epoch world_board::epoch() const {
+epoch world_status::epoch() const {
   const std::lock_guard lock{guard_};
   return latest_.epoch;
 }
 
-bool world_board::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
+bool world_status::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
   std::unique_lock lock{guard_};
   return changed_.wait_for(lock, at_most, [&] { return enough(latest_); });
 }
 
-void world_board::listen(listener heard) {
+void world_status::listen(listener heard) {
   const std::lock_guard lock{guard_};
   listeners_.push_back(std::move(heard));
 }
