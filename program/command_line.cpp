@@ -1,3 +1,4 @@
+#include <troupe/device/error.hpp>
 #include <troupe/program/command_line.hpp>
 
 #include <troupe/runtime/configuration/nearest_name.hpp>

@@ -156,7 +156,7 @@ runtime::parts::~parts() {
   if (!own_system && !process_is_ending()) leave_host();
   for (const auto& one : worlds->all()) {
     // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
-    one->actor = world_handle{};
+    one->actor = world_inner_handle{};
     one->ranks->clear();
     const std::lock_guard lock{one->registered_guard};
     one->registered.reset();

@@ -72,9 +72,22 @@ struct interface_of<caf::result<Results...>(Arguments...)> {
 };
 template <class... Signatures>
 using typed_actor = caf::typed_actor<typename interface_of<Signatures>::type...>;
+
+template <class Handle, class... Signatures>
+using extended = typename Handle::template extend<typename interface_of<Signatures>::type...>;
 #else
 template <class... Signatures>
 using typed_actor = caf::typed_actor<caf::statically_typed<Signatures...>>;
+
+template <class Handle, class... Signatures>
+struct extension_of;
+template <class... Old, class... New>
+struct extension_of<caf::typed_actor<caf::statically_typed<Old...>>, New...> {
+  using type = typed_actor<Old..., New...>;
+};
+/// The interface of \p Handle and more signatures.
+template <class Handle, class... Signatures>
+using extended = typename extension_of<Handle, Signatures...>::type;
 #endif
 
 /// Registers CAF's own types. Call it before the first actor system, together with TROUPE_REGISTER_LOCAL_TYPES.
@@ -231,6 +244,13 @@ using enqueue_result = void;
 using enqueue_host = caf::scheduler;
 using enqueue_result = bool;
 #endif
+
+/// Returns the content of \p element if it is exactly one \p Message, else null.
+template <class Message>
+[[nodiscard]] const Message* look_at_message(const caf::mailbox_element& element) {
+  const auto& content = element.content();
+  return content.template match_elements<Message>() ? &content.template get_as<Message>(0) : nullptr;
+}
 
 /// Returns the content of \p element if it is exactly one \p Message. The message is moved out if nobody else shares
 /// it.

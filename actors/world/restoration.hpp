@@ -1,8 +1,8 @@
 /// Describes what was restored with a world's epoch besides its ranks, and how long each part took.
 #pragma once
 
-#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,12 +1,12 @@
 /// Defines the events by which a world reports its state.
 #pragma once
 
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/restoration.hpp>
 #include <troupe/collectives/order/retry_counts.hpp>
-#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <memory>

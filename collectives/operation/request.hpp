@@ -5,7 +5,7 @@
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/completion/admission/credit.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <optional>

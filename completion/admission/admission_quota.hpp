@@ -4,6 +4,7 @@
 #include <troupe/completion/admission/bounded_count.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/admission/quota_charge.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/polled.hpp>
 #include <troupe/completion/poller/poller.hpp>
@@ -19,12 +20,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Limits of one world in one process; 0 means unlimited.
-struct pending_limits {
-  std::size_t operations = 65'536;
-  std::size_t bytes = 0;
-};
 
 /// Counts what is pending beyond the first request of each line, and what has been reserved as credit.
 ///

@@ -1,7 +1,9 @@
-/// A set of CPUs as a value, used for the CPUs near a device and for the CPUs that a thread may use.
+/// A set of CPUs as a value, used for the CPUs near a device and for the CPUs that a thread may use, and the placement
+/// of threads on them.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -33,5 +35,15 @@ private:
 [[nodiscard]] std::string to_string(const cpu_set& cpus);
 /// Parses the format of to_string(). Errors: invalid_argument.
 [[nodiscard]] cpu_set parse_cpu_set(std::string_view list);
+
+/// Placement of troupe's threads.
+enum class thread_placement : std::uint8_t {
+  near_device, ///< "near": on the CPUs near the device that they serve.
+  anywhere,    ///< "none": chosen by the operating system.
+};
+
+[[nodiscard]] std::string_view to_string(thread_placement placement) noexcept;
+/// Parses the name of a placement. Errors: invalid_argument, naming the choices.
+[[nodiscard]] thread_placement parse_thread_placement(std::string_view name);
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 /// the CPUs of that GPU's launcher, calls NCCL and polls the same kind of flag in pinned memory as troupe.
 #pragma once
 
+#include <troupe/completion/sources/slot_table.hpp>
 #include <troupe/program/bench/bench_asker.hpp>
 
 #include <troupe/collectives/backend/communicator.hpp>

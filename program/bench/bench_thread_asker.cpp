@@ -1,3 +1,4 @@
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench_asker.hpp>
 
 #include <deque>

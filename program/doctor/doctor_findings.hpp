@@ -2,6 +2,7 @@
 /// text or as JSON.
 #pragma once
 
+#include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/program/doctor/doctor_probe.hpp>
 
 #include <troupe/collectives/operation/capabilities.hpp>

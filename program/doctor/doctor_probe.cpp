@@ -1,5 +1,6 @@
 #include <troupe/program/doctor/doctor_probe.hpp>
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
 #include <troupe/runtime/runtime.hpp>
 

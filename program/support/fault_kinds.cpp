@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 
 #include <algorithm>
@@ -124,7 +125,7 @@ public:
   [[nodiscard]] bool needs_peers() const noexcept override { return false; }
   [[nodiscard]] raised_fault raise(const fault_scene& scene) const override {
     const time_point now = monotonic_clock{}.now();
-    caf::anon_send_exit(scene.where.collective(scene.whom), caf::exit_reason::kill);
+    caf::anon_send_exit(collective_of(scene.where, scene.whom), caf::exit_reason::kill);
     return happened_at(now);
   }
 };

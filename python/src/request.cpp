@@ -27,7 +27,8 @@ std::shared_ptr<reply> prepared_request::ask() {
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
     asked.retry_safe = is_retry_safe_;
-    ask_into(world_, *to_.whom, std::move(asked), answered->make_reply_promise(), to_.client ? to_.client->client() : 0);
+    ask_into(world_, *to_.whom, std::move(asked), answered->make_reply_promise(),
+             to_.client ? to_.client->client() : 0);
     return answered;
   }
   // The world is asked for its actor each time: the handles of one that has ended are gone, and must not be kept here.
@@ -35,8 +36,7 @@ std::shared_ptr<reply> prepared_request::ask() {
   asked.parts.reserve(parts_.size());
   for (const asked_operation& one : parts_) asked.parts.push_back(part(one));
   asked.retry_safe = is_retry_safe_;
-  compat::post(world_.actor(),
-               posted_world_request{std::move(asked), std::make_shared<reply_promise>(answered->make_reply_promise())});
+  ask_into(world_, std::move(asked), answered->make_reply_promise());
   return answered;
 }
 

@@ -1,7 +1,7 @@
 /// How a process finds the controller of a world that spans processes, and in which role it was started.
 #pragma once
 
-#include <troupe/actors/control/process_link.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/configuration/variable_lookup.hpp>
 

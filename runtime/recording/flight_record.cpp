@@ -1,3 +1,4 @@
+#include <troupe/device/threads/fibers.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/recording/replace_file.hpp>
 #include <troupe/runtime/recording/utc_time.hpp>

@@ -56,7 +56,7 @@ public:
   /// Returns the world's actor, as world::actor().
   [[nodiscard]] world_handle actor() const;
   /// As world::collective().
-  [[nodiscard]] const collective_handle& collective(rank whom) const;
+  [[nodiscard]] collective_handle collective(rank whom) const;
   /// As world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
   /// As world::status().

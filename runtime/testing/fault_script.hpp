@@ -4,7 +4,6 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/launch_record.hpp>
 
@@ -17,6 +16,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace troupe {
+class mock_driver;
+} // namespace troupe
 
 namespace troupe::testing {
 

@@ -2,6 +2,8 @@
 #include "../support/outcomes.hpp"
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -99,13 +101,13 @@ TEST_CASE("a world stays for those who hold its actors, and ends after them", "[
   runtime rt{mock_settings(2)};
   std::optional<world> where{rt.form_world()};
   watched_end end{*where};
-  world_handle held = where->actor();
+  world_handle held = actor_of(*where);
   where.reset();
   static_cast<void>(rt.form_world()); // which looks after the others
   CHECK_FALSE(end.comes_within(0s));
   auto [reply, future] = make_future_promise();
-  compat::post(held, posted_world_request{{.parts = {barrier{}, barrier{}}, .epoch = epoch{1}},
-                                          std::make_shared<reply_promise>(std::move(reply))});
+  post_request(caf::actor_cast<world_inner_handle>(held),
+               world_request{.parts = {barrier{}, barrier{}}, .epoch = epoch{1}}, std::move(reply));
   CHECK_FALSE(failure_of(std::move(future)));
   held = world_handle{};
   bool has_ended = false;

@@ -27,6 +27,9 @@ class rank_pipeline;
 /// launcher that would serve them.
 using capture_function = std::function<void(rank_capture&)>;
 
+/// A sequence of requests to all ranks: steps[k][r] is rank r's part of the k-th.
+using plan_steps = std::vector<std::vector<operation>>;
+
 /// Options of a capture.
 struct plan_options {
   /// The client's own streams to capture in, one for each rank; empty: troupe's streams. They must not be in capture.
