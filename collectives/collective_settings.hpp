@@ -46,4 +46,14 @@ struct staging_limits {
   std::size_t slots = 3;                           ///< Chunks of input, and of results, on the device at one time.
 };
 
+/// The effect of a mock's collectives on memory.
+enum class mock_results : std::uint8_t {
+  computed, ///< The results of a real collective.
+  none,     ///< None: operations meet and end without accessing memory, to measure the code around them.
+};
+
+[[nodiscard]] std::string_view to_string(mock_results results) noexcept;
+/// Returns the setting with this name. Errors: invalid_argument, which lists the choices.
+[[nodiscard]] mock_results parse_mock_results(std::string_view name);
+
 } // namespace troupe

@@ -4,7 +4,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
-#include <troupe/device/topology/locality.hpp>
+#include <troupe/device/topology/cpu_set.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,14 @@
 #include <string_view>
 
 namespace troupe {
+
+/// The NUMA node and the CPUs near a device.
+struct locality {
+  std::optional<int> numa_node{}; ///< Empty if unknown, or if there is more than one.
+  cpu_set cpus{};                 ///< CPUs with the shortest path to the device; empty if unknown.
+
+  friend bool operator==(const locality&, const locality&) = default;
+};
 
 /// Stream handle of a driver. With CUDA it *is* the `cudaStream_t`.
 using native_stream = struct opaque_stream*;

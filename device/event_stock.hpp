@@ -1,7 +1,7 @@
 /// A cache of events. It avoids a driver call for each new event.
 #pragma once
 
-#include <troupe/device/event.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
 #include <memory>

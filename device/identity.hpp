@@ -53,6 +53,14 @@ struct unique_id {
   std::array<std::byte, 128> bytes{};
 };
 
+/// A world keeps its number through all its epochs. The number is unique in the process. 0: no world.
+struct world_stamp {
+  std::uint64_t world = 0;
+  troupe::epoch epoch{};
+
+  friend bool operator==(const world_stamp&, const world_stamp&) = default;
+};
+
 } // namespace troupe
 
 /// Hash for unordered containers.

@@ -2,7 +2,7 @@
 /// real one.
 #pragma once
 
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 #include <algorithm>
 #include <map>

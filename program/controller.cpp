@@ -5,7 +5,7 @@
 
 #include <troupe/runtime/configuration/control_settings.hpp>
 #include <troupe/runtime/configuration/duration.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/logging.hpp>
 

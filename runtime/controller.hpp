@@ -2,7 +2,6 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
-#include <troupe/actors/transport/guard_credentials.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 
 #include <cstdint>

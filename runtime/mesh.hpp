@@ -1,7 +1,7 @@
 /// Splits a world along the axes of a grid, as parallel training and inference need it: {dp: 2, tp: 4}.
 #pragma once
 
-#include <troupe/collectives/operation/mesh_shape.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <map>

@@ -6,7 +6,6 @@
 // device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
 #include <troupe/device/device.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/memory/leak_report.hpp>
@@ -24,9 +23,7 @@
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
-#include <troupe/collectives/pipeline/part_outcomes.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 
 // actors: the events of a world.
 #include <troupe/actors/world/world_event.hpp>

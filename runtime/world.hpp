@@ -6,7 +6,6 @@
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/buffer.hpp>
 

@@ -5,7 +5,7 @@
 #include <troupe/actors/world/rank_directory.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_stock.hpp>
-#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>

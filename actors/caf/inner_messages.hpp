@@ -5,7 +5,6 @@
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
-#include <troupe/completion/reply/value_promise.hpp>
 
 #include <cstdint>
 #include <memory>

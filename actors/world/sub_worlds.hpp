@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
-#include <troupe/actors/world/restoration.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 

@@ -1,13 +1,13 @@
 /// Allocates registered memory at the same offset on each rank.
 #pragma once
 
-#include <troupe/collectives/backend/offset_allocator.hpp>
 #include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +16,32 @@
 #include <vector>
 
 namespace troupe {
+
+/// Allocates offsets in [0, size). The same calls in the same order give the same offsets.
+/// Threads: not safe; the owner locks.
+class offset_allocator {
+public:
+  /// \p alignment is a power of two. Every offset and every allocated length is a multiple of it.
+  offset_allocator(std::size_t size, std::size_t alignment);
+
+  /// Returns the lowest offset with room for \p length > 0, or nothing if there is none.
+  [[nodiscard]] std::optional<std::size_t> take(std::size_t length);
+  /// Frees the range that take() returned for the same \p length.
+  void give_back(std::size_t offset, std::size_t length);
+
+  /// Returns the size of the whole area.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Returns how much of it is free, in one piece or in several.
+  [[nodiscard]] std::size_t free() const noexcept { return free_; }
+
+private:
+  [[nodiscard]] std::size_t rounded(std::size_t length) const noexcept;
+
+  std::size_t size_;
+  std::size_t alignment_;
+  std::size_t free_;
+  std::map<std::size_t, std::size_t> gaps_; ///< Free ranges: length by offset; no two are adjacent.
+};
 
 /// One region on each local rank, with one allocator for all of them. A kernel that accesses its peers' memory computes
 /// their addresses from its own offset, so different offsets would give wrong data (see check_places()).
@@ -37,7 +63,9 @@ public:
   /// Marks the local ranks at indices \p places as gone from the world: allocate() returns no more memory of theirs.
   /// Existing buffers stay valid.
   void leave_out(std::span<const std::size_t> places);
+  /// Returns the size on each rank.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
+  /// Returns how much of it is free on each rank, counting what is freed when noted work has finished.
   [[nodiscard]] std::size_t free_bytes() const;
   /// See registered_region::why_ordinary().
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return regions_.front()->why_ordinary(); }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
-#include <troupe/device/memory/undefined_buffer.hpp>
 
 #include <memory>
 

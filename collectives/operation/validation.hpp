@@ -3,8 +3,8 @@
 
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/operation/world_stamp.hpp>
 #include <troupe/device/device.hpp>
+#include <troupe/device/identity.hpp>
 
 namespace troupe {
 

@@ -3,7 +3,6 @@
 
 #include <troupe/completion/admission/bounded_count.hpp>
 #include <troupe/completion/admission/credit.hpp>
-#include <troupe/completion/admission/quota_charge.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/polled.hpp>

@@ -1,15 +1,42 @@
 /// The obligation to reply as an object: the last holder replies, explicitly or through the destructor (ONE-1).
 #pragma once
 
-#include <troupe/completion/admission/quota_charge.hpp>
-#include <troupe/completion/poller/launch_listener.hpp>
+#include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/completion/sources/recycling.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/stream.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
+#include <utility>
+#include <variant>
 
 namespace troupe {
+
+/// One rank's part of a request in its stream.
+struct launch_mark {
+  troupe::rank rank{};
+  troupe::ticket ticket{};
+  troupe::epoch epoch{};
+  shared_event behind{};    ///< Recorded directly behind it and behind all that was launched together with it.
+  std::uint64_t launch = 0; ///< The same number as completion::launch.
+};
+
+/// Threads: called on the launcher's thread, so it must not wait.
+class launch_listener {
+public:
+  launch_listener() = default;
+  launch_listener(const launch_listener&) = delete;
+  launch_listener& operator=(const launch_listener&) = delete;
+  virtual ~launch_listener() = default;
+
+  /// Called before the outcome of the part can be delivered.
+  virtual void enqueued(const launch_mark& mark) noexcept = 0;
+};
 
 /// The destination of an outcome: an actor's mailbox, a future, a group. Threads: each promise that refers to the sink
 /// calls deliver() once, from any thread.
@@ -62,5 +89,25 @@ private:
 
 /// Returns a promise and the future that receives its outcome. The future throws troupe::exception on an error.
 [[nodiscard]] std::pair<reply_promise, std::future<completion>> make_future_promise();
+
+/// Replies once, explicitly or through the destructor (ONE-1). Threads: one at a time.
+template <class Value>
+class value_promise {
+public:
+  using sink = std::function<void(std::variant<Value, error>&&)>;
+
+  explicit value_promise(sink to) : sink_{std::move(to)} {}
+  value_promise(const value_promise&) = delete;
+  value_promise& operator=(const value_promise&) = delete;
+  ~value_promise() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
+
+  /// Delivers \p result. Does nothing if it has been called before.
+  void deliver(std::variant<Value, error> result) {
+    if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
+  }
+
+private:
+  sink sink_;
+};
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 #include <troupe/completion/sources/completion_source.hpp>
 
 #include <troupe/completion/sources/flag_source.hpp>
-#include <troupe/device/event.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <atomic>
 #include <cstdint>

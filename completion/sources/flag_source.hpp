@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>
-#include <troupe/device/event.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <optional>
 

@@ -1,8 +1,8 @@
 /// The host as seen by hwloc: its CPUs and NUMA nodes, and the positions of devices on its PCI buses.
 #pragma once
 
+#include <troupe/device/driver.hpp>
 #include <troupe/device/topology/link_kind.hpp>
-#include <troupe/device/topology/locality.hpp>
 #include <troupe/device/topology/pci_address.hpp>
 
 #include <mutex>

@@ -4,7 +4,6 @@
 
 #include <troupe/device/driver.hpp>
 #include <troupe/device/topology/link_kind.hpp>
-#include <troupe/device/topology/locality.hpp>
 #include <troupe/device/topology/machine.hpp>
 
 #include <optional>

@@ -4,8 +4,8 @@
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_environment.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
+#include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 

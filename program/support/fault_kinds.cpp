@@ -1,4 +1,5 @@
 #include <troupe/actors.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 
 #include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/device/memory/buffer.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
 

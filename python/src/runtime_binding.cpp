@@ -4,8 +4,9 @@
 #include "testing_binding.hpp"
 #include "world_binding.hpp"
 
-#include <troupe/runtime/runtime.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <pybind11/stl.h>
 

@@ -5,8 +5,6 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchy_terms.hpp>
-#include <troupe/collectives/backend/mock/mock_results.hpp>
-#include <troupe/collectives/backend/nccl/nccl_environment.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>

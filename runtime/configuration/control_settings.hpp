@@ -3,7 +3,6 @@
 
 #include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -2,8 +2,8 @@
 /// defaults < settings file < environment < program options.
 #pragma once
 
+#include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
 
 #include <cstdint>
 #include <filesystem>

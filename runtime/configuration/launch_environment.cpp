@@ -1,8 +1,9 @@
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/configuration/whole_number.hpp>
 
 #include <troupe/device/error.hpp>
+#include <troupe/runtime/configuration/whole_number.hpp>
 
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -122,6 +123,13 @@ std::optional<process_position> find_position(const variable_lookup& variables) 
   for (const family& one : families)
     if (const auto found = position_in(one, variables)) return found;
   return position_in_indexed_job(variables);
+}
+
+variable_lookup process_variables() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name.c_str()); // NOLINT(concurrency-mt-unsafe): troupe sets none
+    return value != nullptr && *value != '\0' ? std::optional<std::string>{value} : std::nullopt;
+  };
 }
 
 } // namespace troupe

@@ -2,13 +2,19 @@
 /// process in a world of several processes. All numbers come from one launcher's variables; they are never mixed.
 #pragma once
 
-#include <troupe/runtime/configuration/variable_lookup.hpp>
-
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace troupe {
+
+/// Returns the value of the variable called \p name, or nothing if it is unset or empty.
+using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// Returns a lookup in this process's environment. Threads: any, as long as none changes the environment meanwhile.
+[[nodiscard]] variable_lookup process_variables();
 
 /// The launcher that started this process.
 enum class process_launcher : std::uint8_t {

@@ -1,7 +1,7 @@
 /// The plan of `troupe launch`: which processes run on which hosts, and their environment variables.
 #pragma once
 
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/launch/host_list.hpp>
 #include <troupe/runtime/launch/process_spec.hpp>
 

@@ -1,4 +1,4 @@
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/launch/file_descriptor.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 

@@ -6,8 +6,8 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
+#include <troupe/device/error.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
-#include <troupe/device/memory/undefined_buffer.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/program/trace/trace_events.hpp>
 #include <troupe/program/trace/trace_record.hpp>
 

@@ -1,7 +1,7 @@
 // Meshes and groups of ranks, of any shape.
 #include "properties/property.hpp"
 
-#include <troupe/collectives/operation/mesh_shape.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,7 @@
 // What the doctor says, as text and as JSON, of pretend devices on a described machine.
 #include "support/drivers.hpp"
 #include "support/two_sockets.hpp"
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/program/doctor/doctor_json.hpp>
 #include <troupe/program/doctor/doctor_text.hpp>
 

@@ -5,6 +5,7 @@
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

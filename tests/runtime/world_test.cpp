@@ -4,6 +4,7 @@
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

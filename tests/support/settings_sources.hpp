@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/variable_lookup.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

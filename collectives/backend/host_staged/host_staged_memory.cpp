@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/host_staged/host_staged_memory.hpp>
+#include <troupe/device/mock/mock_engine.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,9 +1,9 @@
 /// Pinned memory that a device and a mock device use in turns, with the words by which they signal each other.
 #pragma once
 
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/mock/mock_results.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 
 #include <memory>
 #include <vector>

@@ -1,5 +1,5 @@
 // Places in a range: lowest first, neighbours merged, nothing given twice.
-#include <troupe/collectives/backend/offset_allocator.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,7 @@
 // Grids of ranks, and groups of them.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/operation/mesh_shape.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
