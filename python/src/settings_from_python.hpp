@@ -1,6 +1,7 @@
 /// Settings as keyword arguments.
 #pragma once
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 
 #include <pybind11/pybind11.h>

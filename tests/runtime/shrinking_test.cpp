@@ -164,11 +164,12 @@ TROUPE_WORLD_TEST(2, "a world revokes its communicators and keeps its size (FLT-
   }
   world& where = *formed;
   check_serves_all(where);
-  compat::post(caf::actor_cast<world_inner_handle>(actor_of(where)),
-               rank_report{rank_report::kind::faulted,
-                           rank{0},
-                           where.epoch(),
-                           {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{0}}});
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(where)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               rank{0},
+                               where.epoch(),
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{0}}}});
   REQUIRE(becomes_ready_in(where, epoch{2}));
   CHECK(rungs_taken(where) == std::vector{recovery_rung::revoke});
   CHECK(where.size() == 2);
