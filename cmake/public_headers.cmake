@@ -57,7 +57,9 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/actors.hpp
   runtime/configuration/configuration.hpp
   runtime/configuration/control_settings.hpp
+  runtime/configuration/gathered_settings.hpp
   runtime/configuration/launch_environment.hpp
+  runtime/configuration/settings.hpp
   runtime/controller.hpp
   runtime/interop/ask_into.hpp
   runtime/interop/awaitable_reply.hpp
