@@ -4,8 +4,8 @@
 // that set.
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <CLI/CLI.hpp>
 

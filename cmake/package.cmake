@@ -27,26 +27,14 @@ else()
   troupe_export(runtime troupe testing)
 endif()
 
-# Every installed header can be included without CUDA, NCCL and Gloo: of their folders only the doors go along.
-foreach(layer device completion collectives actors runtime)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe COMPONENT development
-          FILES_MATCHING PATTERN "*.hpp"
-          PATTERN cuda EXCLUDE PATTERN nccl EXCLUDE PATTERN gloo EXCLUDE PATTERN program EXCLUDE
-          PATTERN testing EXCLUDE PATTERN troupe.hpp EXCLUDE PATTERN world_core.hpp EXCLUDE
-          PATTERN runtime_parts.hpp EXCLUDE)
-endforeach()
-foreach(door device/cuda/cuda_driver.hpp collectives/backend/gloo/gloo_backend.hpp collectives/backend/gloo/gloo_options.hpp
-             collectives/backend/nccl/nccl_backend.hpp
-             collectives/backend/nccl/nccl_library.hpp collectives/backend/nccl/nccl_options.hpp
-             collectives/backend/nccl/nccl_profiler.hpp)
-  cmake_path(GET door PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/${door} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder}
+# The public headers. Each can be included without CUDA, NCCL and Gloo.
+include(public_headers)
+foreach(header ${TROUPE_PUBLIC_HEADERS})
+  string(REGEX REPLACE "^runtime/(troupe.hpp|actors.hpp|testing/)" "\\1" name ${header}) # ALSO_AT_ROOT of the runtime
+  cmake_path(GET name PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder}
           COMPONENT development)
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/runtime/troupe.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
-        COMPONENT development)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/testing DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe
-        COMPONENT development FILES_MATCHING PATTERN "*.hpp")
 
 if(TARGET troupe)
   # It finds libtroupe.so beside itself wherever both are moved to, and a CAF outside the system's folders where the

@@ -2,6 +2,7 @@
 /// the lowest layer because every error names them.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,19 @@ using rank = strong_number<struct rank_tag, int>;
 using epoch = strong_number<struct epoch_tag, std::uint64_t>;
 /// Identifies one accepted request at the actor that accepted it.
 using ticket = strong_number<struct ticket_tag, std::uint64_t>;
+
+/// Identifies one formation of a world to all its ranks. It is a capability: never log or dump it (SEC-1).
+struct unique_id {
+  std::array<std::byte, 128> bytes{};
+};
+
+/// A world keeps its number through all its epochs. The number is unique in the process. 0: no world.
+struct world_stamp {
+  std::uint64_t world = 0;
+  troupe::epoch epoch{};
+
+  friend bool operator==(const world_stamp&, const world_stamp&) = default;
+};
 
 } // namespace troupe
 

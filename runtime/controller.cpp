@@ -1,3 +1,4 @@
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/controller.hpp>
 
 #include <troupe/actors/caf/caf_host.hpp>

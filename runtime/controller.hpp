@@ -1,10 +1,8 @@
 /// The controller of a world that spans processes. It runs in the launcher, in a process of its own, or beside rank 0.
 #pragma once
 
-#include <troupe/actors/control/controller_state.hpp>
-#include <troupe/actors/transport/proxy_options.hpp>
-#include <troupe/collectives/order/sequencer.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/actors/control/controller_terms.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 
 #include <cstdint>
 #include <functional>

@@ -115,7 +115,7 @@ struct membership::listener {
 
   void hear(guidance what) {
     const std::lock_guard lock{guard};
-    if (to) compat::post(to, std::move(what));
+    if (to) compat::post(to, world_notice{std::move(what)});
   }
 };
 

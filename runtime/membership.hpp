@@ -1,6 +1,7 @@
 /// This process as a member of a world that spans processes.
 #pragma once
 
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/process_actor.hpp>
 #include <troupe/actors/transport/control_proxy.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>

@@ -18,11 +18,11 @@ std::uint64_t next_client() noexcept {
 } // namespace
 
 rank_lane::rank_lane(world where, rank whom, lane which)
-  : world_{std::move(where)}, whom_{whom}, place_{world_.core_->place_of(whom)}, lane_{which}, client_{next_client()} {}
-
-const collective_handle& rank_lane::actor() const {
-  return world_.core_->ranks->at(place_);
-}
+  : world_{std::move(where)},
+    whom_{whom},
+    place_{core_of(world_).place_of(whom)},
+    lane_{which},
+    client_{next_client()} {}
 
 rank_lane::rank_lane(rank_lane&& other) noexcept
   : world_{other.world_},
@@ -50,24 +50,23 @@ rank_lane::~rank_lane() {
   leave();
 }
 
-void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
-                     std::shared_ptr<reply_promise> reply) {
+void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, reply_promise reply) {
   rank_request asked{.what = std::move(what), .epoch = acknowledged_, .deadline = deadline, .lane = lane_};
   asked.credit = credit_;
   asked.retry_safe = is_retry_safe;
   asked.site = from;
-  compat::post(actor(), posted_request{std::move(asked), std::move(reply), client_});
+  post_request(core_of(world_).ranks->at(place_), std::move(asked), std::move(reply), client_);
 }
 
 std::future<completion> rank_lane::ask(operation what, nanoseconds deadline, call_site from) {
   auto [reply, future] = make_future_promise();
-  post(std::move(what), deadline, false, from, std::make_shared<reply_promise>(std::move(reply)));
+  post(std::move(what), deadline, false, from, std::move(reply));
   return std::move(future);
 }
 
 std::future<completion> rank_lane::ask(retry_safe_mark, operation what, nanoseconds deadline, call_site from) {
   auto [reply, future] = make_future_promise();
-  post(std::move(what), deadline, true, from, std::make_shared<reply_promise>(std::move(reply)));
+  post(std::move(what), deadline, true, from, std::move(reply));
   return std::move(future);
 }
 
@@ -78,14 +77,14 @@ overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline, call_
 }
 
 void rank_lane::cancel(std::uint64_t position) {
-  compat::post(actor(), cancel_request{lane_, position, acknowledged_});
+  compat::post(core_of(world_).ranks->at(place_), cancel_request{lane_, position, acknowledged_});
 }
 
 void rank_lane::leave() noexcept {
   if (client_ == 0) return;
   // A world that has ended has nothing to withdraw, and its actor handle is gone.
   try {
-    if (const auto& to = actor()) compat::post(to, leave_lane{client_});
+    if (const auto& to = core_of(world_).ranks->at(place_)) compat::post(to, leave_lane{client_});
   } catch (const exception&) {
   }
 }

@@ -62,9 +62,7 @@ public:
 
 private:
   void leave() noexcept;
-  [[nodiscard]] const collective_handle& actor() const;
-  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from,
-            std::shared_ptr<reply_promise> reply);
+  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, reply_promise reply);
 
   world world_;
   rank whom_;

@@ -145,7 +145,7 @@ world runtime::form_world(const world_options& options) {
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
   if (is_guided) p.member->begin(*p.system, spawned.world);
-  shared->actor = world_handle{spawned.world};
+  shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
 

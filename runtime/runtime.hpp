@@ -1,7 +1,6 @@
 /// The entry point of every program: opens devices, starts troupe's threads and its actor system, and forms worlds.
 #pragma once
 
-#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -16,6 +15,7 @@ class actor_system;
 
 namespace troupe {
 
+class backend;
 class metrics_source;
 
 /// Options of one world of a runtime.

@@ -157,7 +157,7 @@ runtime::parts::~parts() {
   if (!own_system && !process_is_ending()) leave_host();
   for (const auto& one : worlds->all()) {
     // Handles to actors must not outlive the actor system, and a user's world handle may outlive this runtime.
-    one->actor = world_handle{};
+    one->actor = world_inner_handle{};
     one->status->gate()->close(); // a request that was being admitted when the world ended may have kept its devices
     one->ranks->clear();
     const std::lock_guard lock{one->registered_guard};

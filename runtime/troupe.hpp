@@ -1,12 +1,11 @@
-/// All of troupe that a user needs, in one include: <troupe/troupe.hpp>. It is as heavy as the runtime alone, mostly
-/// because of CAF. Files that only handle buffers and requests should include
+/// All of troupe that a program of threads and futures needs, in one include: <troupe/troupe.hpp>. It does not include
+/// CAF; clients that are actors include <troupe/actors.hpp>. Files that only handle buffers and requests can include
 /// <troupe/collectives/operation/request.hpp> instead.
 #pragma once
 
 // device: memory, streams and events of a GPU or of the mock, and the errors of every layer.
 #include <troupe/device/device.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/memory/leak_report.hpp>
@@ -24,14 +23,9 @@
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
-#include <troupe/collectives/pipeline/part_outcomes.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 
-// actors: messages and handles, for actors of your own.
-#include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/actors/caf/messages.hpp>
+// actors: the events of a world.
 #include <troupe/actors/world/world_event.hpp>
 
 // runtime: the entry point of a program, and handles for plain threads.
@@ -42,10 +36,9 @@
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_group.hpp>
 
-// interop: arrays, tensors, streams, actor systems, coroutines and senders of other libraries.
+// interop: arrays, tensors, streams, coroutines and senders of other libraries.
 #include <troupe/runtime/interop/awaitable_reply.hpp>
 #include <troupe/runtime/interop/client_stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
-#include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/interop/request_sender.hpp>
 #include <troupe/runtime/interop/views.hpp>

@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -160,7 +161,7 @@ std::shared_ptr<captured_plan> world::capture(plan_steps steps, plan_options opt
 
 std::shared_ptr<captured_plan> world::capture(capture_request asked) {
   auto [reply, future] = make_value_promise<capture_reply>();
-  compat::post(core_->actor, posted_capture{std::move(asked), std::move(reply)});
+  post_request(core_->actor, std::move(asked), std::move(reply));
   return future.get().plan;
 }
 
@@ -212,10 +213,10 @@ retry_counts world::retries() const {
   return core_->retries ? core_->retries->counts() : retry_counts{};
 }
 
-std::pair<std::shared_ptr<reply_promise>, overlapped> make_overlapped(std::size_t part_count) {
+std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count) {
   auto [first, enqueued_future] = make_value_promise<enqueued>();
   auto [second, outcome_future] = make_future_promise();
-  return {std::make_shared<reply_promise>(make_overlapped_promise(std::move(first), part_count, std::move(second))),
+  return {make_overlapped_promise(std::move(first), part_count, std::move(second)),
           overlapped{std::move(enqueued_future), std::move(outcome_future)}};
 }
 
@@ -225,7 +226,7 @@ overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadl
 
 overlapped world::ask_overlapped(world_request asked) {
   auto [reply, futures] = make_overlapped(std::max<std::size_t>(asked.parts.size(), 1)); // an empty request is refused
-  core_->status->gate()->accept(std::move(asked), std::move(*reply));
+  core_->status->gate()->accept(std::move(asked), std::move(reply));
   return std::move(futures);
 }
 
@@ -235,13 +236,13 @@ overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline
 
 overlapped world::ask_overlapped(rank whom, rank_request asked) {
   auto [reply, futures] = make_overlapped(1);
-  ask_into(*this, whom, std::move(asked), std::move(*reply));
+  ask_into(*this, whom, std::move(asked), std::move(reply));
   return std::move(futures);
 }
 
 std::future<troupe::credit> world::credit(std::size_t operations, std::size_t bytes, nanoseconds deadline) {
   auto [reply, future] = make_value_promise<troupe::credit>();
-  compat::post(core_->actor, posted_credit{{operations, bytes, epoch(), deadline}, std::move(reply)});
+  post_request(core_->actor, credit_request{operations, bytes, epoch(), deadline}, std::move(reply));
   return std::move(future);
 }
 
@@ -270,32 +271,34 @@ std::future<completion> world::copy(rank whom, buffer from, buffer to, call_site
   return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch(), .site = site});
 }
 
-world_handle world::actor() const {
-  core_->is_handed_out = true;
-  return core_->actor;
+world_handle actor_of(const world& where) {
+  world::core& all = core_of(where);
+  all.is_handed_out = true;
+  return world_handle{all.actor};
 }
 
-const collective_handle& world::collective(rank whom) const {
-  core_->is_handed_out = true;
-  return core_->ranks->at(core_->place_of(whom));
+collective_handle collective_of(const world& where, rank whom) {
+  world::core& all = core_of(where);
+  all.is_handed_out = true;
+  return collective_handle{all.ranks->at(all.place_of(whom))};
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
   auto [reply, future] = make_value_promise<split_reply>();
   const world_event before = status(); // the groups name ranks of this epoch; in another epoch the request is refused
-  compat::post(core_->actor, posted_split{{std::move(groups), before.epoch}, std::move(reply)});
+  post_request(core_->actor, split_request{std::move(groups), before.epoch}, std::move(reply));
 
   std::vector<split_world> found;
   for (sub_world& one : future.get().worlds) {
     found.push_back({std::move(one.group), std::nullopt});
-    if (!one.status) continue;
+    if (!one.parts) continue;
     auto shared = std::make_shared<core>();
-    shared->status = std::move(one.status);
+    shared->status = std::move(one.parts->status);
     shared->count_events();
-    shared->pending = std::move(one.pending);
-    shared->retries = std::move(one.retries);
-    shared->actor = std::move(one.world);
-    shared->ranks = std::move(one.ranks);
+    shared->pending = std::move(one.parts->pending);
+    shared->retries = std::move(one.parts->retries);
+    shared->actor = std::move(one.parts->actor);
+    shared->ranks = std::move(one.parts->ranks);
     for (const rank self : one.local_ranks) {
       const rank in_parent = found.back().group.members[static_cast<std::size_t>(self.value())];
       shared->pools.push_back(core_->pools[core_->place_of(in_parent, before)]);

@@ -1,13 +1,12 @@
 /// A user's handle to a world: sends requests from plain threads, and gives access to its actors.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
-#include <troupe/actors/world/world_status.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/buffer.hpp>
 
 #include <cstddef>
@@ -21,6 +20,7 @@
 
 namespace troupe {
 
+struct capture_request;
 struct split_world;
 
 /// The state of a world's registered memory.
@@ -41,10 +41,9 @@ struct overlapped {
 ///
 /// Lifetime: the world ends when stop() is called, when its runtime ends, or, if all its ranks are in this process,
 /// with its last handle. Requests in flight then have deadlines.drain to finish, as in stop(). Handles of its
-/// sub-worlds (split()) and rank lanes count as handles of the world. Once actor() or collective() has been called, the
-/// world stays for holders of its actors. It then ends when a later world is formed or dropped after they have released
-/// them.
-/// Threads: safe from any.
+/// sub-worlds (split()) and rank lanes count as handles of the world. Once actor_of() or collective_of() has been
+/// called, the world stays for holders of its actors. It then ends when a later world is formed or dropped after they
+/// have released them. Threads: safe from any.
 class world {
 public:
   class core;
@@ -174,13 +173,6 @@ public:
                                                nanoseconds deadline = world_default_deadline,
                                                call_site from = call_site::current());
 
-  /// Returns the world's actor, for clients that are actors.
-  [[nodiscard]] world_handle actor() const;
-  /// Returns the collective actor of rank \p whom. Another actor replaces it when it ends, so look it up again after a
-  /// rebuild. It stays with its GPU when ranks are renumbered; the actor of a rank that has left refuses everything
-  /// with rank_lost. Errors: invalid_argument (not one of local_ranks()).
-  [[nodiscard]] const collective_handle& collective(rank whom) const;
-
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
   /// deadline_exceeded if it took longer than the deadlines of all its phases together.
   void stop();
@@ -189,9 +181,7 @@ public:
   friend bool operator==(const world& one, const world& other) noexcept { return one.core_ == other.core_; }
 
 private:
-  friend class rank_lane;
-  friend void ask_into(const world& where, world_request asked, reply_promise&& to);
-  friend void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client);
+  friend core& core_of(const world& where) noexcept;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
   [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);
 

@@ -1,11 +1,11 @@
 /// The state that all handles of one world share. Internal.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/rank_directory.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_stock.hpp>
-#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
@@ -66,12 +66,12 @@ std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_
 }
 
 /// Returns the promise for both answers of one request of \p part_count ranks, and their futures.
-[[nodiscard]] std::pair<std::shared_ptr<reply_promise>, overlapped> make_overlapped(std::size_t part_count);
+[[nodiscard]] std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count);
 
 class world::core {
 public:
   std::shared_ptr<world_status> status;
-  world_handle actor;
+  world_inner_handle actor;
   /// Something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
   bool is_split_off = false;
@@ -101,5 +101,10 @@ public:
     status->listen([counted = history](const world_event& event) { counted->hear(event); });
   }
 };
+
+/// Returns the state that the handle \p where shares.
+[[nodiscard]] inline world::core& core_of(const world& where) noexcept {
+  return *where.core_;
+}
 
 } // namespace troupe

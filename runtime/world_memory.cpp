@@ -28,7 +28,7 @@ const std::shared_ptr<device>& world::device_of(rank where) const {
 
 void world::register_memory(std::size_t size_bytes) {
   auto [reply, future] = make_value_promise<registration_reply>();
-  compat::post(core_->actor, posted_registration{{size_bytes, epoch()}, std::move(reply)});
+  post_request(core_->actor, registration_request{size_bytes, epoch()}, std::move(reply));
   auto pool = future.get().pool;
   const std::lock_guard lock{core_->registered_guard};
   core_->registered = std::move(pool);
@@ -60,13 +60,13 @@ registered_memory_status world::registered_memory() const {
 
 std::vector<std::size_t> world::suspend() {
   auto [reply, future] = make_value_promise<suspension_reply>();
-  compat::post(core_->actor, posted_suspension{{epoch()}, std::move(reply)});
+  post_request(core_->actor, suspension_request{epoch()}, std::move(reply));
   return future.get().bytes;
 }
 
 void world::resume() {
   auto [reply, future] = make_value_promise<resumption_reply>();
-  compat::post(core_->actor, posted_resumption{std::move(reply)});
+  post_request(core_->actor, resumption_request{}, std::move(reply));
   static_cast<void>(future.get());
 }
 

@@ -1,6 +1,6 @@
-/// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides the tests' caf_stepping.hpp this is
-/// the only file that distinguishes the two lines.
-/// Keep to the common subset: class-based typed actors, state in members, clean-up in on_exit(), no links or groups.
+/// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides the tests' caf_stepping.hpp
+/// this is the only file that distinguishes the two lines. Keep to the common subset: class-based typed actors, state
+/// in members, clean-up in on_exit(), no links or groups.
 #pragma once
 
 #include <caf/config.hpp>
@@ -72,9 +72,22 @@ struct interface_of<caf::result<Results...>(Arguments...)> {
 };
 template <class... Signatures>
 using typed_actor = caf::typed_actor<typename interface_of<Signatures>::type...>;
+
+template <class Handle, class... Signatures>
+using extended = typename Handle::template extend<typename interface_of<Signatures>::type...>;
 #else
 template <class... Signatures>
 using typed_actor = caf::typed_actor<caf::statically_typed<Signatures...>>;
+
+template <class Handle, class... Signatures>
+struct extension_of;
+template <class... Old, class... New>
+struct extension_of<caf::typed_actor<caf::statically_typed<Old...>>, New...> {
+  using type = typed_actor<Old..., New...>;
+};
+/// The interface of \p Handle and more signatures.
+template <class Handle, class... Signatures>
+using extended = typename extension_of<Handle, Signatures...>::type;
 #endif
 
 /// Registers CAF's own types. Call it before the first actor system, together with TROUPE_REGISTER_LOCAL_TYPES.

@@ -1,5 +1,5 @@
 #include <troupe/actors/caf/caf_host.hpp>
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/threads/worker.hpp>
 

@@ -1,5 +1,5 @@
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/caf/messages.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 
@@ -11,6 +11,7 @@ void register_message_types() {
   static std::once_flag once;
   std::call_once(once, [] {
     TROUPE_REGISTER_LOCAL_TYPES(troupe);
+    TROUPE_REGISTER_LOCAL_TYPES(troupe_inner);
     compat::register_core_types();
     compat::register_remote_types();
   });

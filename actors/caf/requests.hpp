@@ -4,9 +4,8 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/completion/admission/credit.hpp>
-#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 /// them.
 #pragma once
 
-#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -21,15 +21,6 @@ inline constexpr std::uint32_t control_protocol = 1;
 /// Identifies one membership of one process with one controller; 0: none. It is drawn at random, so that only a process
 /// that received it can use it. If a process was declared lost and sends again, its session is no longer known (EPO-1).
 using session_id = std::uint64_t;
-
-/// Identifies a process for people and for the program that started it.
-struct process_identity {
-  std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
-  std::string host{};
-  std::int64_t pid = 0;
-  std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.
-};
-[[nodiscard]] std::string describe(const process_identity& who);
 
 /// A version or setting that must be equal in all processes of a world.
 struct shared_fact {

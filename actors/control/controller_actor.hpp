@@ -1,7 +1,7 @@
 /// Defines the controller actor of a world that spans processes. Every process sends to this one actor.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/order/distributed/order_keeper.hpp>
 

@@ -2,7 +2,7 @@
 /// passes messages between process_link and the controller.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/process_link.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 

@@ -17,21 +17,6 @@ std::int64_t wall_clock_now() {
 
 } // namespace
 
-std::string_view to_string(orphan_policy policy) noexcept {
-  switch (policy) {
-    case orphan_policy::leave: return "leave";
-    case orphan_policy::rejoin: return "rejoin";
-  }
-  return {};
-}
-
-orphan_policy parse_orphan_policy(std::string_view name) {
-  for (const orphan_policy one : std::array{orphan_policy::leave, orphan_policy::rejoin})
-    if (to_string(one) == name) return one;
-  throw exception{errc::invalid_argument,
-                  "unknown action without a controller '" + std::string{name} + "': choose one of leave, rejoin"};
-}
-
 process_link::process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for)
   : who_{std::move(who)},
     services_{std::move(services)},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_guide.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -16,15 +17,6 @@
 #include <string_view>
 
 namespace troupe {
-
-/// Reaction to the loss of the controller.
-enum class orphan_policy : std::uint8_t {
-  leave,  ///< The world of the process ends.
-  rejoin, ///< The process waits until the controller is back at its address, and joins again.
-};
-[[nodiscard]] std::string_view to_string(orphan_policy policy) noexcept;
-/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
-[[nodiscard]] orphan_policy parse_orphan_policy(std::string_view name);
 
 /// The services that process_link calls.
 struct link_services {

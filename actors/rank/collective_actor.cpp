@@ -6,11 +6,11 @@
 namespace troupe {
 
 collective_actor::collective_actor(caf::actor_config& settings, std::shared_ptr<collective_state> state)
-  : collective_handle::base{settings}, state_{std::move(state)} {}
+  : collective_inner_handle::base{settings}, state_{std::move(state)} {}
 
 compat::enqueue_result collective_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (take_at_door(*what)) return compat::enqueue_result(true);
-  return collective_handle::base::enqueue(std::move(what), host);
+  return collective_inner_handle::base::enqueue(std::move(what), host);
 }
 
 bool collective_actor::take_at_door(caf::mailbox_element& brought) {
@@ -19,8 +19,8 @@ bool collective_actor::take_at_door(caf::mailbox_element& brought) {
     state_->accept(std::move(*asked), answer_to({this, brought}), client);
     return true;
   }
-  if (auto posted = compat::take_message<posted_request>(brought)) {
-    state_->accept(std::move(posted->what), std::move(*posted->reply), posted->client);
+  if (auto taken = compat::take_message<posted<rank_request>>(brought)) {
+    state_->accept(std::move(taken->what), std::move(*taken->reply), taken->client);
     return true;
   }
   if (auto asked = compat::take_message<overlapped_request>(brought)) {
@@ -52,7 +52,7 @@ collective_actor::behavior_type collective_actor::make_behavior() {
         state_->accept(std::move(asked), take_answer(this), client);
         return caf::delegated<completion>{};
       },
-      [this](posted_request& posted) {
+      [this](posted<rank_request>& posted) {
         state_->accept(std::move(posted.what), std::move(*posted.reply), posted.client);
       },
       [this](overlapped_request& asked) -> caf::result<enqueued> {
@@ -75,7 +75,7 @@ std::uint64_t collective_actor::client_of(const caf::strong_actor_ptr& asker) {
   if (!asker) return 0;
   const std::uint64_t client = asker->id();
   if (known_.add(client))
-    compat::post(caf::actor_cast<collective_handle>(this), watch_client{caf::actor_cast<caf::actor>(asker)});
+    compat::post(caf::actor_cast<collective_inner_handle>(this), watch_client{caf::actor_cast<caf::actor>(asker)});
   return client;
 }
 

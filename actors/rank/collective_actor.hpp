@@ -1,7 +1,7 @@
 /// Defines the actor that represents one rank (one GPU). It is the only address of that rank.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/rank/collective_state.hpp>
 
 #include <array>
@@ -49,11 +49,11 @@ private:
 
 /// Connects collective_state to CAF. Client messages are handled in enqueue(), on the sender's thread, and do not enter
 /// the mailbox.
-class collective_actor final : public collective_handle::base {
+class collective_actor final : public collective_inner_handle::base {
 public:
   collective_actor(caf::actor_config& settings, std::shared_ptr<collective_state> state);
 
-  using collective_handle::base::enqueue;
+  using collective_inner_handle::base::enqueue;
   compat::enqueue_result enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) override;
   behavior_type make_behavior() override;
   void on_exit() override;

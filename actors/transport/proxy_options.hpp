@@ -1,7 +1,9 @@
-/// Defines what a TLS proxy is configured with and what it reports: protection, limits, credentials and events. Event
-/// texts consist of fixed words and numbers only; they never contain a secret or bytes from an unauthenticated peer.
+/// Defines what a TLS proxy is configured with besides its credentials, and what it reports: protection, limits and
+/// events. Event texts consist of fixed words and numbers only; they never contain a secret or bytes from an
+/// unauthenticated peer.
 #pragma once
 
+#include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/actors/transport/preamble.hpp>
 
 #include <chrono>
@@ -69,19 +71,6 @@ using proxy_event_sink = std::function<void(const proxy_event&)>;
 struct proxy_fault {
   proxy_event_kind kind = proxy_event_kind::broken;
   std::string text;
-};
-
-/// The settings of a TLS proxy that are secret or lead to secrets. Files are in PEM format and are read once, when the
-/// proxy is created; `troupe certs` creates them. In plain mode only the token is used.
-struct proxy_credentials {
-  std::filesystem::path ca_file{}; ///< The CA's certificate. Processes with a certificate signed by it may connect.
-  /// The process's own certificate, followed by any intermediate certificates.
-  std::filesystem::path certificate_file{};
-  std::filesystem::path key_file{}; ///< The private key of that certificate, without a passphrase.
-  std::string token{};              ///< The join token: 16 to 1,024 characters, equal in all processes.
-  /// A DNS name or IP address that the other side's certificate must name. Empty: any certificate that our CA signed is
-  /// accepted, because a private CA signs for one purpose only and processes move between machines.
-  std::string expected_peer{};
 };
 
 /// Checks everything that can be checked without the other side: files exist and have the right content, the key

@@ -1,7 +1,7 @@
 /// Holds the actors of a world's local ranks. An actor that has ended is replaced, and lookups return its successor.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -15,16 +15,16 @@ namespace troupe {
 /// A place is the index of a local rank. Threads: safe from any.
 class rank_directory {
 public:
-  explicit rank_directory(std::vector<collective_handle> first) : places_(first.size()) {
+  explicit rank_directory(std::vector<collective_inner_handle> first) : places_(first.size()) {
     for (std::size_t i = 0; i < first.size(); ++i) replace(i, std::move(first[i]));
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   /// Returns the present actor of \p place. The reference stays valid and unchanged until clear().
-  [[nodiscard]] const collective_handle& at(std::size_t place) const noexcept {
+  [[nodiscard]] const collective_inner_handle& at(std::size_t place) const noexcept {
     return *places_[place].load(std::memory_order_acquire);
   }
-  void replace(std::size_t place, collective_handle next) {
+  void replace(std::size_t place, collective_inner_handle next) {
     const std::lock_guard lock{guard_};
     all_.push_back(std::move(next));
     places_[place].store(&all_.back(), std::memory_order_release);
@@ -32,13 +32,13 @@ public:
   /// Drops all handles, because handles must not outlive their actor system. No lookups may follow.
   void clear() {
     const std::lock_guard lock{guard_};
-    for (collective_handle& one : all_) one = collective_handle{};
+    for (collective_inner_handle& one : all_) one = collective_inner_handle{};
   }
 
 private:
-  std::vector<std::atomic<const collective_handle*>> places_;
+  std::vector<std::atomic<const collective_inner_handle*>> places_;
   std::mutex guard_;
-  std::deque<collective_handle> all_; ///< Includes ended actors, which readers may still use.
+  std::deque<collective_inner_handle> all_; ///< Includes ended actors, which readers may still use.
 };
 
 } // namespace troupe

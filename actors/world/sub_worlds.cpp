@@ -16,9 +16,10 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
   for (std::size_t i = 0; i < made.groups().size(); ++i) {
     sub_world one{.group = made.groups()[i]};
     if (auto plan = made.plan_of(i, parent)) {
-      one.status = plan->status;
-      one.pending = plan->pending;
-      one.retries = plan->retries = make_retry_queue(*plan);
+      one.parts = std::make_shared<sub_world_parts>();
+      one.parts->status = plan->status;
+      one.parts->pending = plan->pending;
+      one.parts->retries = plan->retries = make_retry_queue(*plan);
       for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
       plans.push_back(std::move(*plan));
     }
@@ -29,14 +30,25 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
 
   auto next = plans.begin();
   for (sub_world& one : all->result.worlds) {
-    if (!one.status) continue;
+    if (!one.parts) continue;
     const std::uint64_t name = next_++;
-    one.status->listen([self, name](const world_event& event) { compat::post(self, sub_worlds_report{name, event}); });
+    one.parts->status->listen([self, name](const world_event& event) {
+      compat::post(self, sub_worlds_report{name, event});
+    });
     auto spawned = spawn_world(system, std::move(*next++));
     one.world = world_handle{spawned.world}; // by assignment, CAF 1.x would compare the wrong types
-    one.ranks = std::move(spawned.ranks);
+    one.parts->ranks = std::move(spawned.ranks);
+    one.parts->actor = std::move(spawned.world);
     living_.push_back({name, one.world, one.group.name, all});
   }
+}
+
+collective_handle collective_of(const sub_world& where, rank whom) {
+  const auto found = std::ranges::find(where.local_ranks, whom);
+  if (found == where.local_ranks.end())
+    throw exception{errc::invalid_argument, "rank " + to_string(whom) + " of the sub-world '" + where.group.name +
+                                                "' does not live in this process"};
+  return collective_handle{where.parts->ranks->at(static_cast<std::size_t>(found - where.local_ranks.begin()))};
 }
 
 std::optional<restored_part> sub_worlds::restored_by(const sub_worlds_report& report) {

@@ -1,8 +1,8 @@
 /// Holds the sub-worlds that were split off one world. They end before it does.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
-#include <troupe/actors/world/restoration.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 

@@ -20,12 +20,8 @@ class actor_mailbox final : public world_mailbox {
 public:
   explicit actor_mailbox(world_actor* self) : to_{self} {}
 
-  void post(world_note what) override {
-    std::visit([this](auto& one) { to_.post(std::move(one)); }, what);
-  }
-  void post_after(nanoseconds delay, world_note what) override {
-    std::visit([&](auto& one) { to_.post_after(delay, std::move(one)); }, what);
-  }
+  void post(world_note what) override { to_.post(world_notice{std::move(what)}); }
+  void post_after(nanoseconds delay, world_note what) override { to_.post_after(delay, world_notice{std::move(what)}); }
 
 private:
   compat::weak_handle<world_inner_handle> to_; // weak: pipelines live as long as the actor that they report to
@@ -33,7 +29,7 @@ private:
 
 } // namespace
 
-world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> actors,
+world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_inner_handle> actors,
                          std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
     conductor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
@@ -85,7 +81,7 @@ void world_actor::dismiss_ranks() {
   for (const auto& one : actors_) compat::post(one, troupe::leave{});
 }
 
-void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply) {
+void world_actor::perform(split_request asked, std::shared_ptr<split_answer> reply) {
   error objection = conductor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, conductor_.plan().world_size);
   if (objection) return reply->deliver(std::move(objection));
@@ -104,6 +100,25 @@ void world_actor::split(split_request asked, std::shared_ptr<split_answer> reply
                            }});
 }
 
+void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {
+  conductor_.gate().accept(std::move(asked), std::move(reply), client);
+}
+void world_actor::perform(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
+  conductor_.register_memory(asked, std::move(reply));
+}
+void world_actor::perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
+  conductor_.suspend(asked, std::move(reply));
+}
+void world_actor::perform(const resumption_request&, std::shared_ptr<resumption_answer> reply) {
+  conductor_.resume(std::move(reply));
+}
+void world_actor::perform(capture_request asked, std::shared_ptr<capture_answer> reply) {
+  conductor_.capture(std::move(asked), std::move(reply));
+}
+void world_actor::perform(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  conductor_.give_credit(asked, std::move(reply));
+}
+
 void world_actor::stop() {
   stopping_ = true;
   sub_worlds_.stop_all();
@@ -112,7 +127,7 @@ void world_actor::stop() {
 
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
   std::vector<std::shared_ptr<collective_state>> states;
-  std::vector<collective_handle> actors;
+  std::vector<collective_inner_handle> actors;
   for (const local_rank& one : plan.locals) {
     states.push_back(std::make_shared<collective_state>(one.self));
     actors.push_back(system.spawn<collective_actor>(states.back()));
@@ -133,19 +148,14 @@ std::uint64_t number_of(const caf::strong_actor_ptr& asker) noexcept {
 compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (auto asked = compat::take_message<world_request>(*what)) {
     const std::uint64_t client = number_of(what->sender);
-    conductor_.gate().accept(std::move(*asked), answer_to({this, *what}), client);
-    return compat::enqueue_result(true);
-  }
-  if (auto posted = compat::take_message<posted_world_request>(*what)) {
-    conductor_.gate().accept(std::move(posted->what), std::move(*posted->reply));
+    perform(std::move(*asked), answer_to({this, *what}), client);
     return compat::enqueue_result(true);
   }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     // One part per rank; other counts are refused later.
     const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
     const std::uint64_t client = number_of(what->sender);
-    conductor_.gate().accept(std::move(asked->what),
-                             make_overlapped_promise(value_promise_to<enqueued>({this, *what}), parts), client);
+    perform(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, *what}), parts), client);
     return compat::enqueue_result(true);
   }
   if (const auto wish = compat::take_message<outcome_request>(*what)) {
@@ -158,57 +168,34 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < actors_.size(); ++i) watch_rank(i);
   conductor_.begin();
+  const auto later = [this]<class Request>(Request& asked) {
+    using reply = typename reply_to<Request>::type;
+    perform(std::move(asked), take_value_promise<reply>(this));
+    return caf::result<reply>{caf::delegated<reply>{}};
+  };
   return {
-      // The next four handlers run only if enqueue() could not unpack the message and left it to CAF.
+      // The next three handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](world_request& asked) -> caf::result<completion> {
         const std::uint64_t client = number_of(current_sender());
-        conductor_.gate().accept(std::move(asked), take_answer(this), client);
+        perform(std::move(asked), take_answer(this), client);
         return caf::delegated<completion>{};
-      },
-      [this](posted_world_request& posted) {
-        conductor_.gate().accept(std::move(posted.what), std::move(*posted.reply));
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
         const std::size_t parts = std::max<std::size_t>(asked.what.parts.size(), 1);
         const std::uint64_t client = number_of(current_sender());
-        conductor_.gate().accept(std::move(asked.what),
-                                 make_overlapped_promise(take_value_promise<enqueued>(this), parts), client);
+        perform(std::move(asked.what), make_overlapped_promise(take_value_promise<enqueued>(this), parts), client);
         return caf::delegated<enqueued>{};
       },
       [this](const outcome_request& wish) -> caf::result<completion> {
         wish.outcome.redeem(take_answer(this));
         return caf::delegated<completion>{};
       },
-      [this](split_request& asked) -> caf::result<split_reply> {
-        split(std::move(asked), take_value_promise<split_reply>(this));
-        return caf::delegated<split_reply>{};
-      },
-      [this](posted_split& posted) { split(std::move(posted.what), std::move(posted.reply)); },
-      [this](registration_request& asked) -> caf::result<registration_reply> {
-        conductor_.register_memory(asked, take_value_promise<registration_reply>(this));
-        return caf::delegated<registration_reply>{};
-      },
-      [this](posted_registration& posted) { conductor_.register_memory(posted.what, std::move(posted.reply)); },
-      [this](const suspension_request& asked) -> caf::result<suspension_reply> {
-        conductor_.suspend(asked, take_value_promise<suspension_reply>(this));
-        return caf::delegated<suspension_reply>{};
-      },
-      [this](posted_suspension& posted) { conductor_.suspend(posted.what, std::move(posted.reply)); },
-      [this](resumption_request) -> caf::result<resumption_reply> {
-        conductor_.resume(take_value_promise<resumption_reply>(this));
-        return caf::delegated<resumption_reply>{};
-      },
-      [this](posted_resumption& posted) { conductor_.resume(std::move(posted.reply)); },
-      [this](capture_request& asked) -> caf::result<capture_reply> {
-        conductor_.capture(std::move(asked), take_value_promise<capture_reply>(this));
-        return caf::delegated<capture_reply>{};
-      },
-      [this](posted_capture& posted) { conductor_.capture(std::move(posted.what), std::move(posted.reply)); },
-      [this](const credit_request& asked) -> caf::result<credit> {
-        conductor_.give_credit(asked, take_value_promise<credit>(this));
-        return caf::delegated<credit>{};
-      },
-      [this](posted_credit& posted) { conductor_.give_credit(posted.what, std::move(posted.reply)); },
+      [later](split_request& asked) { return later(asked); },
+      [later](registration_request& asked) { return later(asked); },
+      [later](suspension_request& asked) { return later(asked); },
+      [later](resumption_request& asked) { return later(asked); },
+      [later](capture_request& asked) { return later(asked); },
+      [later](credit_request& asked) { return later(asked); },
       [this](status_query) { return conductor_.event(); },
       [this](capabilities_query) {
         const auto& able = conductor_.plan().services.able;
@@ -219,11 +206,10 @@ world_actor::behavior_type world_actor::make_behavior() {
         listeners_.push_back(std::move(wish.listener));
       },
       [this](stop_world) { stop(); },
-      [this](rank_report& report) { conductor_.on(std::move(report)); },
-      [this](const rebuild_due& due) { conductor_.on(due); },
-      [this](straggling_report& late) { conductor_.on(std::move(late)); },
-      [this](restored_report& one) { conductor_.on(std::move(one)); },
-      [this](guidance& one) { conductor_.on(std::move(one)); },
+      [this](posted_to_world& posted) {
+        std::visit([this](auto& one) { perform(std::move(one.what), std::move(one.reply)); }, posted.what);
+      },
+      [this](world_notice& notice) { conductor_.on(std::move(notice.what)); },
       [this](sub_worlds_report& report) {
         if (auto restored = sub_worlds_.restored_by(report)) conductor_.sub_world_is_back(std::move(*restored));
         sub_worlds_.heard(report);

@@ -1,13 +1,14 @@
 /// Defines the actor that forms a world, receives requests to all of it, watches its ranks and ends it.
 #pragma once
 
-#include <troupe/actors/caf/messages.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/rank_directory.hpp>
 #include <troupe/actors/world/sub_worlds.hpp>
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -19,7 +20,7 @@ class world_actor final : public world_inner_handle::base, private world_shell {
 public:
   /// \p actors are the local ranks' actors, which \p ranks publishes to others, and \p states their states. All are in
   /// the order of \p plan's locals.
-  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_handle> actors,
+  world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_inner_handle> actors,
               std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states);
 
   using world_inner_handle::base::enqueue;
@@ -33,12 +34,19 @@ private:
   void leave() override;
   void watch_rank(std::size_t place);
   void dismiss_ranks();
-  void split(split_request asked, std::shared_ptr<split_answer> reply);
+  // What the requests of clients do, whether they come from actors or are posted.
+  void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
+  void perform(split_request asked, std::shared_ptr<split_answer> reply);
+  void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
+  void perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
+  void perform(const resumption_request& asked, std::shared_ptr<resumption_answer> reply);
+  void perform(capture_request asked, std::shared_ptr<capture_answer> reply);
+  void perform(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   void stop();
 
   world_executor conductor_;
   /// The local ranks' actors. A separate copy, because ranks_ may be cleared at any time.
-  std::vector<collective_handle> actors_;
+  std::vector<collective_inner_handle> actors_;
   std::shared_ptr<rank_directory> ranks_;
   std::vector<listener_handle> listeners_;
   sub_worlds sub_worlds_;

@@ -3,6 +3,7 @@
 #include <troupe/actors/world/culprits.hpp>
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
+#include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/device/overloaded.hpp>
 
 #include <algorithm>

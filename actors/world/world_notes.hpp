@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/actors/world/restoration.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -1,7 +1,7 @@
 /// Describes what a world consists of. It is passed to the world actor when it is spawned.
 #pragma once
 
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_guide.hpp>
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
@@ -12,22 +12,12 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace troupe {
-
-/// The deadlines of a world's phases (TIM-1).
-struct world_deadlines {
-  nanoseconds form{std::chrono::seconds{60}};
-  nanoseconds operation{std::chrono::seconds{60}}; ///< For requests that name none.
-  nanoseconds drain{std::chrono::seconds{30}};
-  nanoseconds release{std::chrono::seconds{30}};
-  nanoseconds abort{std::chrono::seconds{30}};
-};
 
 /// A rank that lives in this process.
 struct local_rank {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
-#include <troupe/actors/world/restoration.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <algorithm>

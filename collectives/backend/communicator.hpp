@@ -17,11 +17,6 @@
 
 namespace troupe {
 
-/// Identifies one formation of a world to all its ranks. It is a capability: never log or dump it (SEC-1).
-struct unique_id {
-  std::array<std::byte, 128> bytes{};
-};
-
 /// A rank's place in a communicator that is split off another: its color and its rank among the ranks of that color.
 struct split_seat {
   int color = 0; ///< 0 or greater.

@@ -3,8 +3,8 @@
 
 #include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
 #include <map>
@@ -29,7 +29,9 @@ public:
   /// Frees the range that take() returned for the same \p length.
   void give_back(std::size_t offset, std::size_t length);
 
+  /// Returns the size of the whole area.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Returns how much of it is free, in one piece or in several.
   [[nodiscard]] std::size_t free() const noexcept { return free_; }
 
 private:
@@ -61,7 +63,9 @@ public:
   /// Marks the local ranks at indices \p places as gone from the world: allocate() returns no more memory of theirs.
   /// Existing buffers stay valid.
   void leave_out(std::span<const std::size_t> places);
+  /// Returns the size on each rank.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
+  /// Returns how much of it is free on each rank, counting what is freed when noted work has finished.
   [[nodiscard]] std::size_t free_bytes() const;
   /// See registered_region::why_ordinary().
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return regions_.front()->why_ordinary(); }

@@ -3,8 +3,8 @@
 
 #include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/collectives/operation/reduction.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,8 @@
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/completion/admission/credit.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/reply/outcome.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -76,5 +77,10 @@ struct world_request {
   bool retry_safe = false;
   call_site site = call_site::current(); ///< As in rank_request.
 };
+
+/// Returns one outcome for each part of \p asked, from its reply \p whole. If the group succeeded, all parts succeeded
+/// at the same time. If it was rejected, no part ran: the part at fault (error::part) has the reason, and the others
+/// refer to it. If the outcome is unknown, it is unknown for every part.
+[[nodiscard]] std::vector<outcome> part_outcomes(const group& asked, const outcome& whole);
 
 } // namespace troupe

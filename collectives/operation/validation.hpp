@@ -3,7 +3,6 @@
 
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/operation/world_stamp.hpp>
 #include <troupe/device/device.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

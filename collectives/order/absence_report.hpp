@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/order/lane.hpp>
-#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <optional>

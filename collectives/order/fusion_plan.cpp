@@ -10,9 +10,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::array<std::pair<fusion, std::string_view>, 3> mode_names{
-    {{fusion::off, "off"}, {fusion::plans, "plans"}, {fusion::free, "free"}}};
-
 /// The memory that a part uses through one argument. The parts of a v-form may lie anywhere in it; the bytes between
 /// them are included.
 struct used_range {
@@ -53,19 +50,6 @@ std::size_t index(rank one) {
 }
 
 } // namespace
-
-std::string_view to_string(fusion mode) noexcept {
-  for (const auto& [known, name] : mode_names)
-    if (known == mode) return name;
-  return {};
-}
-
-fusion parse_fusion(std::string_view name) {
-  for (const auto& [mode, known] : mode_names)
-    if (known == name) return mode;
-  throw exception{errc::invalid_argument,
-                  "unknown fusion mode '" + std::string{name} + "': choose one of off, plans, free"};
-}
 
 bool may_be_fused(const operation& what) {
   auto ignore = [](const operand&) {};

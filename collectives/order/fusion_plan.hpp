@@ -2,6 +2,7 @@
 /// groupings would not match (ORD-1).
 #pragma once
 
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
@@ -13,27 +14,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Which operations may share a launch. Fusion changes how NCCL works, and so how sums of floats are rounded.
-enum class fusion : std::uint8_t {
-  off,   ///< No operations.
-  plans, ///< Only the requests of a captured plan: the same in every run.
-  free,  ///< Also requests released while the launchers were busy: differs from run to run.
-};
-
-[[nodiscard]] std::string_view to_string(fusion mode) noexcept;
-/// Returns the mode called \p name. Errors: invalid_argument, with the valid names.
-[[nodiscard]] fusion parse_fusion(std::string_view name);
-
-/// Limits of fusion. They must be the same in all processes of a world, because launches depend on them.
-/// (docs/design/0018-fusion.md)
-struct fusion_limits {
-  fusion mode = fusion::free;
-  std::size_t max_operations = 64;               ///< Per launch; 1 has the effect of off.
-  std::size_t max_bytes = std::size_t{4} << 20U; ///< Total per launch: its first operation waits for its last.
-  /// A larger operation gains nothing and is launched alone.
-  std::size_t max_operation_bytes = std::size_t{256} << 10U;
-};
 
 /// Returns whether an operation may share a launch at all. Copies, barriers, replays and operations staged through host
 /// memory may not.

@@ -5,7 +5,6 @@
 #include <troupe/collectives/operation/retry_claim.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/release_queue.hpp>
-#include <troupe/collectives/order/retry_counts.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/identity.hpp>
 

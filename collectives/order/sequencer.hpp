@@ -1,6 +1,7 @@
 /// Decides the order of all launches of worlds that share GPUs, from requests that arrive in any order.
 #pragma once
 
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/sequenced.hpp>
 #include <troupe/device/error.hpp>
@@ -11,15 +12,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Limits of waiting requests.
-struct sequencer_limits {
-  /// Limit of one rank's requests in one world that wait for its peers; one more is refused as busy. The limit of each
-  /// lane includes withdrawn requests that some peer has not asked for, because they are remembered for that peer.
-  std::size_t lead = 256;
-  /// A request that has waited this long for peers is reported as straggling, once. 0: never.
-  nanoseconds straggling{0};
-};
 
 /// The results of a step of the sequencer. The caller reuses one object and clears it, so that steps do not allocate.
 struct sequencing_effects {

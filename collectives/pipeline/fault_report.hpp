@@ -1,8 +1,7 @@
 /// Reports the state of every rank at a fault or a passed deadline of a world, and the suspected ranks.
 #pragma once
 
-#include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -18,6 +17,25 @@
 namespace troupe {
 
 class rank_pipeline;
+
+/// The last requests of a rank; nullopt if there was none yet.
+struct pipeline_progress {
+  /// Counts of operations that need all ranks, from the first of the epoch. Ranks are compared by these, because the
+  /// numbers of their other operations differ.
+  struct counts {
+    std::uint64_t submitted = 0;
+    std::uint64_t launched = 0;
+    std::uint64_t finished = 0;
+  };
+
+  std::optional<operation_mark> submitted{};
+  std::optional<operation_mark> launched{};
+  std::optional<operation_mark> started{};  ///< The last that the device was seen to begin.
+  std::optional<operation_mark> finished{}; ///< With success.
+  counts collectives{};
+  std::optional<time_point> running_since{};   ///< Start of `started`, if it has not finished.
+  std::optional<time_point> launching_since{}; ///< Start of a launch call that has not returned.
+};
 
 /// Why a rank is suspected.
 enum class suspicion : std::uint8_t {

@@ -2,14 +2,23 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 
 namespace troupe {
+
+/// Position of a request in the order of its client.
+struct request_origin {
+  troupe::lane lane{};
+  std::uint64_t position = 0; ///< Among the rank's requests in the lane, from 0.
+  std::uint64_t client = 0;   ///< Number of the asking actor or other client; 0: no particular client.
+  bool of_world = false;      ///< Part of a request to all ranks, which belongs to no lane.
+};
 
 /// One request of a launch.
 struct launched_request {

@@ -4,6 +4,8 @@
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/pipeline/fault_report.hpp>
+#include <troupe/collectives/pipeline/launch_observer.hpp>
 
 #include <array>
 #include <atomic>
@@ -14,33 +16,6 @@
 namespace troupe {
 
 class flight_line;
-
-/// Position of a request in the order of its client.
-struct request_origin {
-  troupe::lane lane{};
-  std::uint64_t position = 0; ///< Among the rank's requests in the lane, from 0.
-  std::uint64_t client = 0;   ///< Number of the asking actor or other client; 0: no particular client.
-  bool of_world = false;      ///< Part of a request to all ranks, which belongs to no lane.
-};
-
-/// The last requests of a rank; nullopt if there was none yet.
-struct pipeline_progress {
-  /// Counts of operations that need all ranks, from the first of the epoch. Ranks are compared by these, because the
-  /// numbers of their other operations differ.
-  struct counts {
-    std::uint64_t submitted = 0;
-    std::uint64_t launched = 0;
-    std::uint64_t finished = 0;
-  };
-
-  std::optional<operation_mark> submitted{};
-  std::optional<operation_mark> launched{};
-  std::optional<operation_mark> started{};  ///< The last that the device was seen to begin.
-  std::optional<operation_mark> finished{}; ///< With success.
-  counts collectives{};
-  std::optional<time_point> running_since{};   ///< Start of `started`, if it has not finished.
-  std::optional<time_point> launching_since{}; ///< Start of a launch call that has not returned.
-};
 
 /// An operation without its memory, in a few words that a hot path can write.
 class operation_sketch {

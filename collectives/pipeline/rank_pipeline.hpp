@@ -6,7 +6,6 @@
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/operation/validation.hpp>
-#include <troupe/collectives/operation/world_stamp.hpp>
 #include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/collectives/pipeline/launcher.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
@@ -17,7 +16,8 @@
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/completion/sources/recycling.hpp>
-#include <troupe/device/event.hpp>
+#include <troupe/device/event_pool.hpp>
+#include <troupe/device/identity.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/completion/admission/credit.hpp>
-#include <troupe/completion/admission/quota_charge.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/poller.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -18,10 +18,24 @@
 
 namespace troupe {
 
-/// Limits of one world in one process; 0 means unlimited.
-struct pending_limits {
-  std::size_t operations = 65'536;
-  std::size_t bytes = 0;
+/// Threads: all functions may be called from any thread. Operations that change the count are sequentially consistent,
+/// so that a thread that returns quota and a thread that waits for it see each other.
+class bounded_count {
+public:
+  /// Adds \p by unless the sum would exceed \p limit; 0 means no limit. Returns whether it was added. A failed call
+  /// changes nothing, not even temporarily.
+  [[nodiscard]] bool take(std::size_t by, std::size_t limit) noexcept {
+    std::size_t now = count_.load(std::memory_order_seq_cst);
+    do
+      if (limit > 0 && (by > limit || now > limit - by)) return false;
+    while (!count_.compare_exchange_weak(now, now + by, std::memory_order_seq_cst));
+    return true;
+  }
+  void give_back(std::size_t by) noexcept { count_.fetch_sub(by, std::memory_order_seq_cst); }
+  [[nodiscard]] std::size_t now() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+private:
+  std::atomic<std::size_t> count_{0};
 };
 
 /// Counts what is pending beyond the first request of each line, and what has been reserved as credit.

@@ -1,34 +1,62 @@
-/// Defines the credit that a client holds at an admission quota, and the counter behind quotas.
+/// Credit: quota of a world that is reserved for one client, and the charges of requests.
 #pragma once
 
-#include <troupe/completion/admission/quota_charge.hpp>
-#include <troupe/completion/reply/reply_promise.hpp>
-
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
 
 namespace troupe {
 
-/// Threads: all functions may be called from any thread. Operations that change the count are sequentially consistent,
-/// so that a thread that returns quota and a thread that waits for it see each other.
-class bounded_count {
+/// A number of requests and the size of their buffers.
+struct pending_amount {
+  std::size_t operations = 0; ///< Requests. A request to one rank or to the world, or a group, counts as one.
+  std::size_t bytes = 0;      ///< Total size of the buffers that the requests name.
+
+  friend bool operator==(const pending_amount&, const pending_amount&) = default;
+};
+
+/// The account that paid for a request. It lives until all that it paid is returned. Threads: any.
+class payer {
 public:
-  /// Adds \p by unless the sum would exceed \p limit; 0 means no limit. Returns whether it was added. A failed call
-  /// changes nothing, not even temporarily.
-  [[nodiscard]] bool take(std::size_t by, std::size_t limit) noexcept {
-    std::size_t now = count_.load(std::memory_order_seq_cst);
-    do
-      if (limit > 0 && (by > limit || now > limit - by)) return false;
-    while (!count_.compare_exchange_weak(now, now + by, std::memory_order_seq_cst));
-    return true;
+  payer() = default;
+  payer(const payer&) = delete;
+  payer& operator=(const payer&) = delete;
+  virtual ~payer() = default;
+
+  virtual void give_back(pending_amount what) noexcept = 0;
+};
+
+/// Returns the charge once, explicitly or through the destructor.
+class quota_charge {
+public:
+  quota_charge() noexcept = default;
+  /// \p held keeps \p from alive if \p from does not do that itself.
+  quota_charge(payer& from, pending_amount what, std::shared_ptr<void> held = {}) noexcept
+    : from_{&from}, what_{what}, held_{std::move(held)} {}
+  quota_charge(quota_charge&& other) noexcept
+    : from_{std::exchange(other.from_, nullptr)}, what_{other.what_}, held_{std::move(other.held_)} {}
+  quota_charge& operator=(quota_charge&& other) noexcept {
+    if (this != &other) {
+      give_back();
+      from_ = std::exchange(other.from_, nullptr);
+      what_ = other.what_;
+      held_ = std::move(other.held_);
+    }
+    return *this;
   }
-  void give_back(std::size_t by) noexcept { count_.fetch_sub(by, std::memory_order_seq_cst); }
-  [[nodiscard]] std::size_t now() const noexcept { return count_.load(std::memory_order_relaxed); }
+  ~quota_charge() { give_back(); }
+
+  void give_back() noexcept {
+    if (payer* const from = std::exchange(from_, nullptr)) {
+      from->give_back(what_);
+      held_ = nullptr;
+    }
+  }
 
 private:
-  std::atomic<std::size_t> count_{0};
+  payer* from_ = nullptr;
+  pending_amount what_;
+  std::shared_ptr<void> held_;
 };
 
 /// Requests that name a credit are charged to it and not to the shared quota. The charge returns to the credit with the

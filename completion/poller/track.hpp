@@ -2,6 +2,7 @@
 /// each whether it is done, late, hung or failed.
 #pragma once
 
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/hang_watch.hpp>
 #include <troupe/completion/poller/inbox.hpp>
@@ -134,16 +135,6 @@ private:
   std::atomic<bool> failed_{false};
   mutable std::mutex guard_;
   error why_;
-};
-
-/// Time limits of a track (TIM-1).
-struct track_limits {
-  nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer is stuck.
-  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation that runs longer on the device hangs.
-  nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Interval between checks of deadlines.
-  /// The probe is called when nothing has finished for this long, and then repeatedly at this interval. Querying a
-  /// stream delays the work in it by some microseconds.
-  nanoseconds quiet{std::chrono::milliseconds{20}};
 };
 
 /// Callbacks of a track into the layers above.

@@ -1,6 +1,7 @@
 /// Waiting of troupe's threads: they spin first, because waking a parked thread costs tens of microseconds, then park.
 #pragma once
 
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
 
@@ -8,12 +9,6 @@
 #include <mutex>
 
 namespace troupe {
-
-/// How long a thread of troupe stays awake.
-struct wait_profile {
-  nanoseconds spin{0};                  ///< Time to spin after the last work before giving up the core.
-  nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when waiting longer than that for a device.
-};
 
 /// Lets one thread park and any other thread wake it. Notifying while no thread is parked costs only a load.
 class wake_signal {

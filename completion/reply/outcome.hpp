@@ -1,9 +1,9 @@
 /// The outcome of a request: either a completion or an error, never both (ONE-1).
 #pragma once
 
-#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <variant>

@@ -2,9 +2,7 @@
 /// when they are done.
 #pragma once
 
-#include <troupe/completion/poller/launch_listener.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
-#include <troupe/completion/reply/value_promise.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -1,18 +1,44 @@
 /// The obligation to reply as an object: the last holder replies, explicitly or through the destructor (ONE-1).
 #pragma once
 
-#include <troupe/completion/admission/quota_charge.hpp>
-#include <troupe/completion/poller/launch_listener.hpp>
+#include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/completion/sources/recycling.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe {
+
+/// One rank's part of a request in its stream.
+struct launch_mark {
+  troupe::rank rank{};
+  troupe::ticket ticket{};
+  troupe::epoch epoch{};
+  shared_event behind{};    ///< Recorded directly behind it and behind all that was launched together with it.
+  std::uint64_t launch = 0; ///< The same number as completion::launch.
+};
+
+/// Threads: called on the launcher's thread, so it must not wait.
+class launch_listener {
+public:
+  launch_listener() = default;
+  launch_listener(const launch_listener&) = delete;
+  launch_listener& operator=(const launch_listener&) = delete;
+  virtual ~launch_listener() = default;
+
+  /// Called before the outcome of the part can be delivered.
+  virtual void enqueued(const launch_mark& mark) noexcept = 0;
+};
 
 /// The destination of an outcome: an actor's mailbox, a future, a group. Threads: each promise that refers to the sink
 /// calls deliver() once, from any thread.
@@ -75,5 +101,25 @@ using divided_reply = std::vector<reply_promise, recycling_allocator<reply_promi
 /// `launched` and `done`. If any part may have run, the error has an unknown outcome and lists the undefined buffers of
 /// the parts whose outcome is unknown. Parts that were done have their results.
 [[nodiscard]] divided_reply divide_promise(reply_promise whole, ticket name, std::size_t part_count);
+
+/// Replies once, explicitly or through the destructor (ONE-1). Threads: one at a time.
+template <class Value>
+class value_promise {
+public:
+  using sink = std::function<void(std::variant<Value, error>&&)>;
+
+  explicit value_promise(sink to) : sink_{std::move(to)} {}
+  value_promise(const value_promise&) = delete;
+  value_promise& operator=(const value_promise&) = delete;
+  ~value_promise() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
+
+  /// Delivers \p result. Does nothing if it has been called before.
+  void deliver(std::variant<Value, error> result) {
+    if (const sink to = std::exchange(sink_, nullptr)) to(std::move(result));
+  }
+
+private:
+  sink sink_;
+};
 
 } // namespace troupe

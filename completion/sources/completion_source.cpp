@@ -1,6 +1,6 @@
 #include <troupe/completion/sources/completion_source.hpp>
 
-#include <troupe/device/event.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -140,24 +140,6 @@ bool event_source::reached(std::uint64_t sequence) {
     armed_.pop_front();
   }
   return done_ >= sequence;
-}
-
-std::string_view to_string(completion_strategy strategy) noexcept {
-  switch (strategy) {
-    case completion_strategy::flag: return "flag";
-    case completion_strategy::event: return "event";
-    case completion_strategy::host_fn: return "host_fn";
-    case completion_strategy::automatic: return "auto";
-  }
-  return {};
-}
-
-completion_strategy parse_completion_strategy(std::string_view name) {
-  for (const auto strategy : all_completion_strategies)
-    if (to_string(strategy) == name) return strategy;
-  if (name == to_string(completion_strategy::automatic)) return completion_strategy::automatic;
-  throw exception{errc::invalid_argument,
-                  "unknown completion strategy '" + std::string{name} + "': choose one of auto, flag, event, host_fn"};
 }
 
 completion_strategy choose_strategy(completion_strategy asked, driver& api, device_id id) {

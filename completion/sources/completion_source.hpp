@@ -2,7 +2,7 @@
 /// function.
 #pragma once
 
-#include <troupe/device/event.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -54,23 +53,6 @@ private:
   std::vector<std::size_t> free_;
   std::vector<std::uint8_t> generations_;
 };
-
-/// The mechanism that is enqueued behind an operation to signal its end.
-enum class completion_strategy : std::uint8_t {
-  flag,      ///< The GPU writes a word of pinned memory; a check costs one load.
-  event,     ///< An event without timing; a check is a driver call.
-  host_fn,   ///< A host function in the stream; a check costs one load, but the driver's thread must wake to call it.
-  automatic, ///< "auto": flag if the device's streams can write words, else event.
-             ///< (docs/design/0007-strategy-by-rule.md)
-};
-
-/// The concrete strategies, that is, all except automatic.
-inline constexpr completion_strategy all_completion_strategies[] = {
-    completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
-
-[[nodiscard]] std::string_view to_string(completion_strategy strategy) noexcept;
-/// Returns the strategy called \p name. Errors: invalid_argument, naming the existing strategies.
-[[nodiscard]] completion_strategy parse_completion_strategy(std::string_view name);
 
 /// The source of completions of one stream. Operations are numbered from 1 in stream order.
 /// Threads: arm() is called on the launcher, reached() on the poller.

@@ -1,6 +1,6 @@
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <algorithm>
 #include <mutex>

@@ -15,9 +15,6 @@
 
 namespace troupe {
 
-/// Creates a new task at each call, because a task that has run cannot run again.
-using mock_task_factory = std::function<std::unique_ptr<mock_task>()>;
-
 /// Captures work of streams. If several streams join a capture through events, their work is kept in the order of the
 /// calls, which is one of the orders that the events allow.
 /// Threads: all functions may be called from any thread.

@@ -1,5 +1,9 @@
 #include <troupe/device/mock/mock_driver.hpp>
+
+#include <troupe/device/mock/mock_captures.hpp>
+#include <troupe/device/mock/mock_engine.hpp>
 #include <troupe/device/mock/mock_handle.hpp>
+#include <troupe/device/mock/mock_memory.hpp>
 
 #include <cstring>
 #include <string>
@@ -92,60 +96,84 @@ std::shared_ptr<mock_driver> make_mock_driver(mock_options options) {
 
 mock_driver::mock_driver(mock_options options)
   : options_{std::move(options)},
-    memory_{options_.device_count < 0 ? 0 : options_.device_count, options_.memory_bytes},
-    engine_{options_.device_count, options_.mode} {}
+    memory_{
+        std::make_unique<mock_memory>(options_.device_count < 0 ? 0 : options_.device_count, options_.memory_bytes)},
+    captures_{std::make_unique<mock_captures>()},
+    engine_{std::make_unique<mock_engine>(options_.device_count, options_.mode)} {}
+
+mock_driver::~mock_driver() = default;
+
+std::size_t mock_driver::stream_count(device_id id) {
+  return engine_->streams(id);
+}
+
+void mock_driver::run_until_blocked() {
+  engine_->run_until_blocked();
+}
+
+void mock_driver::fail_next(device_id id, error why) {
+  engine_->fail_next(id, std::move(why));
+}
+
+void mock_driver::wake() noexcept {
+  engine_->waker()->wake();
+}
+
+const std::shared_ptr<mock_waker>& mock_driver::waker() const noexcept {
+  return engine_->waker();
+}
 
 std::string mock_driver::version() const {
   return options_.mode == engine_mode::manual ? "mock, run by hand" : "mock, run by a thread";
 }
 
 device_description mock_driver::describe(device_id id) {
-  engine_.throw_if_failed(id);
+  engine_->throw_if_failed(id);
   const auto index = static_cast<std::size_t>(id.value());
   const mock_place place = index < options_.places.size() ? options_.places[index] : mock_place{};
   return {.name = "mock GPU",
-          .total_bytes = memory_.limit_bytes(id),
-          .free_bytes = memory_.free_bytes(id),
+          .total_bytes = memory_->limit_bytes(id),
+          .free_bytes = memory_->free_bytes(id),
           .pci_bus_id = place.pci_bus_id.empty() ? "mock:" + to_string(id) : place.pci_bus_id,
           .traits = options_.traits,
           .local = place.local};
 }
 
 peer_description mock_driver::describe_peer(device_id from, device_id to) {
-  engine_.require(from);
-  engine_.require(to);
+  engine_->require(from);
+  engine_->require(to);
   if (from != to && options_.peers) return options_.peers(from, to);
   return {.access = true, .nvlink_source = "mock"};
 }
 
 void mock_driver::open(device_id id) {
-  engine_.throw_if_failed(id);
+  engine_->throw_if_failed(id);
   if (occupied_.load() == id.value())
     throw exception{errc::device_occupied,
                     "device " + to_string(id) + " is held exclusively by another process: free it or choose another"};
 }
 
 void mock_driver::enter_thread(std::optional<device_id> id) {
-  if (id) engine_.require(*id);
+  if (id) engine_->require(*id);
 }
 
 native_stream mock_driver::create_stream(device_id id) {
-  return engine_.create_stream(id);
+  return engine_->create_stream(id);
 }
 
 void mock_driver::destroy_stream(device_id id, native_stream stream) {
-  captures_.refuse(stream, "the destruction of a stream");
-  engine_.destroy_stream(id, stream);
+  captures_->refuse(stream, "the destruction of a stream");
+  engine_->destroy_stream(id, stream);
 }
 
 progress mock_driver::query(device_id id, native_stream stream) {
-  captures_.refuse(stream, "a query of the stream");
-  return engine_.query(id, stream);
+  captures_->refuse(stream, "a query of the stream");
+  return engine_->query(id, stream);
 }
 
 void mock_driver::synchronize(device_id id, native_stream stream) {
-  captures_.refuse(stream, "a wait for the stream");
-  engine_.synchronize(id, stream);
+  captures_->refuse(stream, "a wait for the stream");
+  engine_->synchronize(id, stream);
 }
 
 mock_driver::event_entry& mock_driver::find_event(native_event event) {
@@ -156,7 +184,7 @@ mock_driver::event_entry& mock_driver::find_event(native_event event) {
 }
 
 native_event mock_driver::create_event(device_id id) {
-  engine_.throw_if_failed(id);
+  engine_->throw_if_failed(id);
   const std::lock_guard lock{events_guard_};
   const auto event = to_native<native_event>(next_mock_handle());
   events_.emplace(event, event_entry{id, nullptr});
@@ -166,7 +194,7 @@ native_event mock_driver::create_event(device_id id) {
 void mock_driver::destroy_event(device_id, native_event event) {
   const std::lock_guard lock{events_guard_};
   static_cast<void>(find_event(event));
-  captures_.forget(event);
+  captures_->forget(event);
   events_.erase(event);
 }
 
@@ -177,12 +205,12 @@ void mock_driver::record(device_id id, native_event event, native_stream stream)
   if (entry.device != id)
     throw exception{errc::invalid_argument,
                     "the event belongs to device " + to_string(entry.device) + ", not to device " + to_string(id)};
-  if (captures_.record(event, stream)) {
+  if (captures_->record(event, stream)) {
     entry.last = nullptr;
     return;
   }
-  captures_.forget(event);
-  engine_.enqueue(id, stream, std::make_unique<record_task>(mark));
+  captures_->forget(event);
+  engine_->enqueue(id, stream, std::make_unique<record_task>(mark));
   entry.last = std::move(mark);
 }
 
@@ -192,11 +220,11 @@ void mock_driver::wait(device_id id, native_stream stream, native_event event) {
     const std::lock_guard lock{events_guard_};
     last = find_event(event).last; // a later record of the event does not affect this wait
   }
-  if (captures_.wait(stream, event, last != nullptr)) return;
+  if (captures_->wait(stream, event, last != nullptr)) return;
   if (last)
-    engine_.enqueue(id, stream, std::make_unique<event_wait_task>(std::move(last)));
+    engine_->enqueue(id, stream, std::make_unique<event_wait_task>(std::move(last)));
   else
-    engine_.throw_if_failed(id);
+    engine_->throw_if_failed(id);
 }
 
 progress mock_driver::query(native_event event) {
@@ -205,42 +233,42 @@ progress mock_driver::query(native_event event) {
     const std::lock_guard lock{events_guard_};
     seen = find_event(event);
   }
-  captures_.refuse_query(event);
-  engine_.throw_if_failed(seen.device);
+  captures_->refuse_query(event);
+  engine_->throw_if_failed(seen.device);
   return !seen.last || seen.last->load(std::memory_order_acquire) ? progress::reached : progress::pending;
 }
 
 native_pool mock_driver::create_pool(device_id id) {
-  engine_.throw_if_failed(id);
-  return memory_.create_pool(id);
+  engine_->throw_if_failed(id);
+  return memory_->create_pool(id);
 }
 
 void mock_driver::destroy_pool(device_id id, native_pool pool) {
-  memory_.destroy_pool(id, pool);
+  memory_->destroy_pool(id, pool);
 }
 
 void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
-  captures_.refuse(stream, "an allocation");
-  static_cast<void>(engine_.query(id, stream)); // checks that the stream exists and has no error
-  return memory_.allocate(id, pool, size_bytes, stream);
+  captures_->refuse(stream, "an allocation");
+  static_cast<void>(engine_->query(id, stream)); // checks that the stream exists and has no error
+  return memory_->allocate(id, pool, size_bytes, stream);
 }
 
 void mock_driver::free(device_id id, native_pool pool, void* address, native_stream stream) {
-  captures_.refuse(stream, "a free");
-  engine_.enqueue_give_back(id, stream, std::make_unique<free_task>(memory_.begin_free(id, pool, address, stream)));
+  captures_->refuse(stream, "a free");
+  engine_->enqueue_give_back(id, stream, std::make_unique<free_task>(memory_->begin_free(id, pool, address, stream)));
 }
 
 void* mock_driver::allocate_pinned(std::size_t size_bytes) {
-  engine_.throw_if_poisoned();
-  return memory_.allocate_pinned(size_bytes);
+  engine_->throw_if_poisoned();
+  return memory_->allocate_pinned(size_bytes);
 }
 
 void mock_driver::free_pinned(void* address) {
-  memory_.free_pinned(address);
+  memory_->free_pinned(address);
 }
 
 pointer_description mock_driver::describe(const void* address) {
-  return memory_.describe(address);
+  return memory_->describe(address);
 }
 
 void mock_driver::copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
@@ -287,23 +315,23 @@ void mock_driver::call(device_id id, native_stream stream, host_function functio
 }
 
 void mock_driver::exhaust_after(device_id id, std::size_t size_bytes) {
-  engine_.require(id);
-  memory_.exhaust_after(id, size_bytes);
+  engine_->require(id);
+  memory_->exhaust_after(id, size_bytes);
 }
 
 template <class Make>
 void mock_driver::put(device_id id, native_stream stream, const Make& make) {
-  if (captures_.any() && captures_.keep(stream, make)) return;
-  engine_.enqueue(id, stream, make());
+  if (captures_->any() && captures_->keep(stream, make)) return;
+  engine_->enqueue(id, stream, make());
 }
 
 void mock_driver::begin_capture(device_id id, native_stream stream) {
-  static_cast<void>(engine_.query(id, stream)); // checks that the stream exists and has no error
-  captures_.begin(stream);
+  static_cast<void>(engine_->query(id, stream)); // checks that the stream exists and has no error
+  captures_->begin(stream);
 }
 
 native_graph mock_driver::end_capture(device_id id, native_stream stream) {
-  auto made = std::make_shared<const graph_entry>(graph_entry{id, captures_.end(stream)});
+  auto made = std::make_shared<const graph_entry>(graph_entry{id, captures_->end(stream)});
   const std::lock_guard lock{graphs_guard_};
   const auto name = to_native<native_graph>(next_mock_handle());
   graphs_.emplace(name, std::move(made));
@@ -311,7 +339,7 @@ native_graph mock_driver::end_capture(device_id id, native_stream stream) {
 }
 
 capture_status mock_driver::status_of_capture(device_id, native_stream stream) {
-  return captures_.any() ? captures_.status(stream) : capture_status::none;
+  return captures_->any() ? captures_->status(stream) : capture_status::none;
 }
 
 void mock_driver::launch_graph(device_id id, native_graph graph, native_stream stream) {
@@ -348,8 +376,8 @@ void mock_driver::enqueue(device_id id, native_stream stream, const mock_task_fa
 }
 
 void mock_driver::enqueue(device_id id, native_stream stream, std::unique_ptr<mock_task> task) {
-  captures_.refuse(stream, "this work");
-  engine_.enqueue(id, stream, std::move(task));
+  captures_->refuse(stream, "this work");
+  engine_->enqueue(id, stream, std::move(task));
 }
 
 } // namespace troupe

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
-#include <troupe/device/mock/mock_captures.hpp>
-#include <troupe/device/mock/mock_engine.hpp>
-#include <troupe/device/mock/mock_memory.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -20,6 +17,21 @@
 #include <vector>
 
 namespace troupe {
+
+class mock_captures;
+class mock_engine;
+class mock_memory;
+class mock_task;
+class mock_waker;
+
+/// Creates a new task at each call, because a task that has run cannot run again.
+using mock_task_factory = std::function<std::unique_ptr<mock_task>()>;
+
+/// Selects the thread that runs the streams of a mock.
+enum class engine_mode : std::uint8_t {
+  threaded, ///< A thread of the engine, in real time.
+  manual,   ///< The callers of run_until_blocked(), in an order that depends only on the calls.
+};
 
 /// Simulated position of a device in the machine.
 struct mock_place {
@@ -50,6 +62,7 @@ struct mock_options {
 class mock_driver final : public driver {
 public:
   explicit mock_driver(mock_options options = {});
+  ~mock_driver() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
   [[nodiscard]] std::string version() const override;
@@ -92,16 +105,16 @@ public:
   void launch_graph(device_id id, native_graph graph, native_stream stream) override;
   void destroy_graph(device_id id, native_graph graph) override;
   /// Returns the number of streams of \p id that have not been destroyed.
-  [[nodiscard]] std::size_t stream_count(device_id id) { return engine_.streams(id); }
+  [[nodiscard]] std::size_t stream_count(device_id id);
   /// Returns the number of graphs that have not been destroyed.
   [[nodiscard]] std::size_t graph_count() const;
 
   /// Runs tasks until none can proceed. For manual mode.
-  void run_until_blocked() { engine_.run_until_blocked(); }
+  void run_until_blocked();
 
   /// Fault injection: the next work of \p id that is executed (copy, fill, word, host function, collective; not a wait,
   /// a record or a free) fails with \p why instead.
-  void fail_next(device_id id, error why) { engine_.fail_next(id, std::move(why)); }
+  void fail_next(device_id id, error why);
   /// Fault injection: open() behaves as if another process held \p id exclusively.
   void occupy(device_id id) { occupied_ = id.value(); }
   /// Fault injection: \p id runs out of memory once \p size_bytes more than now have been allocated.
@@ -113,9 +126,9 @@ public:
   /// captured, at each launch of the graph, by the thread that launches it.
   void enqueue(device_id id, native_stream stream, const mock_task_factory& make);
   /// For communicators: signals that a condition that a task waits for may have changed.
-  void wake() noexcept { engine_.waker()->wake(); }
+  void wake() noexcept;
   /// Returns an object with the same wake(), for users that may outlive the driver.
-  [[nodiscard]] const std::shared_ptr<mock_waker>& waker() const noexcept { return engine_.waker(); }
+  [[nodiscard]] const std::shared_ptr<mock_waker>& waker() const noexcept;
 
 private:
   void expect_word_operations() const;
@@ -138,13 +151,13 @@ private:
 
   mock_options options_;
   std::atomic<int> occupied_{-1};
-  mock_memory memory_;      // declared before the engine, whose tasks hold memory
-  std::mutex events_guard_; ///< Locked before the engine's mutex.
+  std::unique_ptr<mock_memory> memory_; // declared before the engine, whose tasks hold memory
+  std::mutex events_guard_;             ///< Locked before the engine's mutex.
   std::unordered_map<native_event, event_entry> events_;
-  mock_captures captures_;
+  std::unique_ptr<mock_captures> captures_;
   mutable std::mutex graphs_guard_;
   std::unordered_map<native_graph, std::shared_ptr<const graph_entry>> graphs_;
-  mock_engine engine_; // declared last, so that its thread ends first
+  std::unique_ptr<mock_engine> engine_; // declared last, so that its thread ends first
 };
 
 [[nodiscard]] std::shared_ptr<mock_driver> make_mock_driver(mock_options options = {});

@@ -2,7 +2,7 @@
 /// thread does, so that a test or the simulator decides when they run (DET-1).
 #pragma once
 
-#include <troupe/device/driver.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
 
@@ -19,12 +19,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Selects the thread that runs the streams of a mock.
-enum class engine_mode : std::uint8_t {
-  threaded, ///< A thread of the engine, in real time.
-  manual,   ///< The callers of run_until_blocked(), in an order that depends only on the calls.
-};
 
 /// One piece of work in a stream.
 class mock_task {

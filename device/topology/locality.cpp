@@ -138,4 +138,19 @@ std::string_view to_string(link_kind kind) noexcept {
   return "unknown";
 }
 
+std::string_view to_string(thread_placement placement) noexcept {
+  switch (placement) {
+    case thread_placement::near_device: return "near";
+    case thread_placement::anywhere: return "none";
+  }
+  return {};
+}
+
+thread_placement parse_thread_placement(std::string_view name) {
+  for (const auto placement : {thread_placement::near_device, thread_placement::anywhere})
+    if (to_string(placement) == name) return placement;
+  throw exception{errc::invalid_argument,
+                  "unknown thread placement '" + std::string{name} + "': choose one of near, none"};
+}
+
 } // namespace troupe

@@ -1,4 +1,5 @@
-/// Describes where a device is on its host, as values: CPU sets, PCI addresses, NUMA localities and kinds of links.
+/// Describes where a device is on its host, as values: CPU sets, PCI addresses, NUMA localities and kinds of links; and
+/// the placement of threads.
 #pragma once
 
 #include <compare>
@@ -36,6 +37,16 @@ private:
 [[nodiscard]] std::string to_string(const cpu_set& cpus);
 /// Parses the format of to_string(). Errors: invalid_argument.
 [[nodiscard]] cpu_set parse_cpu_set(std::string_view list);
+
+/// Placement of troupe's threads.
+enum class thread_placement : std::uint8_t {
+  near_device, ///< "near": on the CPUs near the device that they serve.
+  anywhere,    ///< "none": chosen by the operating system.
+};
+
+[[nodiscard]] std::string_view to_string(thread_placement placement) noexcept;
+/// Parses the name of a placement. Errors: invalid_argument, naming the choices.
+[[nodiscard]] thread_placement parse_thread_placement(std::string_view name);
 
 /// The address of a device on the PCI bus.
 struct pci_address {

@@ -50,21 +50,6 @@ cpu_set bind(const cpu_set& wanted, const machine& host) {
 
 } // namespace
 
-std::string_view to_string(thread_placement placement) noexcept {
-  switch (placement) {
-    case thread_placement::near_device: return "near";
-    case thread_placement::anywhere: return "none";
-  }
-  return {};
-}
-
-thread_placement parse_thread_placement(std::string_view name) {
-  for (const auto placement : {thread_placement::near_device, thread_placement::anywhere})
-    if (to_string(placement) == name) return placement;
-  throw exception{errc::invalid_argument,
-                  "unknown thread placement '" + std::string{name} + "': choose one of near, none"};
-}
-
 cpu_set usable_cpus(const machine& host) {
   const bitmap_owner bits = new_bitmap();
   // For the whole process first, because the calling thread may have been bound by its owner. The query of the process

@@ -11,16 +11,6 @@
 
 namespace troupe {
 
-/// Placement of troupe's threads.
-enum class thread_placement : std::uint8_t {
-  near_device, ///< "near": on the CPUs near the device that they serve.
-  anywhere,    ///< "none": chosen by the operating system.
-};
-
-[[nodiscard]] std::string_view to_string(thread_placement placement) noexcept;
-/// Parses the name of a placement. Errors: invalid_argument, naming the choices.
-[[nodiscard]] thread_placement parse_thread_placement(std::string_view name);
-
 /// Returns the CPUs that any thread of this process may use now (taskset, cgroups).
 /// Errors: unsupported.
 [[nodiscard]] cpu_set usable_cpus(const machine& host = machine::here());

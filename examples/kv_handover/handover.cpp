@@ -1,6 +1,7 @@
 #include "handover.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -50,7 +51,7 @@ void handover::admit(transfer& one, troupe::epoch now) {
   };
   one.from = among(0, shape_.prefill_ranks);
   one.to = among(shape_.prefill_ranks, world_.size() - shape_.prefill_ranks);
-  one.began = troupe::monotonic_clock{}.now();
+  one.began = std::chrono::steady_clock::now();
   float next = static_cast<float>(one.request % 1024) * 4096; // exact in floats
   for (float& value : one.made.host_span<float>()) value = next++;
   begin(one, now);
@@ -112,7 +113,7 @@ void handover::look(transfer& one) {
   if (one.lost || !one.fetched || one.sent < shape_.blocks || !one.open_replies.empty()) return;
   ++figures_.arrived;
   if (!std::ranges::equal(one.arrived.host_span<float>(), one.made.host_span<float>())) ++figures_.wrong;
-  const std::chrono::duration<double, std::milli> took = troupe::monotonic_clock{}.now() - one.began;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - one.began;
   figures_.took_ms.push_back(took.count());
   one.source = one.target = {};
   one.open = false;

@@ -4,6 +4,7 @@
 
 #include "../command_line.hpp"
 
+#include <chrono>
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <algorithm>

@@ -3,7 +3,8 @@
 
 #include "block.hpp"
 
-#include <troupe/troupe.hpp>
+#include <chrono>
+#include <troupe/actors.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,10 +19,10 @@ TROUPE_LOCAL_TYPE(serving, hidden_states)
 TROUPE_LOCAL_TYPES_END(serving)
 
 using batcher_handle =
-    troupe::compat::typed_actor<caf::result<hidden_states>(hidden_states), caf::result<void>(troupe::world_event)>;
+    troupe::typed_actor<caf::result<hidden_states>(hidden_states), caf::result<void>(troupe::world_event)>;
 
 inline double ms_since(troupe::time_point begin) {
-  return std::chrono::duration<double, std::milli>{troupe::steady_now() - begin}.count();
+  return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - begin}.count();
 }
 
 /// Answers each request once: what a fault takes is asked again in the next epoch, on the ranks that there are then.
@@ -36,7 +37,7 @@ public:
   }
 
   behavior_type make_behavior() override {
-    troupe::compat::post(where_.actor(), troupe::subscribe{troupe::listener_handle{this}});
+    troupe::post(troupe::actor_of(where_), troupe::subscribe{troupe::listener_handle{this}});
     return {[this](const hidden_states& asked) {
               jobs_.push_back({asked, make_response_promise<hidden_states>()});
               if (jobs_.size() == 1) come_to_step();
@@ -70,7 +71,7 @@ private:
   };
 
   /// Behind what waits in the mailbox, which comes along.
-  void come_to_step() { troupe::compat::post(batcher_handle{this}, where_.status()); }
+  void come_to_step() { troupe::post(batcher_handle{this}, where_.status()); }
 
   void serve(const troupe::world_event& now) try {
     if (now.phase == troupe::world_phase::failed) return quit();
@@ -133,7 +134,7 @@ private:
 
   troupe::world where_;
   shard model_;
-  const troupe::time_point begin_ = troupe::steady_now();
+  const troupe::time_point begin_ = std::chrono::steady_clock::now();
   troupe::buffer pinned_; ///< A step's requests, then its answers.
   std::array<std::vector<seat>, 2> seats_;
   troupe::epoch epoch_{};

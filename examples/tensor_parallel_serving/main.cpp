@@ -3,6 +3,7 @@
 
 #include "../command_line.hpp"
 
+#include <chrono>
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <caf/scoped_actor.hpp>
@@ -22,9 +23,9 @@ struct traffic {
 
 /// A user asks, and again as soon as it is answered, until the time is over or it is refused.
 void ask(caf::event_based_actor* users, traffic& all, std::size_t which) {
-  const auto began = troupe::steady_now();
+  const auto began = std::chrono::steady_clock::now();
   if (began >= all.end) return;
-  troupe::compat::request_unbounded(users, all.server, all.questions[which])
+  troupe::request_unbounded(users, all.server, all.questions[which])
       .then(
           [=, &all](const hidden_states& answer) {
             all.took_ms.push_back(ms_since(began));
@@ -64,7 +65,7 @@ int main(int argc, char** argv) try {
   const std::vector<float> answers = answer_alone(alone, questions);
 
   const troupe::epoch first = world.epoch();
-  const auto begin = troupe::steady_now();
+  const auto begin = std::chrono::steady_clock::now();
   const auto after = [begin](double seconds) { return begin + troupe::nanoseconds{std::llround(seconds * 1e9)}; };
   const auto server = runtime.system().spawn<batcher, caf::detached>(world, model);
   traffic all{server, {}, {}, after(line.number<double>("--seconds", 5))};
@@ -83,7 +84,7 @@ int main(int argc, char** argv) try {
   caf::scoped_actor self{runtime.system()};
   self->monitor(users); // the actor ends with the last answer
   self->receive([](const caf::down_msg&) {},
-                caf::after(all.end - troupe::steady_now() + std::chrono::seconds{30}) >> [] {});
+                caf::after(all.end - std::chrono::steady_clock::now() + std::chrono::seconds{30}) >> [] {});
   const double took_ms = ms_since(begin);
   caf::anon_send_exit(server, caf::exit_reason::user_shutdown); // refuses whom it has not answered by now
   self->wait_for(server, users);

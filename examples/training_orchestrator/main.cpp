@@ -3,6 +3,8 @@
 #include "../command_line.hpp"
 #include "trainer.hpp"
 
+#include <chrono>
+#include <troupe/actors.hpp>
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <caf/scoped_actor.hpp>
@@ -33,7 +35,7 @@ static std::vector<checkpoint> answers(caf::scoped_actor& self, std::size_t coun
 /// from the last one with new trainers. It waits for what it asks for; the world's events wait in its mailbox.
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): the story of a training, in its order
 static result orchestrate(const command_line& line, std::string fault, std::uint64_t steps) {
-  const auto ms = [] { return static_cast<double>(troupe::steady_now().time_since_epoch().count()) / 1e6; };
+  const auto ms = [] { return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count()) / 1e6; };
   const auto whole = [&](const char* name, std::size_t other) { return std::max(line.number(name, other), 1UL); };
   const model shape{whole("--layers", 4), whole("--width", 32), whole("--batch", 8)};
   const bool by_time = steps == 0 && line.has("--seconds");
@@ -50,7 +52,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
   const troupe::rank victim{world.size() - 1}; // withheld: it launches nothing any more, and its peers hang
   std::printf("%s\n", runtime.describe().c_str());
   caf::scoped_actor self{runtime.system()};
-  troupe::compat::post(world.actor(), troupe::subscribe{caf::actor_cast<troupe::listener_handle>(caf::actor{self})});
+  troupe::post(troupe::actor_of(world), troupe::subscribe{caf::actor_cast<troupe::listener_handle>(caf::actor{self})});
 
   result told;
   std::vector<std::vector<troupe::buffer>> memory; // of each epoch: what has failed may write to it until it is aborted
@@ -82,10 +84,10 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
         if (until == 0) told.first_loss = told.last.loss;
         if (progress() >= goal) break;
         until = by_time ? until + every : std::min(until + every, steps);
-        for (const caf::actor& one : trainers) troupe::compat::post(one, train{until});
+        for (const caf::actor& one : trainers) troupe::post(one, train{until});
         if (fault == "none" || (by_time ? progress() : static_cast<double>(until)) <= fault_after) continue;
         std::this_thread::sleep_for(std::chrono::milliseconds{5}); // into the steps: what is lost, is done again
-        if (fault == "killed") caf::anon_send_exit(world.collective(victim), caf::exit_reason::kill);
+        if (fault == "killed") caf::anon_send_exit(troupe::collective_of(world, victim), caf::exit_reason::kill);
         if (fault == "withheld") static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, victim));
         fault = "none";
         raised = ms();
@@ -96,7 +98,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
       now.reason = failure.why(); // for the case that the world has none of its own
       std::printf("  noticed %.1f ms after the fault: %s\n", ms() - raised, failure.what());
     }
-    for (const caf::actor& one : trainers) troupe::compat::post(one, train{0}); // the end
+    for (const caf::actor& one : trainers) troupe::post(one, train{0}); // the end
     self->wait_for(trainers);
   } while (progress() < goal);
   std::printf("  %lu steps, %.1f each second; loss %.6f -> %.6f\n", told.last.steps,

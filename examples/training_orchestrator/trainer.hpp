@@ -3,8 +3,8 @@
 
 #include "model.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/runtime/interop/views.hpp>
-#include <troupe/runtime/runtime.hpp>
 
 #include <caf/blocking_actor.hpp>
 
@@ -73,9 +73,9 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
     world.ask(rank, troupe::rank_request{.what = std::move(what), .epoch = epoch}).get();
     for (std::size_t i = 0; i < mine.value_count(); ++i)
       kept.loss += std::pow(std::bit_cast<float>((*kept.bits)[i]), 2) / static_cast<double>(mine.value_count());
-    troupe::compat::post(lead, kept);
+    troupe::post(lead, kept);
     self->receive([&](const train& order) { until = order.until; });
   } while (step < until);
 } catch (...) {
-  troupe::compat::post(lead, troupe::current_error());
+  troupe::post(lead, troupe::current_error());
 }

@@ -4,6 +4,7 @@
 #include "cast.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 
@@ -30,7 +31,7 @@ inline void train(caf::blocking_actor* self, stage* where, ledger* books, const 
     if (done % where->publish_every == 0) { // a copy, since the next step changes the weights
       const troupe::buffer copied = trainers.allocate(troupe::rank{0}, where->bytes());
       trainers.copy(troupe::rank{0}, sums.front(), copied).get();
-      troupe::compat::post(publisher, snapshot{done, copied});
+      troupe::post(publisher, snapshot{done, copied});
     }
     hear(self, false, [&](const finish&) { is_finishing = true; });
   }
@@ -65,7 +66,7 @@ inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
                     const std::vector<caf::actor>& rollouts) try {
   troupe::world& carriers = where->carriers;
   const auto listener = caf::actor_cast<troupe::listener_handle>(caf::actor{self});
-  troupe::compat::post(carriers.actor(), troupe::subscribe{listener});
+  troupe::post(troupe::actor_of(carriers), troupe::subscribe{listener});
   troupe::world_event now;
   troupe::epoch failed_in{};
   std::optional<snapshot> newest;
@@ -82,7 +83,7 @@ inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
     for (int i = 1; i < carriers.size(); ++i) memory.push_back(carriers.allocate(troupe::rank{i}, where->bytes()));
     if (broadcast(*where, newest->which, memory, now.epoch)) {
       for (std::size_t i = 0; i < rollouts.size(); ++i)
-        troupe::compat::post(rollouts[i], snapshot{newest->which, memory[i + 1]});
+        troupe::post(rollouts[i], snapshot{newest->which, memory[i + 1]});
       ++books->published;
       books->last = newest->which;
       books->is_broken = false;
@@ -120,7 +121,7 @@ inline void serve(caf::blocking_actor* self, stage* where, ledger* books, troupe
     if (!is_right) ++books->wrong;
     ++books->served;
     if (books->is_broken) ++books->served_while_broken;
-    const troupe::time_point now = troupe::steady_now();
+    const troupe::time_point now = std::chrono::steady_clock::now();
     const std::int64_t pause = served == 0 ? 0 : (now - replied).count();
     for (std::int64_t longest = books->longest_pause_ns; pause > longest;)
       if (books->longest_pause_ns.compare_exchange_weak(longest, pause)) break;

@@ -1,7 +1,7 @@
 /// What trainer, publisher and rollouts say to each other, the worlds in which they play, and what came of it.
 #pragma once
 
-#include <troupe/runtime/runtime.hpp>
+#include <troupe/actors.hpp>
 
 #include <caf/blocking_actor.hpp>
 

@@ -3,6 +3,7 @@
 #include "../command_line.hpp"
 #include "actors.hpp"
 
+#include <chrono>
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 
 #include <caf/scoped_actor.hpp>
@@ -64,7 +65,7 @@ int main(int count, char** words) try {
               where.publish_every);
 
   ledger books;
-  const auto began = troupe::steady_now();
+  const auto began = std::chrono::steady_clock::now();
   std::vector<caf::actor> actors; // each behind those to whom it sends
   for (const troupe::rank mine : where.rollouts)
     actors.push_back(runtime.system().spawn<caf::detached>(serve, &where, &books, mine));
@@ -79,10 +80,10 @@ int main(int count, char** words) try {
   }
   caf::scoped_actor self{runtime.system()};
   for (; !actors.empty(); actors.pop_back()) { // the trainer first; what it has sent by then is still handled
-    troupe::compat::post(actors.back(), finish{});
+    troupe::post(actors.back(), finish{});
     self->wait_for(actors.back());
   }
-  const double took = std::chrono::duration<double>(troupe::steady_now() - began).count();
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 
   faults->armed.release();
   whole.stop();

@@ -1,6 +1,7 @@
 /// `troupe bench corun`: how much all_reduces at a fixed rate slow down a matrix product on every GPU, for those of raw
 /// and those of troupe.
 
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/device/topology/thread_binding.hpp>

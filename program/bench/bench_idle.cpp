@@ -1,7 +1,6 @@
 /// `troupe bench idle`: the CPU time of a world that is idle, and of one with an operation in flight.
 
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/program/bench/bench.hpp>

@@ -1,6 +1,7 @@
 /// `troupe bench plan`: several small all_reduces as a captured plan that one message replays, compared with the same
 /// graph captured by hand around NCCL's own calls, and with the same requests sent one by one.
 
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>

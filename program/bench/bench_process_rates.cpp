@@ -2,6 +2,7 @@
 /// processes, beside raw in the same processes. Each process runs this command, as in
 /// `troupe launch -n 4 -- troupe bench process-rates`.
 
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>

@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/program/demo/demo_batch.hpp>
 #include <troupe/program/demo/demo_clients.hpp>
 #include <troupe/program/support/statistics.hpp>
@@ -149,7 +150,7 @@ public:
       batch_{world_, task_.ranks, task_.requests, task_.count, task_.seed} {}
 
   behavior_type make_behavior() override {
-    compat::post(world_.actor(), subscribe{listener_handle{this}});
+    compat::post(actor_of(world_), subscribe{listener_handle{this}});
     begin_round();
     return {[this](const world_event& event) { epoch_ = event.epoch; }};
   }
@@ -170,12 +171,12 @@ private:
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       auto parts = batch_.request(i);
       if (to_world())
-        ask("actor: all_reduce, world", world_.actor(), world_request{std::move(parts), epoch_});
+        ask("actor: all_reduce, world", actor_of(world_), world_request{std::move(parts), epoch_});
       else
         ask("actor: all_reduce, rank", own_rank(), rank_request_for(std::move(parts.front())));
     }
     if (to_world())
-      ask("actor: barrier, world", world_.actor(),
+      ask("actor: barrier, world", actor_of(world_),
           world_request{std::vector<operation>(task_.ranks.size(), barrier{}), epoch_});
     else
       ask("actor: barrier, rank", own_rank(), rank_request_for(barrier{}));
@@ -193,7 +194,7 @@ private:
   void ask_ranks(std::vector<demo_batch::ranked_operation> operations, step next) {
     next_ = next;
     for (auto& [self, what] : operations)
-      ask("actor: copy", world_.collective(self), rank_request_for(std::move(what)));
+      ask("actor: copy", collective_of(world_, self), rank_request_for(std::move(what)));
   }
 
   template <class Handle, class Request>
@@ -224,7 +225,7 @@ private:
   }
 
   [[nodiscard]] bool to_world() const { return task_.ranks.size() == static_cast<std::size_t>(world_.size()); }
-  [[nodiscard]] const collective_handle& own_rank() const { return world_.collective(task_.ranks.front()); }
+  [[nodiscard]] collective_handle own_rank() const { return collective_of(world_, task_.ranks.front()); }
 
   world world_;
   client_task task_;

@@ -5,6 +5,7 @@
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 

@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/stress/stress_client.hpp>
 
@@ -97,7 +98,7 @@ public:
       ended_{*ended},
       chance_{scramble(task.seed ^ (task.client * 1'000 + static_cast<std::uint64_t>(self.value()) + 1))},
       epoch_{scene->where.epoch()},
-      at_{scene->where.collective(self)},
+      at_{collective_of(scene->where, self)},
       window_{scene->bounded ? 1 : stress_window} {
     for (std::size_t i = 0; i < task.lanes; ++i) {
       lanes_.push_back({lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i))});

@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/stress/stress_client.hpp>
 
@@ -21,7 +22,7 @@ public:
       ended_{*ended},
       chance_{scramble(task.seed ^ (task.client * 1'000))},
       epoch_{scene->where.epoch()},
-      at_{scene->where.actor()},
+      at_{actor_of(scene->where)},
       lanes_(task.lanes) {
     for (own_lane& one : lanes_)
       for (const rank self : scene->where.local_ranks())

@@ -1,3 +1,5 @@
+#include <troupe/actors.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/program/support/fault_kinds.hpp>
 
 #include <algorithm>
@@ -74,7 +76,7 @@ raised_fault raise_memory(const fault_scene& scene) {
 
 raised_fault raise_killed(const fault_scene& scene) {
   const time_point now = monotonic_clock{}.now();
-  caf::anon_send_exit(scene.where.collective(scene.whom), caf::exit_reason::kill);
+  caf::anon_send_exit(collective_of(scene.where, scene.whom), caf::exit_reason::kill);
   return happened_at(now);
 }
 

@@ -1,3 +1,4 @@
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/program/support/fault_play.hpp>
 #include <troupe/program/support/fault_traffic.hpp>
 

@@ -1,3 +1,5 @@
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/program/support/fault_traffic.hpp>
 
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -164,9 +166,10 @@ private:
   }
 
   void verify(const result_set& of, std::size_t set, epoch now, const std::vector<std::size_t>& who) {
-    std::vector<collective_handle> doors;
+    std::vector<collective_inner_handle> doors;
     try {
-      for (std::size_t k = 0; k < who.size(); ++k) doors.push_back(where_.collective(rank{static_cast<int>(k)}));
+      for (std::size_t k = 0; k < who.size(); ++k)
+        doors.push_back(caf::actor_cast<collective_inner_handle>(collective_of(where_, rank{static_cast<int>(k)})));
     } catch (const exception&) {
       return; // Ranks have left meanwhile.
     }
@@ -176,8 +179,8 @@ private:
       const std::size_t i = who[k];
       sum += worth_[set][i];
       copies.push_back(std::make_shared<counted_reply>(doubled_));
-      compat::post(doors[k], posted_request{rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
-                                            std::make_shared<reply_promise>(counted_reply::answer_to(copies.back()))});
+      post_request(doors[k], rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
+                   counted_reply::answer_to(copies.back()));
     }
     std::optional<error> failed;
     for (const auto& one : copies) {

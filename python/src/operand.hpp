@@ -4,7 +4,6 @@
 #include "deferred_release.hpp"
 
 #include <troupe/collectives/operation/dtype.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>

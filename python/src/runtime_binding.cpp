@@ -4,6 +4,7 @@
 #include "testing_binding.hpp"
 #include "world_binding.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/runtime.hpp>

@@ -1,6 +1,7 @@
 /// The classes Runtime and Controller of troupe._troupe, and settings as keyword arguments.
 #pragma once
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 

@@ -1,23 +1,15 @@
 /// The configuration of a runtime, and the checks of its settings.
 #pragma once
 
-#include <troupe/actors/control/process_link.hpp>
-#include <troupe/actors/world/world_plan.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
-#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
-#include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/sequencer.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
-#include <troupe/completion/admission/admission_quota.hpp>
-#include <troupe/completion/poller/wake_signal.hpp>
-#include <troupe/completion/sources/completion_source.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/topology/locality.hpp>
-#include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics/metrics_settings.hpp>
 

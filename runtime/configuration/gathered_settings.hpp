@@ -2,6 +2,7 @@
 /// alone defines the precedence of the sources: defaults < settings file < environment < program options.
 #pragma once
 
+#include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 
 #include <cstddef>

@@ -13,6 +13,7 @@ namespace troupe {
 /// Returns the value of the variable called \p name, or nothing if it is unset or empty. Tests and embedding programs
 /// replace the process's own environment by another lookup.
 using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
 /// Returns a lookup in this process's environment. Threads: any, as long as none changes the environment meanwhile.
 [[nodiscard]] variable_lookup process_variables();
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <troupe/runtime/interop/ask_into.hpp>
-#include <troupe/runtime/interop/continuation.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <coroutine>

@@ -3,7 +3,7 @@
 
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/stream.hpp>
-#include <troupe/runtime/interop/tensor.hpp>
+#include <troupe/runtime/interop/views.hpp>
 
 #include <memory>
 

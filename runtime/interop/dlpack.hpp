@@ -4,7 +4,7 @@
 #pragma once
 
 #include <troupe/device/stream.hpp>
-#include <troupe/runtime/interop/tensor.hpp>
+#include <troupe/runtime/interop/views.hpp>
 
 #include <cstdint>
 #include <memory>

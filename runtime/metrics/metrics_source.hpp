@@ -4,7 +4,7 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
-#include <troupe/completion/admission/quota_charge.hpp>
+#include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/poller/poller.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 

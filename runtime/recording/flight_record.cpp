@@ -1,3 +1,4 @@
+#include <troupe/device/threads/thread_scheduler.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/recording/record_file.hpp>
 

@@ -1,7 +1,7 @@
 /// The clients of a simulated run, and the faults outside the communicators.
 #pragma once
 
-#include <troupe/completion/reply/value_promise.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>

@@ -1,6 +1,6 @@
 // Memory that requests of a simulated run use one after the other: registered memory, and that of captured plans.
 
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/simulation/fibers.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>

@@ -1,7 +1,7 @@
 /// Runs a scenario: a whole world in virtual time on one thread, from one seed (DET-1). Shortens scenarios that fail.
 #pragma once
 
-#include <troupe/collectives/order/retry_counts.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 

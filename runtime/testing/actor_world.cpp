@@ -23,7 +23,7 @@ public:
     status_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     auto spawned =
         spawn_world(*steps_.system, simulation::make_plan(on.terms, *on.machine, status_, on.options.script));
-    world = world_handle{spawned.world};
+    world = std::move(spawned.world);
     ranks_of_it = std::move(spawned.ranks);
     run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
@@ -39,7 +39,7 @@ public:
     if (!over)
       report_leak(
           {.code = errc::deadline_exceeded, .text = "an actor world has not ended: it is " + describe(status())});
-    world = world_handle{};
+    world = world_inner_handle{};
     ranks_of_it->clear();
     settle(); // the last messages of actors that have ended
   }
@@ -69,7 +69,7 @@ public:
 
   virtual_machine on;
   std::vector<virtual_event> events;
-  world_handle world;
+  world_inner_handle world;
   std::shared_ptr<rank_directory> ranks_of_it;
 
 private:
@@ -83,11 +83,11 @@ actor_world::actor_world(int ranks, actor_steps steps, virtual_options options)
 actor_world::~actor_world() = default;
 
 world_handle actor_world::actor() const {
-  return stage_->world;
+  return world_handle{stage_->world};
 }
 
-const collective_handle& actor_world::collective(rank whom) const {
-  return stage_->ranks_of_it->at(place_of(whom, status()));
+collective_handle actor_world::collective(rank whom) const {
+  return collective_handle{stage_->ranks_of_it->at(place_of(whom, status()))};
 }
 
 std::vector<rank> actor_world::local_ranks() const {

@@ -53,10 +53,10 @@ public:
   /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~actor_world();
 
-  /// Returns the world's actor, as world::actor().
+  /// Returns the world's actor, as actor_of() of a world.
   [[nodiscard]] world_handle actor() const;
-  /// As world::collective().
-  [[nodiscard]] const collective_handle& collective(rank whom) const;
+  /// As collective_of() of a world.
+  [[nodiscard]] collective_handle collective(rank whom) const;
   /// As world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
   /// As world::status().

@@ -1,3 +1,5 @@
+#include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/fault_script.hpp>
 
 #include <algorithm>
@@ -34,6 +36,10 @@ error scripted_error(errc code, rank whom, const std::string& what) {
 }
 
 } // namespace
+
+fault_script::fault_script() : changed_{std::make_unique<condition>()} {}
+
+fault_script::~fault_script() = default;
 
 fault_script::rank_lines fault_script::on(rank whom) {
   if (whom < rank{0})
@@ -102,7 +108,7 @@ void fault_script::release() {
   lines_.clear();
   device_faults_.clear();
   ++releases_;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 std::vector<fault_script::line> fault_script::take(occasion when, const fault_place& who, std::uint64_t first,
@@ -123,7 +129,7 @@ void fault_script::wait(std::unique_lock<std::mutex>& lock, const std::vector<li
   for (const line& one : now) longer += one.span;
   if (longer == nanoseconds{0}) return;
   const std::uint64_t before = releases_;
-  changed_.wait_for(lock, longer, [&] { return releases_ != before; });
+  changed_->wait_for(lock, longer, [&] { return releases_ != before; });
 }
 
 void fault_script::before_init(const fault_place& who) {
@@ -133,7 +139,7 @@ void fault_script::before_init(const fault_place& who) {
   for (const line& one : now) {
     if (one.what == deed::hang) {
       const std::uint64_t before = releases_;
-      changed_.wait(lock, [&] { return releases_ != before || progress_[place_of(who)].aborted; });
+      changed_->wait(lock, [&] { return releases_ != before || progress_[place_of(who)].aborted; });
       throw exception{scripted_error(errc::communicator_failed, who.rank, text_of(one) + " until it was ended")};
     }
     if (one.what == deed::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
@@ -224,7 +230,7 @@ void fault_script::before_check(const fault_place& who) {
 void fault_script::before_abort(const fault_place& who) {
   std::unique_lock lock{guard_};
   progress_[place_of(who)].aborted = true;
-  changed_.notify_all();
+  changed_->notify_all();
   wait(lock, take(occasion::abort, who, who.formation, 1));
 }
 

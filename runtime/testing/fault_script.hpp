@@ -4,19 +4,23 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/mock/mock_driver.hpp>
-#include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/launch_record.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace troupe {
+class condition;
+class mock_driver;
+} // namespace troupe
 
 namespace troupe::testing {
 
@@ -35,6 +39,9 @@ namespace troupe::testing {
 /// Threads: safe from any, also while worlds run.
 class fault_script final : public fault_injector, private launch_observer {
 public:
+  fault_script();
+  ~fault_script() override;
+
   class operation_line;
   class forming_line;
   class registering_line;
@@ -105,7 +112,7 @@ private:
   [[nodiscard]] static std::string text_of(const line& one);
 
   mutable std::mutex guard_;
-  condition changed_;
+  std::unique_ptr<condition> changed_;
   std::vector<line> lines_;
   /// Kept until there are devices.
   std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_;

@@ -1,3 +1,4 @@
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/testing/mock_world.hpp>
 
 #include <condition_variable>

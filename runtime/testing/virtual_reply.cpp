@@ -1,7 +1,18 @@
 #include <troupe/device/error.hpp>
+#include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/virtual_reply.hpp>
 
+#include <mutex>
+#include <optional>
+
 namespace troupe::testing {
+
+struct virtual_reply::state {
+  std::mutex guard; ///< Needed by the condition, and protects against a mistaken call from a real thread.
+  condition changed;
+  std::optional<outcome> result;
+  time_point at;
+};
 
 class virtual_reply::sink final : public outcome_sink {
 public:

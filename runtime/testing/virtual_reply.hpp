@@ -3,13 +3,10 @@
 
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
-#include <troupe/device/threads/condition.hpp>
 
 #include <chrono>
 #include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 namespace troupe::testing {
@@ -35,12 +32,7 @@ public:
   std::future_status wait_for(nanoseconds at_most) const;
 
 private:
-  struct state {
-    std::mutex guard; ///< Needed by the condition, and protects against a mistaken call from a real thread.
-    condition changed;
-    std::optional<outcome> result;
-    time_point at;
-  };
+  struct state;
   class sink;
   explicit virtual_reply(std::shared_ptr<state> of) noexcept : state_{std::move(of)} {}
 

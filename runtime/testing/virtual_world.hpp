@@ -1,16 +1,12 @@
 /// A world in virtual time on the test's own thread: nothing happens unless the test lets time pass.
 #pragma once
 
-#include <troupe/actors/caf/requests.hpp>
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/actors/world/world_plan.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/sequencer.hpp>
-#include <troupe/completion/admission/admission_quota.hpp>
-#include <troupe/completion/poller/track.hpp>
-#include <troupe/completion/sources/completion_source.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/memory.hpp>
 #include <troupe/testing/virtual_reply.hpp>
@@ -23,6 +19,11 @@
 #include <optional>
 #include <span>
 #include <vector>
+
+namespace troupe {
+struct capture_request;
+class mock_driver;
+} // namespace troupe
 
 namespace troupe::testing {
 

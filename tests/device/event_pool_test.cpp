@@ -2,7 +2,7 @@
 #include "support/drivers.hpp"
 #include "support/gate.hpp"
 
-#include <troupe/device/event.hpp>
+#include <troupe/device/event_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -6,6 +6,7 @@
 #include <troupe/device/graph.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -6,6 +6,7 @@
 // third are such bytes of strangers, who do not know the join token. Without HOST:PORT the controller is one of this
 // process's own. With it, it is that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is
 // its secret: no process of the storm joins then, so that the job's own world must go on as if nothing had happened.
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>

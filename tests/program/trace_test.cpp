@@ -1,3 +1,4 @@
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/program/trace/trace_record.hpp>
 
 #include <troupe/device/error.hpp>

@@ -2,6 +2,7 @@
 /// paired before their clients have acknowledged the new epoch.
 #include "support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/mock_world.hpp>
@@ -95,7 +96,7 @@ TEST_CASE("a lane refuses requests after a rebuild until its owner has acknowled
   CHECK(lost.effect == effect::unknown_outcome);
   w.script().release();
   CHECK_THAT(succeeded, succeeds());
-  caf::anon_send_exit(w.world().collective(rank{1}), caf::exit_reason::kill);
+  caf::anon_send_exit(collective_of(w.world(), rank{1}), caf::exit_reason::kill);
   REQUIRE(w.wait_until_ready(epoch{2}, 60s));
 
   for (std::size_t r = 0; r < 2; ++r) {
@@ -122,8 +123,8 @@ TEST_CASE("a lane refuses requests after a rebuild until its owner has acknowled
 
   // A late wish to take back a request of the epoch before does not meet the one at its place in this.
   auto pending = lanes[0].ask(parts[0]);
-  compat::post(w.world().collective(rank{0}), cancel_request{steps, 1, epoch{1}});
-  compat::post(w.world().collective(rank{0}), cancel_request{steps, 1});
+  compat::post(collective_of(w.world(), rank{0}), cancel_request{steps, 1, epoch{1}});
+  compat::post(collective_of(w.world(), rank{0}), cancel_request{steps, 1});
   CHECK(pending.wait_for(0s) == std::future_status::timeout);
   lanes[0].cancel(1);
   CHECK_THAT(pending, fails_with(errc::cancelled));

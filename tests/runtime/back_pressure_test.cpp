@@ -1,6 +1,7 @@
 // Under overload a client is answered busy, or asks for credit; nobody hangs, and nothing is lost (ONE-1, BLK-2).
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -38,7 +39,11 @@ void await_nothing_pending(const world& where) {
 class careful_client final : public listener_handle::base {
 public:
   careful_client(caf::actor_config& settings, const world& where, std::promise<int>* told)
-    : listener_handle::base{settings}, at_{where.actor()}, ranks_{where.size()}, epoch_{where.epoch()}, told_{*told} {}
+    : listener_handle::base{settings},
+      at_{actor_of(where)},
+      ranks_{where.size()},
+      epoch_{where.epoch()},
+      told_{*told} {}
 
   behavior_type make_behavior() override {
     compat::request_unbounded(this, at_, credit_request{.operations = 2, .epoch = epoch_})

@@ -2,6 +2,7 @@
 #include "../support/runtimes.hpp"
 #include "../support/settings_sources.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/mesh.hpp>
 
@@ -82,7 +83,7 @@ TEST_CASE("a world answers actors with its capabilities", "[runtime]") {
   world two = rt.form_world();
   caf::scoped_actor self{rt.system()};
   capabilities heard;
-  compat::request_unbounded(self.ptr(), two.actor(), capabilities_query{})
+  compat::request_unbounded(self.ptr(), actor_of(two), capabilities_query{})
       .receive([&](const capabilities& able) { heard = able; },
                [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
   CHECK(heard == two.capabilities());

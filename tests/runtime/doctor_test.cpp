@@ -2,6 +2,7 @@
 #include "support/drivers.hpp"
 #include "support/two_sockets.hpp"
 
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/program/doctor/doctor_report.hpp>
 
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -2,8 +2,11 @@
 #include "../support/outcomes.hpp"
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 #include <troupe/runtime/rank_lane.hpp>
+
+#include <caf/scoped_actor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -99,14 +102,18 @@ TEST_CASE("a world stays for those who hold its actors, and ends after them", "[
   runtime rt{mock_settings(2)};
   std::optional<world> where{rt.form_world()};
   watched_end end{*where};
-  world_handle held = where->actor();
+  world_handle held = actor_of(*where);
   where.reset();
   static_cast<void>(rt.form_world()); // which looks after the others
   CHECK_FALSE(end.comes_within(0s));
-  auto [reply, future] = make_future_promise();
-  compat::post(held, posted_world_request{{.parts = {barrier{}, barrier{}}, .epoch = epoch{1}},
-                                          std::make_shared<reply_promise>(std::move(reply))});
-  CHECK_FALSE(failure_of(std::move(future)));
+  {
+    caf::scoped_actor self{rt.system()};
+    bool answered = false;
+    compat::request_unbounded(self.ptr(), held, world_request{.parts = {barrier{}, barrier{}}, .epoch = epoch{1}})
+        .receive([&](const completion&) { answered = true; },
+                 [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
+    CHECK(answered);
+  }
   held = world_handle{};
   bool has_ended = false;
   for (int i = 0; i < 100 && !has_ended; ++i) {

@@ -2,6 +2,7 @@
 
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -32,7 +33,7 @@ operation sum_of(const buffer& values) {
 class lonely_client final : public listener_handle::base {
 public:
   lonely_client(caf::actor_config& settings, const world& where, lane in)
-    : listener_handle::base{settings}, at_{where.collective(rank{0})}, epoch_{where.epoch()}, lane_{in} {}
+    : listener_handle::base{settings}, at_{collective_of(where, rank{0})}, epoch_{where.epoch()}, lane_{in} {}
 
   behavior_type make_behavior() override {
     compat::request_unbounded(this, at_, rank_request{.what = barrier{}, .epoch = epoch_, .lane = lane_})

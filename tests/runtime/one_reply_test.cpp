@@ -3,6 +3,8 @@
 
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+
 #include <caf/exit_reason.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -90,7 +92,7 @@ TROUPE_WORLD_TEST(3, "a killed collective actor fails its world, and everything 
   held_client client{where.device_of(rank{0})};
   auto held = where.ask(held_sum_of(values, client));
   auto queued = where.ask(sum_of(values));
-  caf::anon_send_exit(where.collective(rank{1}), caf::exit_reason::kill);
+  caf::anon_send_exit(collective_of(where, rank{1}), caf::exit_reason::kill);
   CHECK(failure_of(std::move(held)).code != errc::none);
   CHECK(failure_of(std::move(queued)).code != errc::none);
   client.open();
@@ -109,7 +111,7 @@ TROUPE_WORLD_TEST(2, "a killed world actor leaves nothing unanswered (ONE-1)", "
   const auto values = ranked_values(where, count);
   held_client client{where.device_of(rank{0})};
   auto held = where.ask(held_sum_of(values, client));
-  caf::anon_send_exit(caf::actor_cast<caf::actor>(where.actor()), caf::exit_reason::kill);
+  caf::anon_send_exit(caf::actor_cast<caf::actor>(actor_of(where)), caf::exit_reason::kill);
   CHECK(failure_of(std::move(held)).code == errc::abandoned);
   client.open();
   REQUIRE(is_over(where, world_phase::stopped));

@@ -1,6 +1,7 @@
 // Kernels of a client's own, chained with collectives without the CPU; an event promises order, never success.
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -33,7 +34,7 @@ public:
   overlapping_client(caf::actor_config& settings, const world& where, std::vector<operation> parts,
                      std::promise<enqueued>* first, std::promise<completion>* second)
     : listener_handle::base{settings},
-      at_{where.actor()},
+      at_{actor_of(where)},
       parts_{std::move(parts)},
       epoch_{where.epoch()},
       first_{*first},

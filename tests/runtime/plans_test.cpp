@@ -2,6 +2,7 @@
 
 #include "../support/plan_samples.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -297,7 +298,7 @@ TEST_CASE("an actor captures a plan and replays it by messages", "[runtime][plan
   };
   std::promise<completion> done;
   const auto asker =
-      rt.system().spawn<planner>(where.actor(), where.epoch(), plan_steps{sums_in_place(values)}, std::ref(done));
+      rt.system().spawn<planner>(actor_of(where), where.epoch(), plan_steps{sums_in_place(values)}, std::ref(done));
   CHECK_NOTHROW(done.get_future().get());
   CHECK(all_are(where, values, 3));
 }

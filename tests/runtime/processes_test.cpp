@@ -4,6 +4,7 @@
 
 #include <troupe/actors/transport/certificates.hpp>
 #include <troupe/actors/transport/preamble.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>

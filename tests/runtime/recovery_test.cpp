@@ -1,6 +1,12 @@
 /// Worlds that form again after a fault.
 #include "support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
@@ -40,11 +46,12 @@ configuration keeping_size(configuration settings) {
 
 /// What a pipeline of \p self would say.
 void report_fault(const world& where, rank self, epoch formed_in) {
-  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
-               rank_report{rank_report::kind::faulted,
-                           self,
-                           formed_in,
-                           {.code = errc::communicator_failed, .text = "the test says so", .rank = self}});
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(where)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               self,
+                               formed_in,
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = self}}});
 }
 
 [[nodiscard]] bool is_ready_in(const world& where, epoch wanted) {
@@ -118,10 +125,10 @@ TROUPE_WORLD_TEST(2, "a rank whose actor was killed has another one in the next 
   world where = rt.form_world();
   check_serves(where);
   const epoch before = where.epoch();
-  const collective_handle old = where.collective(rank{1});
+  const collective_handle old = collective_of(where, rank{1});
   caf::anon_send_exit(old, caf::exit_reason::kill);
   REQUIRE(is_ready_in(where, before.next()));
-  CHECK(where.collective(rank{1}).id() != old.id());
+  CHECK(collective_of(where, rank{1}).id() != old.id());
   check_serves(where);
   std::vector<std::future<completion>> replies;
   for (const rank self : where.local_ranks())

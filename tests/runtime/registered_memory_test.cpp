@@ -1,6 +1,8 @@
 // Memory that all ranks know of: given out at one place on each, used by requests, refused where the places differ.
 #include "support/outcomes.hpp"
+
 #include "support/runtimes.hpp"
+#include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

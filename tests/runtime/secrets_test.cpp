@@ -2,6 +2,8 @@
 
 #include "../support/runtimes.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <spdlog/sinks/ostream_sink.h>

@@ -1,6 +1,8 @@
 /// Worlds that go on without some of their ranks.
 #include "support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -32,11 +34,11 @@ configuration shrinking(configuration settings, recovery_rung first = recovery_r
 
 /// What a pipeline of \p self would say of its device.
 void report_broken_device(const world& where, rank self) {
-  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
-               rank_report{rank_report::kind::faulted,
-                           self,
-                           where.epoch(),
-                           {.code = errc::device_failed, .text = "the test says so", .rank = self}});
+  compat::post(caf::actor_cast<world_inner_handle>(actor_of(where)),
+               world_notice{rank_report{rank_report::kind::faulted,
+                                        self,
+                                        where.epoch(),
+                                        {.code = errc::device_failed, .text = "the test says so", .rank = self}}});
 }
 
 [[nodiscard]] bool becomes_ready_in(const world& where, epoch wanted) {
@@ -79,8 +81,8 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   runtime rt{shrinking(settings)};
   world where = rt.form_world();
   const auto old_values = ranked_values(where, shrunk_count);
-  const collective_handle lost = where.collective(rank{1});
-  const collective_handle third = where.collective(rank{2});
+  const collective_handle lost = collective_of(where, rank{1});
+  const collective_handle third = collective_of(where, rank{2});
   const auto third_device = where.device_of(rank{2});
   rank_lane of_lost{where, rank{1}, lane::named("lost")};
   rank_lane of_third{where, rank{2}, lane::named("third")};
@@ -94,7 +96,7 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   CHECK(now.origins == std::vector{rank{0}, rank{2}});
   CHECK(now.is_degraded());
   CHECK_THAT(describe(now), ContainsSubstring("degraded: it began with 3, and rank 1 left it after epoch 1"));
-  CHECK(where.collective(rank{1}).id() == third.id()); // it has another number
+  CHECK(collective_of(where, rank{1}).id() == third.id()); // it has another number
   CHECK(where.device_of(rank{1}) == third_device);
   check_serves_all(where);
 
@@ -102,13 +104,13 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   CHECK(of_old_size.code == errc::invalid_argument);
   CHECK_THAT(of_old_size.text, ContainsSubstring("no longer the 3 that it began with"));
   auto [reply, told] = make_future_promise();
-  compat::post(lost, posted_request{rank_request{.what = barrier{}, .epoch = where.epoch()},
-                                    std::make_shared<reply_promise>(std::move(reply))});
+  post_request(caf::actor_cast<collective_inner_handle>(lost), rank_request{.what = barrier{}, .epoch = where.epoch()},
+               std::move(reply));
   const error gone = failure_of(std::move(told));
   CHECK(gone.code == errc::rank_lost);
   CHECK(gone.effect == effect::rejected);
   CHECK_THAT(gone.text, ContainsSubstring("from epoch 2 on"));
-  CHECK_THROWS_AS(where.collective(rank{2}), exception);
+  CHECK_THROWS_AS(collective_of(where, rank{2}), exception);
   const auto of_old_epoch = [&](epoch named) {
     return failure_of(where.ask(rank{2}, {.what = barrier{}, .epoch = named})); // which is another's number or nobody's
   };
@@ -162,11 +164,12 @@ TROUPE_WORLD_TEST(2, "a world revokes its communicators and keeps its size (FLT-
   }
   world& where = *formed;
   check_serves_all(where);
-  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
-               rank_report{rank_report::kind::faulted,
-                           rank{0},
-                           where.epoch(),
-                           {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{0}}});
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(where)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               rank{0},
+                               where.epoch(),
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{0}}}});
   REQUIRE(becomes_ready_in(where, epoch{2}));
   CHECK(rungs_taken(where) == std::vector{recovery_rung::revoke});
   CHECK(where.size() == 2);
@@ -196,7 +199,7 @@ TROUPE_WORLD_TEST(3, "a killed rank's actor leaves with its rank, and whoever as
   runtime rt{shrinking(settings)};
   world where = rt.form_world();
   rank_lane of_killed{where, rank{0}, lane::named("killed")};
-  caf::anon_send_exit(where.collective(rank{0}), caf::exit_reason::kill);
+  caf::anon_send_exit(collective_of(where, rank{0}), caf::exit_reason::kill);
   REQUIRE(becomes_ready_in(where, epoch{2}));
   CHECK(where.status().origins == std::vector{rank{1}, rank{2}});
   CHECK(failure_of(of_killed.ask(barrier{})).code == errc::rank_lost); // by another actor in its place

@@ -1,6 +1,11 @@
 // Idle worlds give device memory back: requests wait, and everything goes on when they are resumed, stop or fail.
 #include "support/outcomes.hpp"
+
 #include "support/runtimes.hpp"
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -146,11 +151,12 @@ TEST_CASE("a world that fails while it is suspended serves again without being r
   const epoch before = where.epoch();
   static_cast<void>(where.suspend());
   std::future<completion> waits = where.barrier();
-  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
-               rank_report{rank_report::kind::faulted,
-                           rank{1},
-                           before,
-                           {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}});
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(where)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               rank{1},
+                               before,
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}}});
   CHECK(failure_of(std::move(waits)).code != errc::none);
   const auto until = std::chrono::steady_clock::now() + 20s;
   while ((where.epoch() == before || where.status().phase != world_phase::ready) &&

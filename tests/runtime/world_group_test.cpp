@@ -2,7 +2,7 @@
 #include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/pipeline/part_outcomes.hpp>
+#include <troupe/collectives/operation/request.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_group.hpp>
 

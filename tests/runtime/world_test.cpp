@@ -2,7 +2,9 @@
 
 #include "../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -122,7 +124,7 @@ TROUPE_WORLD_TEST(2, "subscribers hear of every phase in order", "[runtime]") {
     runtime rt{settings};
     world where = rt.form_world();
     const auto listener = rt.system().spawn<eavesdropper>(notes);
-    compat::post(where.actor(), subscribe{listener});
+    compat::post(actor_of(where), subscribe{listener});
     where.barrier().get();
     where.stop();
     while (!notes->ended) std::this_thread::yield();

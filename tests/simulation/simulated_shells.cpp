@@ -2,6 +2,7 @@
 #include "simulation/scripted_client.hpp"
 
 #include "simulation/caf_stepping.hpp"
+#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/threads/condition.hpp>
@@ -94,11 +95,11 @@ public:
   }
 
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override {
-    if (world_) compat::post(world_, posted_registration{asked, std::move(reply)});
+    if (world_) post_request(world_, asked, std::move(reply));
   }
 
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override {
-    if (world_) compat::post(world_, posted_capture{std::move(asked), std::move(reply)});
+    if (world_) post_request(world_, std::move(asked), std::move(reply));
   }
 
   void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override {
@@ -186,7 +187,7 @@ private:
   /// Those who have taken the places of others, too.
   void watch_ranks() {
     for (std::size_t place = 0; ranks_ && place < ranks_->size(); ++place) {
-      const collective_handle& one = ranks_->at(place);
+      const collective_inner_handle& one = ranks_->at(place);
       if (watched_.insert(one.id()).second)
         caf::actor_cast<caf::abstract_actor*>(one)->attach_functor(
             [this, id = one.id()] { ended_.emplace(id, steady_now()); });
@@ -266,7 +267,7 @@ private:
                       "' (EPO-1)");
   }
 
-  [[nodiscard]] const collective_handle& at(rank self) const {
+  [[nodiscard]] const collective_inner_handle& at(rank self) const {
     return ranks_->at(static_cast<std::size_t>(self.value()));
   }
   [[nodiscard]] client& client_of(rank self, std::size_t lane) { return clients_[{lane, self}]; }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <troupe/device/device.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 

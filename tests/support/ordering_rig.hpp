@@ -2,7 +2,12 @@
 #pragma once
 
 #include "support/noting_peers.hpp"
+
 #include "support/pipeline_rig.hpp"
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/error.hpp>
 
 #include <future>
 #include <memory>

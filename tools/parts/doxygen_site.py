@@ -1,6 +1,6 @@
 """The documentation site's input: public headers and pages, prepared for Doxygen, and Doxygen's warnings about them.
 
-Public headers are those that cmake/package.cmake installs. They are shown under the names by which they are included. Pages
+Public headers are those that cmake/public_headers.cmake lists. They are shown under the names by which they are included. Pages
 are the Markdown files of the repository; headings get the ids that links into them name, and links between
 files become Doxygen's references.
 """
@@ -9,47 +9,24 @@ import re
 import shutil
 import subprocess
 
-LAYERS = ("device", "completion", "collectives", "actors", "runtime")
-UMBRELLA = pathlib.PurePosixPath("runtime/troupe.hpp")
-KIT = "runtime/testing"
-BY_NAME = (KIT + "/", "runtime/interop/", "runtime/metrics.hpp", "runtime/controller.hpp")
+from public_headers import KIT, UMBRELLAS, NoList, includes_of, listed, name_of, path_of
+
+BY_NAME = (KIT, "runtime/interop/", "runtime/metrics.hpp", "runtime/controller.hpp")
 FENCE = re.compile(r"^[ \t]*(```|~~~)")
 HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`|\[[^\[\]]*\])*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)?)(?:[ \t]+\"[^\"]*\")?\)")
 CODE = re.compile(r"(`+)(?:.(?!\1))*.?\1")
 
 
-class BrokenPackage(Exception):
-    """cmake/package.cmake no longer has the expected form; the text says what is missing."""
-
-
 def public_headers(root):
     """Paths of the installed headers, relative to the root, with the names that they are included by."""
-    package = (root / "cmake/package.cmake").read_text(encoding="utf-8")
-    excluded = set(re.findall(r"PATTERN (\S+) EXCLUDE", package))
-    doors = re.search(r"foreach\(door ([^)]*)\)", package)
-    if not doors or not excluded:
-        raise BrokenPackage("cmake/package.cmake: no foreach(door …), or no PATTERN … EXCLUDE: teach tools/parts/doxygen_site.py "
-                            "what is installed now")
-    found = {}
-    for layer in LAYERS:
-        for file in (root / layer).rglob("*.hpp"):
-            path = file.relative_to(root)
-            if not excluded.intersection(path.parts):
-                found[path.as_posix()] = f"troupe/{path.as_posix()}"
-    for door in doors[1].split():
-        found[door] = f"troupe/{door}"
-    for file in (root / KIT).rglob("*.hpp"):
-        found[file.relative_to(root).as_posix()] = f"troupe/testing/{file.relative_to(root / KIT).as_posix()}"
-    found[str(UMBRELLA)] = "troupe/troupe.hpp"
-    return dict(sorted(found.items()))
+    return {path: name_of(path) for path in sorted(listed(root))}
 
 
 def interface_headers(root):
-    """The public headers that users include by name: those that troupe.hpp includes, the testing kit, and similar ones."""
-    umbrella = (root / UMBRELLA).read_text(encoding="utf-8")
-    named = set(re.findall(r"#include <troupe/(\S+)>", umbrella)) | {str(UMBRELLA)}
-    return {path for path in public_headers(root) if path in named or path.startswith(BY_NAME)}
+    """The public headers that users include by name: those that the umbrellas include, the testing kit, and similar ones."""
+    named = {path_of(include) for umbrella in UMBRELLAS if (root / umbrella).exists() for include in includes_of(root, umbrella)}
+    return {path for path in public_headers(root) if path in named or path in UMBRELLAS or path.startswith(BY_NAME)}
 
 
 def documents(root):

@@ -3,9 +3,8 @@ import unittest
 
 from fixture import TreeTest, run
 
-PACKAGE = """install(DIRECTORY x PATTERN "*.hpp" PATTERN cuda EXCLUDE PATTERN troupe.hpp EXCLUDE)
-foreach(door device/cuda/cuda_driver.hpp)
-endforeach()
+PUBLIC = """set(TROUPE_PUBLIC_HEADERS
+  device/cuda/cuda_driver.hpp device/stream.hpp completion/slot.hpp runtime/controller.hpp runtime/troupe.hpp)
 """
 STREAM = "/// A queue of work.\n#pragma once\nnamespace troupe {{\n{}}}\n"
 
@@ -14,7 +13,7 @@ class DocumentedTree(TreeTest):
     def setUp(self):
         super().setUp()
         self.plant("CMakeLists.txt", "project(troupe VERSION 0.1.0)\n")
-        self.plant("cmake/package.cmake", PACKAGE)
+        self.plant("cmake/public_headers.cmake", PUBLIC)
         self.plant("docs/site/Doxyfile", "JAVADOC_AUTOBRIEF = YES\nFILE_PATTERNS = *.hpp *.md\nRECURSIVE = YES\n"
                                          "GENERATE_LATEX = NO\nHAVE_DOT = NO\nQUIET = YES\nWARN_IF_UNDOCUMENTED = NO\n")
         for page in ("header.html", "footer.html", "site.css"):
@@ -62,8 +61,8 @@ class CheckDocs(DocumentedTree):
         self.assert_passes("check-docs")
 
     def test_a_package_that_does_not_say_what_is_installed_is_caught(self):
-        self.plant("cmake/package.cmake", "install(EXPORT all)\n")
-        self.assert_catches("check-docs", "teach tools/parts/doxygen_site.py what is installed now")
+        self.plant("cmake/public_headers.cmake", "install(EXPORT all)\n")
+        self.assert_catches("check-docs", "teach tools/parts/public_headers.py what is installed now")
 
 
 @unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")

@@ -15,7 +15,7 @@ class CheckFormat(TreeTest):
         self.assert_passes("check-format")
 
     def test_a_bad_format_is_caught_and_mended(self):
-        self.plant("device/event.cpp", "int  answer( )\n{ return 42 ; }\n")
-        self.assert_catches("check-format", "device/event.cpp", "+int answer() {", "1 of ")
+        self.plant("device/stream.cpp", "int  answer( )\n{ return 42 ; }\n")
+        self.assert_catches("check-format", "device/stream.cpp", "+int answer() {", "1 of ")
         self.assert_passes("check-format", "--fix")
         self.assert_passes("check-format")

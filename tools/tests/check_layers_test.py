@@ -30,8 +30,8 @@ class CheckLayers(TreeTest):
     def test_caf_outside_actors_and_runtime_is_caught_in_either_spelling(self):
         for include in ("<caf/actor.hpp>", '"caf/all.hpp"'):
             with self.subTest(include):
-                self.plant("device/event.hpp", f"# include {include}\n")
-                self.assert_catches("check-layers", "device/event.hpp:1:", "CAF", "allowed in actors, runtime")
+                self.plant("device/stream.hpp", f"# include {include}\n")
+                self.assert_catches("check-layers", "device/stream.hpp:1:", "CAF", "allowed in actors, runtime")
 
     def test_cuda_outside_its_folders_is_caught(self):
         for header in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_bf16.h", "cudaTypedefs.h"):
@@ -66,5 +66,44 @@ class CheckLayers(TreeTest):
                 self.assert_catches("check-layers", "actors/supervisor.cpp:1:", f"allowed in {layer}")
 
     def test_an_include_in_a_comment_is_none(self):
-        self.plant("device/event.hpp", "// #include <caf/actor.hpp>\n")
+        self.plant("device/stream.hpp", "// #include <caf/actor.hpp>\n")
         self.assert_passes("check-layers")
+
+
+class PublicHeaders(TreeTest):
+    def setUp(self):
+        super().setUp()
+        self.plant("runtime/troupe.hpp", "#include <troupe/device/stream.hpp>\n#include <troupe/testing/world.hpp>\n")
+        self.plant("runtime/actors.hpp", "#include <caf/actor.hpp>\n#include <troupe/troupe.hpp>\n")
+        self.plant("runtime/testing/world.hpp", "")
+        self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")
+
+    def listed(self, *paths):
+        self.plant("cmake/public_headers.cmake", "# What is installed.\nset(TROUPE_PUBLIC_HEADERS\n  " + "\n  ".join(paths) + ")\n")
+
+    def test_headers_that_include_public_ones_pass(self):
+        self.assert_passes("check-layers")
+
+    def test_a_public_header_that_includes_an_internal_one_is_caught(self):
+        self.plant("device/stream.hpp", "#include <troupe/device/inner.hpp>\n")
+        self.plant("device/inner.hpp", "")
+        self.assert_catches("check-layers", "device/stream.hpp: the public header includes device/inner.hpp, which is not public")
+
+    def test_caf_behind_the_threads_umbrella_is_caught_with_the_header_that_includes_it(self):
+        self.plant("runtime/testing/world.hpp", "#include <caf/actor.hpp>\n")
+        self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through it")
+
+    def test_too_many_public_headers_are_caught(self):
+        extra = [f"device/h{i}.hpp" for i in range(77)]
+        for path in extra:
+            self.plant(path, "")
+        self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp", *extra)
+        self.assert_catches("check-layers", "81 public headers, and the limit is 80")
+
+    def test_a_listed_header_that_does_not_exist_is_caught(self):
+        self.listed("device/gone.hpp", "device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")
+        self.assert_catches("check-layers", "device/gone.hpp does not exist")
+
+    def test_a_missing_list_is_caught(self):
+        self.plant("cmake/public_headers.cmake", "")
+        self.assert_catches("check-layers", "no set(TROUPE_PUBLIC_HEADERS")

@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/time.hpp>
 
 #include <atomic>
 #include <condition_variable>

@@ -3,7 +3,6 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/stream.hpp>
 

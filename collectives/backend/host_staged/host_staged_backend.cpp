@@ -3,9 +3,10 @@
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/host_staged/host_staged_layout.hpp>
 #include <troupe/collectives/backend/registered_region.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/mock/mock_engine.hpp>
+#include <troupe/device/stream.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -2,23 +2,12 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 
-#include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
-
-/// The effect of a mock's collectives on memory.
-enum class mock_results : std::uint8_t {
-  computed, ///< The results of a real collective.
-  none,     ///< None: operations meet and end without accessing memory, to measure the code around them.
-};
-
-[[nodiscard]] std::string_view to_string(mock_results results) noexcept;
-/// Returns the setting with this name. Errors: invalid_argument, which lists the choices.
-[[nodiscard]] mock_results parse_mock_results(std::string_view name);
 
 /// Makes communicators for devices of a mock_driver. All communicators of a process connect by unique id, whichever
 /// backend object, driver or runtime they come from.

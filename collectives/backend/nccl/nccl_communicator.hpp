@@ -5,7 +5,6 @@
 #include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/stream.hpp>
 

@@ -1,5 +1,5 @@
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/graph.hpp>
 

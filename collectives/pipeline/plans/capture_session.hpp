@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
-#include <troupe/collectives/operation/world_stamp.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 
 #include <cstddef>
 #include <memory>

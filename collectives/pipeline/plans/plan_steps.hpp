@@ -8,9 +8,6 @@
 
 namespace troupe {
 
-/// A sequence of requests to all ranks: steps[k][r] is rank r's part of the k-th.
-using plan_steps = std::vector<std::vector<operation>>;
-
 /// Returns a function that captures \p steps, one after the other. Adjacent steps that may be fused within \p limits
 /// become one launch, the same on all ranks. Each step has a part for each of \p world_size ranks.
 [[nodiscard]] capture_function capture_of(plan_steps steps, int world_size, fusion_limits limits);

@@ -6,7 +6,6 @@
 #include <troupe/collectives/pipeline/staging/host_copy.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_stock.hpp>
-#include <troupe/device/event.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 

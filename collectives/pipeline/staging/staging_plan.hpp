@@ -2,6 +2,7 @@
 /// accessing any.
 #pragma once
 
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 
 #include <cstddef>
@@ -10,13 +11,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Limits of staging. They must be the same at every rank of a world, in all its processes, because launches depend on
-/// them (ORD-1).
-struct staging_limits {
-  std::size_t chunk_bytes = std::size_t{4} << 20U; ///< Size limit of the larger one of a chunk's input and result.
-  std::size_t slots = 3;                           ///< Chunks of input, and of results, on the device at one time.
-};
 
 /// How an operation's host memory is handled.
 enum class staging : std::uint8_t {

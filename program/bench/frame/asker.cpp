@@ -1,3 +1,4 @@
+#include <troupe/actors.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/thread_crew.hpp>
 
@@ -20,7 +21,7 @@ struct begin_round;
 struct end_client;
 } // namespace troupe::program
 
-TROUPE_LOCAL_TYPES_BEGIN(troupe_bench, 50)
+TROUPE_LOCAL_TYPES_AFTER(troupe_bench, troupe)
 TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::begin_round)
 TROUPE_LOCAL_TYPE(troupe_bench, troupe::program::end_client)
 TROUPE_LOCAL_TYPES_END(troupe_bench)
@@ -105,13 +106,13 @@ private:
     const time_point since = steady::now();
     if (work.whom)
       await(compat::request_unbounded(
-                this, world_.collective(*work.whom),
+                this, collective_of(world_, *work.whom),
                 rank_request{.what = what.front(),
                              .epoch = round_->meant_for,
                              .lane = work.lanes.empty() ? lane{} : work.lanes[number % work.lanes.size()]}),
             slot, since);
     else
-      await(compat::request_unbounded(this, world_.actor(), world_request{what, round_->meant_for}), slot, since);
+      await(compat::request_unbounded(this, actor_of(world_), world_request{what, round_->meant_for}), slot, since);
   }
 
   template <class Response>

@@ -1,3 +1,4 @@
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/frame/raw_ranks.hpp>
 
 #include <troupe/collectives/backend/solo_communicator.hpp>

@@ -2,6 +2,7 @@
 /// the CPUs of that GPU's launcher, calls NCCL and polls the same kind of flag in pinned memory as troupe.
 #pragma once
 
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/thread_crew.hpp>
 

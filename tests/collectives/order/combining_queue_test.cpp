@@ -70,14 +70,15 @@ TEST_CASE("a thread leaves the tasks of others to the next after a bounded numbe
   std::vector<int> taken;
   int hand_overs = 0;
   std::size_t rounds = 0;
+  int left = 3 * bound;
+  std::function<void()> next; // outlives the queue, whose destructor executes the tasks that are left
   combining_queue all{[&] { ++rounds; },
                       [&] {
                         ++hand_overs;
                         return true;
                       }};
   // A producer that keeps the queue from becoming empty: each task enqueues the next.
-  int left = 3 * bound;
-  std::function<void()> next = [&] {
+  next = [&] {
     taken.push_back(static_cast<int>(taken.size()));
     if (--left > 0) all.run(next);
   };
@@ -107,8 +108,9 @@ TEST_CASE("a thread leaves the tasks of others to the next after a bounded numbe
 TEST_CASE("tasks that were handed over and not taken are executed when the queue ends", "[collectives]") {
   int taken = 0;
   {
+    std::function<void()> next; // outlives the queue
     combining_queue all{[] {}, [] { return true; }};
-    std::function<void()> next = [&] {
+    next = [&] {
       if (++taken < 200) all.run(next);
     };
     all.run(next);

@@ -3,6 +3,8 @@
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -2,6 +2,10 @@
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 

@@ -3,6 +3,8 @@
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

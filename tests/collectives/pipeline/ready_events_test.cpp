@@ -1,7 +1,9 @@
 // BUF-1: an operation touches none of its operands before all their ready events have been reached.
 #include "support/gate.hpp"
+
 #include "support/noting_peers.hpp"
 #include "support/pipeline_rig.hpp"
+#include <troupe/completion/poller/clock.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -1,6 +1,8 @@
 // Of worlds that share devices only the one that hangs is judged, not those that wait behind it.
 #include "support/track_rig.hpp"
 
+#include <troupe/completion/poller/clock.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>

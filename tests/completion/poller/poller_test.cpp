@@ -2,6 +2,8 @@
 #include "support/track_rig.hpp"
 
 #include <troupe/completion/poller/poller.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/completion/sources/completion_source.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -17,7 +17,7 @@ struct sum_order {
 
 namespace {
 
-using summing_handle = troupe::compat::typed_actor<caf::result<void>(sum_order)>;
+using summing_handle = troupe::typed_actor<caf::result<void>(sum_order)>;
 
 /// Serves one order and ends. It tells the outcome when it has ended, for a runtime must outlive its actors.
 class summing_actor final : public summing_handle::base {
@@ -41,7 +41,7 @@ private:
     std::vector<troupe::operation> parts;
     for (const troupe::buffer& memory : order.values)
       parts.push_back(troupe::all_reduce{memory, memory, order.count, troupe::dtype::f32, troupe::reduction::sum});
-    troupe::compat::request_unbounded(this, world_.actor(), troupe::world_request{std::move(parts), world_.epoch()})
+    troupe::request_unbounded(this, troupe::actor_of(world_), troupe::world_request{std::move(parts), world_.epoch()})
         .then([this](const troupe::completion& reply) { end(reply); },
               [this](const caf::error& failure) { end(troupe::from_caf(failure)); });
   }
@@ -67,6 +67,6 @@ std::future<troupe::completion> sum_with_actor(caf::actor_system& system, const 
   std::promise<troupe::completion> told;
   auto reply = told.get_future();
   const summing_handle actor = system.spawn<summing_actor>(where, std::move(told));
-  troupe::compat::post(actor, sum_order{std::move(values), count});
+  troupe::post(actor, sum_order{std::move(values), count});
   return reply;
 }

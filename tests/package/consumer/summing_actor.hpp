@@ -1,7 +1,7 @@
 /// An actor of our own, with a message of its own, that asks a world.
 #pragma once
 
-#include <troupe/troupe.hpp>
+#include <troupe/actors.hpp>
 
 #include <cstddef>
 #include <future>

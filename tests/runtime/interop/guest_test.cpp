@@ -1,6 +1,7 @@
 // A runtime in an actor system that was there before it and goes on after it.
 #include "../../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
@@ -61,7 +62,7 @@ class asking_actor final : public listener_handle::base {
 public:
   asking_actor(caf::actor_config& settings, const world& where, std::vector<buffer> values, std::promise<outcome>* told)
     : listener_handle::base{settings},
-      at_{where.actor()},
+      at_{actor_of(where)},
       epoch_{where.epoch()},
       values_{std::move(values)},
       told_{told} {}

@@ -1,6 +1,7 @@
 // Requests as senders, heard by a receiver written by hand: one ending each, where the resumer takes it.
 #include "../../support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
 #include <troupe/runtime/interop/request_sender.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -122,7 +123,7 @@ TEST_CASE("a request that is taken back ends with set_stopped", "[runtime][inter
   asked.lane = lane::named("taken back");
   auto state = request_sender{queue.resumer(), where, rank{0}, asked}.connect(receiver{&told});
   state.start();
-  compat::post(where.collective(rank{0}), cancel_request{lane::named("taken back"), 0});
+  compat::post(collective_of(where, rank{0}), cancel_request{lane::named("taken back"), 0});
   run_until_ended(queue, told);
   CHECK(told.stopped == 1);
   CHECK(told.values + told.errors == 0);

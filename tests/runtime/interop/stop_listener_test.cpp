@@ -1,6 +1,6 @@
 // Stop, answer and start() at once: one ending each, and nothing is touched after it. Without CAF: ThreadSanitizer sees
 // all of it.
-#include <troupe/runtime/interop/stop_listener.hpp>
+#include <troupe/runtime/interop/request_sender.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

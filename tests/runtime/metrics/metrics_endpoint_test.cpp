@@ -4,6 +4,8 @@
 #include "support/process_resources.hpp"
 #include "support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
@@ -173,11 +175,12 @@ TEST_CASE("a fault and the way back from it are counted by kind", "[runtime][met
   where.on_event([&, told = false](const world_event& event) mutable {
     if (event.phase == world_phase::ready && event.epoch == epoch{2} && !std::exchange(told, true)) is_back.set_value();
   });
-  compat::post(caf::actor_cast<world_inner_handle>(where.actor()),
-               rank_report{rank_report::kind::faulted,
-                           rank{1},
-                           where.epoch(),
-                           {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}});
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(where)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               rank{1},
+                               where.epoch(),
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}}});
   REQUIRE(is_back.get_future().wait_for(20s) == std::future_status::ready);
   where.barrier().get();
   const metric_scrape seen = scrape(rt);

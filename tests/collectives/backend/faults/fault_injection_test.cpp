@@ -4,6 +4,7 @@
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -1,4 +1,5 @@
 // The calls that a launch makes of NCCL, seen without a GPU: one group, closed on every path (GRP-1).
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,5 @@
 // The profiler in this program, found and called as NCCL does it: by name, with its own structures.
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -2,6 +2,8 @@
 // answered once (ONE-1).
 #include "collectives/order/distributed/distributed_rig.hpp"
 
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 

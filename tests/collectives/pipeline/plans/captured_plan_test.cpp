@@ -2,9 +2,11 @@
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
-#include <troupe/collectives/pipeline/plans/rank_capture.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -3,6 +3,7 @@
 #include "support/operand_arena.hpp"
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

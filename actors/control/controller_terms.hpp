@@ -1,0 +1,108 @@
+/// The settings and credentials of a controller, and the events by which it reports its world.
+#pragma once
+
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Identifies a process for people and for the program that started it.
+struct process_identity {
+  std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
+  std::string host{};
+  std::int64_t pid = 0;
+  std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.
+};
+[[nodiscard]] std::string describe(const process_identity& who);
+
+/// Reaction to the loss of a process.
+enum class loss_policy : std::uint8_t {
+  fail,    ///< The world ends.
+  respawn, ///< The world waits for a replacement, preferably a spare.
+  /// The world continues at once with a spare or with fewer ranks, and grows again when another process has joined.
+  shrink,
+};
+[[nodiscard]] std::string_view to_string(loss_policy policy) noexcept;
+/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
+[[nodiscard]] loss_policy parse_loss_policy(std::string_view name);
+
+/// The configuration of a controller.
+struct controller_terms {
+  int world_size = 1; ///< Number of processes, one rank each.
+  loss_policy policy = loss_policy::respawn;
+  int smallest = 1; ///< The minimum number of ranks under loss_policy::shrink.
+  /// The token that a joining process must present; empty (in simulations only): none is required.
+  std::string token{};
+  nanoseconds heartbeat{std::chrono::milliseconds{250}};
+  /// Silence after which a process counts as lost. Only time in which the controller itself was awake counts. The end
+  /// of a process is noticed at once, by its connection or its launcher (docs/design/0050-silence.md).
+  nanoseconds suspicion{std::chrono::seconds{10}};
+  nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
+  nanoseconds form{std::chrono::seconds{60}};
+  nanoseconds drain{std::chrono::seconds{30}};
+  /// Delay between a rank's own fault and the next epoch. If a process died and its peers first saw only a communicator
+  /// error, its death is known by then.
+  nanoseconds settle{std::chrono::milliseconds{50}};
+  /// Delay from the first report of an unreachable peer until the forming is judged. The peer's own report arrives in
+  /// that time (docs/design/0051-broken-links.md).
+  nanoseconds judge{std::chrono::seconds{1}};
+  nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubles each time.
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of that delay.
+  /// Maximum difference between the clock of a process's host and the controller's.
+  nanoseconds clock_skew{std::chrono::seconds{60}};
+  /// Maximum number of losses and faults within `window`; the next one ends the world.
+  std::size_t rebuilds = 10;
+  nanoseconds window{std::chrono::minutes{10}};
+};
+
+/// The phase of a controller's world.
+enum class control_phase : std::uint8_t {
+  gathering, ///< Processes join for the first time.
+  forming,   ///< The ranks of an epoch create their communicators.
+  serving,
+  quiescing,  ///< It accepts no more requests, in order to form with more ranks.
+  rebuilding, ///< Between two epochs, after a loss or a fault.
+  finishing,  ///< Some processes have finished their work and left; the others may finish theirs.
+  stopping,   ///< Processes have been told to end.
+  failed,
+};
+[[nodiscard]] std::string_view to_string(control_phase phase) noexcept;
+
+/// The state of a world as a controller reports it.
+struct control_event {
+  control_phase phase = control_phase::gathering;
+  troupe::epoch epoch{};
+  int ranks = 0;                      ///< Number of ranks in the epoch.
+  int world_size = 0;                 ///< Configured number of ranks.
+  std::size_t spares = 0;             ///< Processes that stand by.
+  std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
+  error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.
+  std::optional<process_identity> lost{};       ///< The process whose loss caused the event.
+  std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
+};
+[[nodiscard]] std::string describe(const control_event& event);
+
+/// The settings of a TLS proxy that are secret or lead to secrets. Files are in PEM format and are read once, when the
+/// proxy is created; `troupe certs` creates them. In plain mode only the token is used.
+struct proxy_credentials {
+  std::filesystem::path ca_file{}; ///< The CA's certificate. Processes with a certificate signed by it may connect.
+  /// The process's own certificate, followed by any intermediate certificates.
+  std::filesystem::path certificate_file{};
+  std::filesystem::path key_file{}; ///< The private key of that certificate, without a passphrase.
+  std::string token{};              ///< The join token: 16 to 1,024 characters, equal in all processes.
+  /// A DNS name or IP address that the other side's certificate must name. Empty: any certificate that our CA signed is
+  /// accepted, because a private CA signs for one purpose only and processes move between machines.
+  std::string expected_peer{};
+};
+
+} // namespace troupe

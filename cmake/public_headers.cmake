@@ -1,0 +1,85 @@
+# The public headers: what a user's program may include, and all that these include. They are installed; every other
+# header is internal. tools/check-layers checks that they include no other, and that they do not become too many.
+#
+# Users include <troupe/troupe.hpp> (threads and futures; without CAF), <troupe/actors.hpp> (clients that are actors),
+# <troupe/testing/...>, <troupe/runtime/metrics.hpp>, <troupe/runtime/controller.hpp>, and, for the layers below the actors, the
+# headers of what they use there.
+set(TROUPE_PUBLIC_HEADERS
+  device/cuda/cuda_driver.hpp
+  device/device.hpp
+  device/driver.hpp
+  device/error.hpp
+  device/identity.hpp
+  device/memory/buffer.hpp
+  device/memory/leak_report.hpp
+  device/mock/mock_driver.hpp
+  device/stream.hpp
+  device/time.hpp
+  device/topology/locality.hpp
+  completion/admission/credit.hpp
+  completion/completion_settings.hpp
+  completion/reply/outcome.hpp
+  completion/reply/overlap.hpp
+  completion/reply/reply_promise.hpp
+  completion/sources/recycling.hpp
+  collectives/backend/communicator.hpp
+  collectives/backend/faults/armed_faults.hpp
+  collectives/backend/faults/fault_injector.hpp
+  collectives/backend/gloo/gloo_backend.hpp
+  collectives/backend/gloo/gloo_options.hpp
+  collectives/backend/mock/mock_backend.hpp
+  collectives/backend/nccl/nccl_backend.hpp
+  collectives/backend/nccl/nccl_options.hpp
+  collectives/backend/registered_pool.hpp
+  collectives/backend/registered_region.hpp
+  collectives/collective_settings.hpp
+  collectives/operation/capabilities.hpp
+  collectives/operation/dtype.hpp
+  collectives/operation/operation.hpp
+  collectives/operation/rank_group.hpp
+  collectives/operation/reduction.hpp
+  collectives/operation/request.hpp
+  collectives/order/absence_report.hpp
+  collectives/order/lane.hpp
+  collectives/pipeline/fault_report.hpp
+  collectives/pipeline/launch_observer.hpp
+  collectives/pipeline/plans/captured_plan.hpp
+  collectives/recording/call_site.hpp
+  actors/caf/actor_error.hpp
+  actors/caf/caf_compat.hpp
+  actors/caf/messages.hpp
+  actors/caf/requests.hpp
+  actors/control/controller_terms.hpp
+  actors/world/recovery_terms.hpp
+  actors/world/world_event.hpp
+  runtime/actors.hpp
+  runtime/configuration/configuration.hpp
+  runtime/configuration/gathered_settings.hpp
+  runtime/configuration/launch_environment.hpp
+  runtime/configuration/settings.hpp
+  runtime/controller.hpp
+  runtime/interop/ask_into.hpp
+  runtime/interop/awaitable_reply.hpp
+  runtime/interop/client_stream.hpp
+  runtime/interop/dlpack.hpp
+  runtime/interop/dlpack_versioned.hpp
+  runtime/interop/host_system.hpp
+  runtime/interop/request_sender.hpp
+  runtime/interop/views.hpp
+  runtime/mesh.hpp
+  runtime/metrics.hpp
+  runtime/metrics/metrics_settings.hpp
+  runtime/rank_lane.hpp
+  runtime/runtime.hpp
+  runtime/testing/actor_world.hpp
+  runtime/testing/catch2.hpp
+  runtime/testing/fault_script.hpp
+  runtime/testing/launch_record.hpp
+  runtime/testing/memory.hpp
+  runtime/testing/mock_world.hpp
+  runtime/testing/virtual_reply.hpp
+  runtime/testing/virtual_world.hpp
+  runtime/troupe.hpp
+  runtime/world.hpp
+  runtime/world_group.hpp
+)

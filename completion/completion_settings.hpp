@@ -1,0 +1,53 @@
+/// The settings of completion: how the end of an operation becomes visible, how threads wait, and the limits of pending
+/// requests.
+#pragma once
+
+#include <troupe/device/time.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace troupe {
+
+/// The mechanism that is enqueued behind an operation to signal its end.
+enum class completion_strategy : std::uint8_t {
+  flag,      ///< The GPU writes a word of pinned memory; a check costs one load.
+  event,     ///< An event without timing; a check is a driver call.
+  host_fn,   ///< A host function in the stream; a check costs one load, but the driver's thread must wake to call it.
+  automatic, ///< "auto": flag if the device's streams can write words, else event.
+             ///< (docs/design/0007-strategy-by-rule.md)
+};
+
+/// The concrete strategies, that is, all except automatic.
+inline constexpr completion_strategy all_completion_strategies[] = {
+    completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
+
+[[nodiscard]] std::string_view to_string(completion_strategy strategy) noexcept;
+/// Returns the strategy called \p name. Errors: invalid_argument, naming the existing strategies.
+[[nodiscard]] completion_strategy parse_completion_strategy(std::string_view name);
+
+/// How long a thread of troupe stays awake.
+struct wait_profile {
+  nanoseconds spin{0};                  ///< Time to spin after the last work before giving up the core.
+  nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when waiting longer than that for a device.
+};
+
+/// Time limits of a track (TIM-1).
+struct track_limits {
+  nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer is stuck.
+  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation that runs longer on the device hangs.
+  nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Interval between checks of deadlines.
+  /// The probe is called when nothing has finished for this long, and then repeatedly at this interval. Querying a
+  /// stream delays the work in it by some microseconds.
+  nanoseconds quiet{std::chrono::milliseconds{20}};
+};
+
+/// Limits of one world in one process; 0 means unlimited.
+struct pending_limits {
+  std::size_t operations = 65'536;
+  std::size_t bytes = 0;
+};
+
+} // namespace troupe
