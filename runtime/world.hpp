@@ -9,6 +9,7 @@
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/collectives/pipeline/plans/rank_capture.hpp>
 #include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/per_rank.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -90,7 +91,7 @@ public:
   void register_memory(std::size_t size_bytes);
   /// Allocates one buffer of \p size_bytes per local rank: at the same offset of the registered memory if there is
   /// room, else from the ranks' pools. Contents: undefined. Errors: out_of_memory.
-  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
   /// Returns the size of the registered memory, and whether it is of advantage.
   [[nodiscard]] registered_memory_status registered_memory() const;
 

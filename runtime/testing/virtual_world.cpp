@@ -166,7 +166,7 @@ void virtual_world::register_memory(std::size_t size_bytes) {
                            .pool;
 }
 
-std::vector<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
+per_rank<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
   if (stage_->registered) {
     try {
       return stage_->registered->allocate(size_bytes);
@@ -174,9 +174,7 @@ std::vector<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
       if (failure.why().code != errc::out_of_memory) throw;
     }
   }
-  std::vector<buffer> made;
-  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
-  return made;
+  return {local_ranks(), [&](rank self) { return allocate(self, size_bytes); }};
 }
 
 std::shared_ptr<captured_plan> virtual_world::capture(capture_function function, plan_options options) {

@@ -11,6 +11,7 @@
 #include <troupe/completion/admission/admission_quota.hpp>
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
+#include <troupe/device/per_rank.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/memory.hpp>
 #include <troupe/testing/virtual_reply.hpp>
@@ -115,7 +116,7 @@ public:
   /// hour).
   void register_memory(std::size_t size_bytes);
   /// As world::allocate_all().
-  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
   /// As world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
