@@ -13,6 +13,7 @@ set(TROUPE_PUBLIC_HEADERS
   device/memory/buffer.hpp
   device/memory/leak_report.hpp
   device/mock/mock_driver.hpp
+  device/per_rank.hpp
   device/stream.hpp
   device/time.hpp
   device/topology/locality.hpp
@@ -34,6 +35,7 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/registered_region.hpp
   collectives/collective_settings.hpp
   collectives/operation/capabilities.hpp
+  collectives/operation/collective_methods.hpp
   collectives/operation/dtype.hpp
   collectives/operation/operation.hpp
   collectives/operation/rank_group.hpp

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <vector>
 
 int main() try {
   troupe::runtime runtime;
@@ -14,11 +13,10 @@ int main() try {
   // Every rank contributes 1024 floats with the value rank + 1.
   constexpr std::size_t count = 1024;
   const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
-  std::vector<troupe::buffer> values;
+  const troupe::per_rank<troupe::buffer> values = world.allocate_all(host.size_bytes());
   for (const troupe::rank self : world.local_ranks()) {
     std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
-    values.push_back(world.allocate(self, host.size_bytes()));
-    world.copy(self, host, values.back()).get();
+    world.copy(self, host, values[self]).get();
   }
 
   // One message asks all ranks; the reply comes once, when the last GPU is done.
@@ -28,7 +26,7 @@ int main() try {
   const auto expected = static_cast<float>(world.size() * (world.size() + 1) / 2);
   bool right = true;
   for (const troupe::rank self : world.local_ranks()) {
-    world.copy(self, values[static_cast<std::size_t>(self.value())], host).get();
+    world.copy(self, values[self], host).get();
     right = right && std::ranges::all_of(host.host_span<float>(), [&](float sum) { return sum == expected; });
   }
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(reply.times.done - reply.times.queued);

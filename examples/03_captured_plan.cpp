@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <vector>
 
 using namespace troupe;
 
@@ -26,15 +25,16 @@ struct layer {
 int main() try {
   runtime here;
   world ranks = here.form_world();
-  std::vector<layer> layers;
-  for (const rank self : ranks.local_ranks())
-    layers.push_back({ranks.allocate(self, length), ranks.allocate(self, length), ranks.allocate(self, length)});
+  const per_rank layers{
+      ranks.local_ranks(), [&](rank self) {
+        return layer{ranks.allocate(self, length), ranks.allocate(self, length), ranks.allocate(self, length)};
+      }};
 
   // [capture]
   // Called once for each rank, on that GPU's launcher thread, with its stream in capture. It may be called again when
   // the world has been formed anew, so it holds what it uses.
   const auto plan = ranks.capture([layers](rank_capture& mine) {
-    const layer& on = layers[static_cast<std::size_t>(mine.self().value())];
+    const layer& on = layers[mine.self()];
     // With CUDA: kernel<<<grid, block, 0, reinterpret_cast<cudaStream_t>(mine.stream().native())>>>(…).
     mine.stream().copy(on.attention.data(), on.input.data(), length);
     mine.launch(all_reduce{on.attention, on.attention, count});
@@ -47,16 +47,14 @@ int main() try {
   bool right = true;
   const buffer host = ranks.allocate_pinned(length);
   for (int step = 1; step <= 3; ++step) {
-    for (std::size_t r = 0; r < layers.size(); ++r) {
-      std::ranges::fill(host.host_span<float>(), static_cast<float>(step));
-      ranks.copy(ranks.local_ranks()[r], host, layers[r].input).get();
-    }
+    std::ranges::fill(host.host_span<float>(), static_cast<float>(step));
+    for (const rank self : ranks.local_ranks()) ranks.copy(self, host, layers[self].input).get();
     // [replay]
     const completion reply = ranks.replay(plan).get();
     // [replay]
     const auto expected = static_cast<float>(step * ranks.size() * ranks.size());
-    for (std::size_t r = 0; r < layers.size(); ++r) {
-      ranks.copy(ranks.local_ranks()[r], layers[r].output, host).get();
+    for (const rank self : ranks.local_ranks()) {
+      ranks.copy(self, layers[self].output, host).get();
       right = right && std::ranges::all_of(host.host_span<float>(), [=](float seen) { return seen == expected; });
     }
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(reply.times.done - reply.times.queued);

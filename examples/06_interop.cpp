@@ -108,7 +108,8 @@ detached sum_twice(troupe::world world, std::vector<troupe::operation> parts, tr
                    bool& succeeded) {
   using namespace std::chrono_literals;
   auto first = troupe::reply_on(queue.resumer(), world, parts);
-  auto second = troupe::reply_on(queue.resumer(), world, parts, 10s); // asked for already, with a deadline
+  auto second =
+      troupe::reply_on(queue.resumer(), world, parts, {.deadline = 10s}); // asked for already, with a deadline
   // Both are awaited whatever becomes of the first: their memory is borrowed.
   const troupe::outcome later = co_await std::move(second).as_outcome();
   try {

@@ -50,30 +50,47 @@ rank_lane::~rank_lane() {
   leave();
 }
 
-void rank_lane::post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, reply_promise reply) {
-  rank_request asked{.what = std::move(what), .epoch = acknowledged_, .deadline = deadline, .lane = lane_};
-  asked.credit = credit_;
-  asked.retry_safe = is_retry_safe;
-  asked.site = from;
+void rank_lane::post(operation what, request_options options, call_site from, reply_promise reply) {
+  if (options.epoch == epoch{}) options.epoch = acknowledged_;
+  if (!options.credit) options.credit = credit_;
+  rank_request asked = make_request(std::move(what), std::move(options), from);
+  asked.lane = lane_;
   post_request(core_of(world_).ranks->at(place_), std::move(asked), std::move(reply), client_);
 }
 
-std::future<completion> rank_lane::ask(operation what, nanoseconds deadline, call_site from) {
+std::future<completion> rank_lane::ask(operation what, request_options options, call_site from) {
   auto [reply, future] = make_future_promise();
-  post(std::move(what), deadline, false, from, std::move(reply));
+  post(std::move(what), std::move(options), from, std::move(reply));
   return std::move(future);
 }
 
-std::future<completion> rank_lane::ask(retry_safe_mark, operation what, nanoseconds deadline, call_site from) {
-  auto [reply, future] = make_future_promise();
-  post(std::move(what), deadline, true, from, std::move(reply));
-  return std::move(future);
+std::future<completion> rank_lane::perform(operation what, request_options options, call_site from) {
+  return ask(std::move(what), std::move(options), from);
 }
 
-overlapped rank_lane::ask_overlapped(operation what, nanoseconds deadline, call_site from) {
+overlapped rank_lane::ask_overlapped(operation what, request_options options, call_site from) {
   auto [reply, futures] = make_overlapped(1);
-  post(std::move(what), deadline, false, from, std::move(reply));
+  post(std::move(what), std::move(options), from, std::move(reply));
   return std::move(futures);
+}
+
+std::future<completion> rank_lane::send(operand memory, std::size_t count, dtype type, rank peer, int tag,
+                                        request_options options, call_site from) {
+  return ask(troupe::send{std::move(memory), count, type, peer, tag}, std::move(options), from);
+}
+
+std::future<completion> rank_lane::recv(operand memory, std::size_t count, dtype type, rank peer, int tag,
+                                        request_options options, call_site from) {
+  return ask(troupe::recv{std::move(memory), count, type, peer, tag}, std::move(options), from);
+}
+
+std::future<completion> rank_lane::copy(operand source, operand destination, request_options options, call_site from) {
+  return ask(troupe::copy{std::move(source), std::move(destination)}, std::move(options), from);
+}
+
+std::future<completion> rank_lane::replay(const std::shared_ptr<captured_plan>& plan, request_options options,
+                                          call_site from) {
+  return ask(troupe::replay{plan}, std::move(options), from);
 }
 
 void rank_lane::cancel(std::uint64_t position) {

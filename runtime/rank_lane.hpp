@@ -13,12 +13,13 @@
 namespace troupe {
 
 /// The client of a lane at one rank. Each rank of an operation has a client of its own, in lanes of the same name: the
-/// k-th calls of all these clients form one operation.
+/// k-th calls of all these clients form one operation. Collectives are its methods (collective_methods); their results
+/// and errors are those of ask(). An epoch or a credit in their options is used in place of the lane's.
 ///
 /// Lifetime: its destructor withdraws requests that wait for their peers (errc::cancelled) and informs the peers. The
 /// lane is then free for another client, which continues at the next position.
 /// Threads: one at a time.
-class rank_lane {
+class rank_lane : public collective_methods<rank_lane, arguments_of_one, std::future<completion>> {
 public:
   /// Creates a client of lane \p which at rank \p whom. The first request occupies the lane; it fails with
   /// invalid_argument if another client has it. Requests are for the epoch in which the world was first ready, until
@@ -31,16 +32,25 @@ public:
   /// Enqueues \p what. Never blocks. Order: that of the calls, also on the rank's GPU. The future is answered once, and
   /// throws troupe::exception on an error: deadline_exceeded, with a report of the missing ranks (error::absence), if
   /// peers did not ask; busy if too many requests wait for their peers; mismatch if peers ask for something else.
-  [[nodiscard]] std::future<completion> ask(operation what, nanoseconds deadline = world_default_deadline,
-                                            call_site from = call_site::current());
-  /// Asks as above, with a request that is marked as safe to retry: after a fault it may be run again instead of being
-  /// answered with the error. See rank_request::retry_safe.
-  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, operation what,
-                                            nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] std::future<completion> ask(operation what, request_options options = {},
                                             call_site from = call_site::current());
   /// Asks as ask() does, but returns two futures: see world::ask_overlapped().
-  [[nodiscard]] overlapped ask_overlapped(operation what, nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] overlapped ask_overlapped(operation what, request_options options = {},
                                           call_site from = call_site::current());
+
+  /// Sends \p count elements to rank \p peer, which calls recv() with the same count, dtype and tag: see troupe::send.
+  [[nodiscard]] std::future<completion> send(operand memory, std::size_t count, dtype type, rank peer, int tag = 0,
+                                             request_options options = {}, call_site from = call_site::current());
+  /// Receives from rank \p peer: see troupe::recv.
+  [[nodiscard]] std::future<completion> recv(operand memory, std::size_t count, dtype type, rank peer, int tag = 0,
+                                             request_options options = {}, call_site from = call_site::current());
+  /// Copies all of \p source to the front of \p destination: see troupe::copy. No peer takes part.
+  [[nodiscard]] std::future<completion> copy(operand source, operand destination, request_options options = {},
+                                             call_site from = call_site::current());
+  /// Launches \p plan, as every other rank does: see troupe::replay.
+  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan, request_options options = {},
+                                               call_site from = call_site::current());
+
   /// Sets the epoch of later requests to \p now. After a rebuild all requests are refused (stale_epoch) until the owner
   /// calls this. Ranks may differ in which requests they saw succeed, and positions in the lane count from 0 again. The
   /// owners therefore first bring their ranks to one state, for example that of a checkpoint (CUT-1, docs/recovery.md).
@@ -62,7 +72,10 @@ public:
 
 private:
   void leave() noexcept;
-  void post(operation what, nanoseconds deadline, bool is_retry_safe, call_site from, reply_promise reply);
+  void post(operation what, request_options options, call_site from, reply_promise reply);
+
+  friend class collective_methods<rank_lane, arguments_of_one, std::future<completion>>;
+  [[nodiscard]] std::future<completion> perform(operation what, request_options options, call_site from);
 
   world world_;
   rank whom_;

@@ -9,6 +9,7 @@
 #include <troupe/device/identity.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/per_rank.hpp>
 #include <troupe/device/stream.hpp>
 
 // completion: the outcome of a request.
@@ -16,6 +17,7 @@
 
 // collectives: the operations that can be asked for.
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/reduction.hpp>

@@ -30,6 +30,12 @@ bool has_stopped(const world_event& event) {
   return event.phase == world_phase::stopped;
 }
 
+/// Names the current epoch where none is named, so that a request which a rebuild overtakes is refused (EPO-1).
+request_options in_current_epoch(request_options options, const world& of) {
+  if (options.epoch == epoch{}) options.epoch = of.epoch();
+  return options;
+}
+
 /// Returns the sum of the deadlines of all phases of stopping, sub-worlds included.
 nanoseconds longest_end(const world_deadlines& limits) {
   return 2 * (limits.form + 2 * limits.drain + limits.release + limits.abort);
@@ -165,22 +171,21 @@ std::shared_ptr<captured_plan> world::capture(capture_request asked) {
   return future.get().plan;
 }
 
-std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline,
+std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, request_options options,
                                       call_site from) {
-  return ask_each(troupe::replay{plan}, deadline, from);
+  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options), from);
 }
 
-std::future<completion> world::ask(std::vector<operation> parts, nanoseconds deadline, call_site from) {
-  return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
+std::future<completion> world::ask(std::vector<operation> parts, request_options options, call_site from) {
+  return ask(make_request(std::move(parts), in_current_epoch(std::move(options), *this), from));
 }
 
-/// Asks the same of every rank of the current epoch.
-std::future<completion> world::ask_each(const operation& part, nanoseconds deadline, call_site from) {
-  const world_event now = status();
-  return ask(world_request{.parts = std::vector<operation>(now.local_ranks.size(), part),
-                           .epoch = now.epoch,
-                           .deadline = deadline,
-                           .site = from});
+std::future<completion> world::perform(std::vector<operation> parts, request_options options, call_site from) {
+  return ask(std::move(parts), std::move(options), from);
+}
+
+std::size_t world::part_count() const {
+  return local_ranks().size();
 }
 
 std::future<completion> world::ask(world_request asked) {
@@ -189,24 +194,14 @@ std::future<completion> world::ask(world_request asked) {
   return std::move(future);
 }
 
-std::future<completion> world::ask(rank whom, operation what, nanoseconds deadline, call_site from) {
-  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .site = from});
+std::future<completion> world::ask(rank whom, operation what, request_options options, call_site from) {
+  return ask(whom, make_request(std::move(what), std::move(options), from));
 }
 
 std::future<completion> world::ask(rank whom, rank_request asked) {
   auto [reply, future] = make_future_promise();
   ask_into(*this, whom, std::move(asked), std::move(reply));
   return std::move(future);
-}
-
-std::future<completion> world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline,
-                                   call_site from) {
-  return ask(world_request{
-      .parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .retry_safe = true, .site = from});
-}
-
-std::future<completion> world::ask(retry_safe_mark, rank whom, operation what, nanoseconds deadline, call_site from) {
-  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .retry_safe = true, .site = from});
 }
 
 retry_counts world::retries() const {
@@ -220,8 +215,8 @@ std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count) {
           overlapped{std::move(enqueued_future), std::move(outcome_future)}};
 }
 
-overlapped world::ask_overlapped(std::vector<operation> parts, nanoseconds deadline, call_site from) {
-  return ask_overlapped(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .site = from});
+overlapped world::ask_overlapped(std::vector<operation> parts, request_options options, call_site from) {
+  return ask_overlapped(make_request(std::move(parts), in_current_epoch(std::move(options), *this), from));
 }
 
 overlapped world::ask_overlapped(world_request asked) {
@@ -230,8 +225,8 @@ overlapped world::ask_overlapped(world_request asked) {
   return std::move(futures);
 }
 
-overlapped world::ask_overlapped(rank whom, operation what, nanoseconds deadline, call_site from) {
-  return ask_overlapped(whom, rank_request{.what = std::move(what), .deadline = deadline, .site = from});
+overlapped world::ask_overlapped(rank whom, operation what, request_options options, call_site from) {
+  return ask_overlapped(whom, make_request(std::move(what), std::move(options), from));
 }
 
 overlapped world::ask_overlapped(rank whom, rank_request asked) {
@@ -250,25 +245,15 @@ pending_amount world::pending() const {
   return core_->pending->now();
 }
 
-std::future<completion> world::all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
-                                          dtype type, reduction op, call_site from) {
-  if (send.size() != recv.size())
-    throw exception{errc::invalid_argument, "there are " + std::to_string(send.size()) + " send and " +
-                                                std::to_string(recv.size()) +
-                                                " recv buffers: give one of each per rank"};
-  std::vector<operation> parts;
-  for (std::size_t i = 0; i < send.size(); ++i)
-    parts.emplace_back(troupe::all_reduce{send[i], recv[i], count, type, op});
-  return ask(std::move(parts), world_default_deadline, from);
+std::future<completion> world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
+                                        dtype type, int tag, request_options options, call_site site) {
+  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
+             std::move(options), site);
 }
 
-std::future<completion> world::barrier(call_site from) {
-  return ask_each(troupe::barrier{}, world_default_deadline, from);
-}
-
-std::future<completion> world::copy(rank whom, buffer from, buffer to, call_site site) {
+std::future<completion> world::copy(rank whom, operand from, operand to, request_options options, call_site site) {
   // No peer takes part, so nothing can be paired wrongly after a rebuild.
-  return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch(), .site = site});
+  return ask(whom, troupe::copy{std::move(from), std::move(to)}, in_current_epoch(std::move(options), *this), site);
 }
 
 world_handle actor_of(const world& where) {

@@ -3,18 +3,19 @@
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/buffer.hpp>
+#include <troupe/device/per_rank.hpp>
 
 #include <cstddef>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,10 @@ struct overlapped {
 /// with its last handle. Requests in flight then have deadlines.drain to finish, as in stop(). Handles of its
 /// sub-worlds (split()) and rank lanes count as handles of the world. Once actor_of() or collective_of() has been
 /// called, the world stays for holders of its actors. It then ends when a later world is formed or dropped after they
-/// have released them. Threads: safe from any.
-class world {
+/// have released them.
+/// Collectives are its methods (collective_methods): each asks all ranks with one message, and all ranks must be in
+/// this process. One rank is asked through rank_lane, or by ask() with the rank. Threads: safe from any.
+class world : public collective_methods<world, arguments_of_all, std::future<completion>> {
 public:
   class core;
   /// Used by runtime::form_world() and split().
@@ -89,7 +92,7 @@ public:
   void register_memory(std::size_t size_bytes);
   /// Allocates one buffer of \p size_bytes per local rank: at the same offset of the registered memory if there is
   /// room, else from the ranks' pools. Contents: undefined. Errors: out_of_memory.
-  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
   /// Returns the size of the registered memory, and whether it is of advantage.
   [[nodiscard]] registered_memory_status registered_memory() const;
 
@@ -103,8 +106,9 @@ public:
   /// it is not suspended. Errors: world_failed (it has failed meanwhile, or there was no memory), stopping.
   void resume();
 
-  /// Asks all ranks with one message: parts[i] is for the i-th rank. All ranks must be in this process.
-  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
+  /// Asks all ranks with one message: parts[i] is for the i-th rank. All ranks must be in this process. Without an
+  /// epoch in the options it is for the current one.
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
   /// Asks one rank (SPMD). Every rank must be asked for the same collectives in the same order. A request without an
@@ -112,27 +116,19 @@ public:
   /// stale_epoch, because ranks may differ in which requests they saw succeed: bring them to one state, then name the
   /// epoch in which they continue (rank_request::epoch, rank_lane::acknowledge()). Errors, thrown at once:
   /// invalid_argument (not one of local_ranks()).
-  [[nodiscard]] std::future<completion> ask(rank whom, operation what, nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] std::future<completion> ask(rank whom, operation what, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
-  /// Asks as the functions above, with a request that is marked as safe to retry: after a fault it may be run again
-  /// instead of being answered with the error. See rank_request::retry_safe.
-  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, std::vector<operation> parts,
-                                            nanoseconds deadline = world_default_deadline,
-                                            call_site from = call_site::current());
-  [[nodiscard]] std::future<completion> ask(retry_safe_mark mark, rank whom, operation what,
-                                            nanoseconds deadline = world_default_deadline,
-                                            call_site from = call_site::current());
   /// Returns what has become of the requests that are marked as safe to retry, as counts so far.
   [[nodiscard]] retry_counts retries() const;
 
   /// Asks as ask() does, but returns two futures, for kernels of your own that follow without the CPU. The first is
   /// answered when the request is in the GPUs' queues, with an event behind it on each GPU; the second has its outcome.
   /// (docs/overlap.md) Errors: both futures throw.
-  [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, request_options options = {},
                                           call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(world_request asked);
-  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, request_options options = {},
                                           call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(rank whom, rank_request asked);
 
@@ -146,14 +142,16 @@ public:
   /// the first of each lane, and room reserved as credit. Bytes are counted only if they are bounded.
   [[nodiscard]] pending_amount pending() const;
 
-  /// Asks all ranks for one all_reduce: rank i reduces send[i] into recv[i], \p count elements of \p type.
-  [[nodiscard]] std::future<completion> all_reduce(std::span<const buffer> send, std::span<const buffer> recv,
-                                                   std::size_t count, dtype type, reduction op,
-                                                   call_site from = call_site::current());
-  /// Asks all ranks for a barrier. It is answered when the stream of every rank has reached it.
-  [[nodiscard]] std::future<completion> barrier(call_site from = call_site::current());
-  /// Copies \p from to \p to on the stream of rank \p whom, in the current epoch: see troupe::copy.
-  [[nodiscard]] std::future<completion> copy(rank whom, buffer from, buffer to, call_site site = call_site::current());
+  /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. It is one
+  /// request to all ranks, so it has its place in their order; the other ranks do nothing. A ready event of another
+  /// rank than these two is refused. Errors, thrown: invalid_argument (not a rank of the world).
+  [[nodiscard]] std::future<completion> transfer(rank source, operand from, rank destination, operand to,
+                                                 std::size_t count, dtype type, int tag = 0,
+                                                 request_options options = {}, call_site site = call_site::current());
+  /// Copies \p from to \p to on the stream of rank \p whom: see troupe::copy. Without an epoch in the options it is for
+  /// the current one.
+  [[nodiscard]] std::future<completion> copy(rank whom, operand from, operand to, request_options options = {},
+                                             call_site site = call_site::current());
 
   /// Splits off a sub-world for each group of ranks. A group names a rank once; the order in it is the order of the
   /// ranks of the sub-world. A rank may be in several groups. Returns when all are ready, in the order of \p groups.
@@ -169,8 +167,7 @@ public:
   /// Captures a plan that consists of requests: steps[k][r] is the part of rank r in step k.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
   /// Asks all ranks to launch \p plan: see troupe::replay.
-  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan,
-                                               nanoseconds deadline = world_default_deadline,
+  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan, request_options options = {},
                                                call_site from = call_site::current());
 
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
@@ -183,7 +180,9 @@ public:
 private:
   friend core& core_of(const world& where) noexcept;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
-  [[nodiscard]] std::future<completion> ask_each(const operation& part, nanoseconds deadline, call_site from);
+  friend class collective_methods<world, arguments_of_all, std::future<completion>>;
+  [[nodiscard]] std::future<completion> perform(std::vector<operation> parts, request_options options, call_site from);
+  [[nodiscard]] std::size_t part_count() const;
 
   std::shared_ptr<core> core_;
 };

@@ -17,8 +17,28 @@ std::vector<operation>& world_group::parts_of(rank self) {
 world_group& world_group::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
                                    dtype type, int tag) {
   static_cast<void>(parts_of(destination)); // throws before either part is added
-  on(source, send{.memory = std::move(from), .count = count, .type = type, .peer = destination, .tag = tag});
-  return on(destination, recv{.memory = std::move(to), .count = count, .type = type, .peer = source, .tag = tag});
+  send(source, std::move(from), count, type, destination, tag);
+  return recv(destination, std::move(to), count, type, source, tag);
+}
+
+world_group& world_group::send(rank self, operand memory, std::size_t count, dtype type, rank peer, int tag) {
+  return on(self, troupe::send{std::move(memory), count, type, peer, tag});
+}
+
+world_group& world_group::recv(rank self, operand memory, std::size_t count, dtype type, rank peer, int tag) {
+  return on(self, troupe::recv{std::move(memory), count, type, peer, tag});
+}
+
+world_group& world_group::copy(rank self, operand from, operand to) {
+  return on(self, troupe::copy{std::move(from), std::move(to)});
+}
+
+void world_group::perform(std::vector<operation> parts, const part_options& options, call_site) {
+  if (parts.size() != groups_.size())
+    throw exception{errc::invalid_argument, "there are " + std::to_string(parts.size()) + " operands for " +
+                                                std::to_string(groups_.size()) + " ranks: give one for each"};
+  prepare_operands(parts, options.ready, options.staged);
+  for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].parts.push_back(std::move(parts[i]));
 }
 
 world_group& world_group::append(const world_group& other) {
@@ -38,8 +58,8 @@ group world_group::of(rank self) const {
   return groups_.at(static_cast<std::size_t>(self.value()));
 }
 
-std::future<completion> world_group::ask(nanoseconds deadline) {
-  return where_.ask(parts(), deadline);
+std::future<completion> world_group::ask(request_options options, call_site from) {
+  return where_.ask(parts(), std::move(options), from);
 }
 
 } // namespace troupe

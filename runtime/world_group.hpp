@@ -15,11 +15,18 @@ template <class Operation>
 concept groupable = std::constructible_from<operation, Operation> && !std::same_as<Operation, replay> &&
                     !std::same_as<Operation, group>;
 
-/// Collects the parts of a group. Parts may be added in any mix; those of each rank keep their order. Nothing is
-/// checked before ask(), which then accepts or refuses the whole group.
+/// The options of one collective in a group. The other options are those of the group: see world_group::ask().
+struct part_options {
+  per_rank<shared_event> ready{}; ///< See request_options::ready.
+  bool staged = false;            ///< See request_options::staged.
+};
+
+/// Collects the parts of a group. Parts may be added in any mix; those of each rank keep their order. Collectives are
+/// its methods (collective_methods): each adds a part for every rank. Operations are checked in ask(), which then
+/// accepts or refuses the whole group.
 ///
 /// Lifetime: holds the buffers of its parts. Threads: as a plain value.
-class world_group {
+class world_group : public collective_methods<world_group, arguments_of_all, void, part_options> {
 public:
   /// Creates an empty group for \p where. All its ranks must be in this process.
   explicit world_group(world where);
@@ -43,6 +50,13 @@ public:
   world_group& transfer(rank source, operand from, rank destination, operand to, std::size_t count, dtype type,
                         int tag = 0);
 
+  /// Adds, for rank \p self alone, a send to \p peer: see troupe::send.
+  world_group& send(rank self, operand memory, std::size_t count, dtype type, rank peer, int tag = 0);
+  /// Adds, for rank \p self alone, a recv from \p peer: see troupe::recv.
+  world_group& recv(rank self, operand memory, std::size_t count, dtype type, rank peer, int tag = 0);
+  /// Adds, for rank \p self alone, a copy: see troupe::copy.
+  world_group& copy(rank self, operand from, operand to);
+
   /// Adds the parts of \p other after those of this group. Errors: invalid_argument (it is for another world).
   world_group& append(const world_group& other);
 
@@ -52,10 +66,14 @@ public:
   [[nodiscard]] group of(rank self) const;
 
   /// Asks the world. There is one reply for the whole group.
-  [[nodiscard]] std::future<completion> ask(nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] std::future<completion> ask(request_options options = {}, call_site from = call_site::current());
 
 private:
   [[nodiscard]] std::vector<operation>& parts_of(rank self);
+
+  friend class collective_methods<world_group, arguments_of_all, void, part_options>;
+  void perform(std::vector<operation> parts, const part_options& options, call_site from);
+  [[nodiscard]] std::size_t part_count() const noexcept { return groups_.size(); }
 
   world where_;
   std::vector<group> groups_;

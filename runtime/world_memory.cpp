@@ -34,22 +34,21 @@ void world::register_memory(std::size_t size_bytes) {
   core_->registered = std::move(pool);
 }
 
-std::vector<buffer> world::allocate_all(std::size_t size_bytes) const {
+per_rank<buffer> world::allocate_all(std::size_t size_bytes) const {
   std::shared_ptr<registered_pool> pool;
   {
     const std::lock_guard lock{core_->registered_guard};
     pool = core_->registered;
   }
+  const std::vector<rank> ranks = local_ranks();
   if (pool) {
     try {
-      return pool->allocate(size_bytes);
+      return {pool->allocate(size_bytes), ranks.empty() ? rank{0} : ranks.front()};
     } catch (const exception& failure) { // full: the ranks' pools have more
       if (failure.why().code != errc::out_of_memory) throw;
     }
   }
-  std::vector<buffer> made;
-  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
-  return made;
+  return {ranks, [&](rank self) { return allocate(self, size_bytes); }};
 }
 
 registered_memory_status world::registered_memory() const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace troupe {
 
@@ -45,6 +46,22 @@ struct factor {
   [[nodiscard]] static factor on_device(buffer element) {
     factor made;
     made.memory = std::move(element);
+    return made;
+  }
+};
+
+/// A reduction with its factor, as the methods of collectives take it: reduction::max, or reduce_op::pre_mul_sum(f).
+struct reduce_op {
+  reduction kind = reduction::sum;
+  troupe::factor factor{};
+
+  /// Makes \p one, which needs no factor. For pre_mul_sum see below.
+  reduce_op(reduction one) : kind{one} {} // NOLINT(google-explicit-constructor): a reduction is all that most need
+  /// Returns the sum of elements that each rank has multiplied by \p by. A request to all ranks uses it at every rank.
+  /// For a factor in device memory, or a different one at each rank, request operations instead.
+  [[nodiscard]] static reduce_op pre_mul_sum(troupe::factor by) {
+    reduce_op made{reduction::pre_mul_sum};
+    made.factor = std::move(by);
     return made;
   }
 };

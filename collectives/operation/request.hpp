@@ -6,10 +6,12 @@
 #include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
+#include <troupe/device/per_rank.hpp>
 #include <troupe/device/time.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,10 +35,6 @@ enum class ordering : std::uint8_t {
 [[nodiscard]] std::string_view to_string(ordering order) noexcept;
 /// Returns the ordering with this name. Errors: invalid_argument, which lists the choices.
 [[nodiscard]] ordering parse_ordering(std::string_view name);
-
-/// The first argument of ask() that sets rank_request::retry_safe or world_request::retry_safe.
-struct retry_safe_mark {};
-inline constexpr retry_safe_mark retry_safe{};
 
 /// One rank's request (SPMD): each rank's client asks its own rank.
 struct rank_request {
@@ -82,5 +80,36 @@ struct world_request {
 /// at the same time. If it was rejected, no part ran: the part at fault (error::part) has the reason, and the others
 /// refer to it. If the outcome is unknown, it is unknown for every part.
 [[nodiscard]] std::vector<outcome> part_outcomes(const group& asked, const outcome& whole);
+
+/// The last argument of every method that sends a request, with designators: {.deadline = 5s, .retry_safe = true}.
+/// Fields that are not named keep their defaults. A lane is chosen by the handle (rank_lane); a position in it only by
+/// rank_request.
+struct request_options {
+  nanoseconds deadline = world_default_deadline; ///< Time from acceptance to the reply.
+  /// The epoch that the request is for (EPO-1). Not set (0): at a world, the epoch when it is asked for; at one rank,
+  /// the epoch that the lane has acknowledged, or without a lane the world's first (rank_request::epoch).
+  troupe::epoch epoch{};
+  /// Events in streams of the client that the request waits for on the device, one for each rank that is asked. An
+  /// event is attached to an operand that names none of its own; those of operands are waited for too. Errors:
+  /// invalid_argument, thrown (another number of events, or no operand without an event).
+  per_rank<shared_event> ready{};
+  bool retry_safe = false; ///< Permits running it again after a fault: see rank_request::retry_safe.
+  troupe::credit credit{}; ///< See rank_request::credit. Empty, at a lane: the credit that the lane uses.
+  bool staged = false;     ///< Sets `staged` in every operation that has it: see operand.
+};
+
+/// Completes \p parts with what request_options says about memory: \p ready and \p staged. Errors: invalid_argument.
+void prepare_operands(std::span<operation> parts, const per_rank<shared_event>& ready, bool staged);
+
+/// Returns the parts of a transfer between two of \p world_size ranks: a send for \p source, a recv for \p destination,
+/// both in groups, and empty groups for the others. Errors: invalid_argument (not a rank of the world).
+[[nodiscard]] std::vector<operation> transfer_parts(int world_size, rank source, operand from, rank destination,
+                                                    operand to, std::size_t count, dtype type, int tag);
+
+/// Returns the request for \p parts, one for each rank, with \p options. Errors: those of request_options.
+[[nodiscard]] world_request make_request(std::vector<operation> parts, request_options options,
+                                         call_site from = call_site::current());
+/// Returns the request for one rank with \p options, in no named lane. Errors: those of request_options.
+[[nodiscard]] rank_request make_request(operation what, request_options options, call_site from = call_site::current());
 
 } // namespace troupe

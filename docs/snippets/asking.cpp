@@ -61,20 +61,23 @@ void errors() {
 void missing_rank() {
   troupe::testing::mock_world on_mock{4};
   troupe::world& world = on_mock.world();
-  const auto values = on_mock.make_ranked(count);
+  const troupe::per_rank values = on_mock.make_ranked(count);
   // [missing]
   const troupe::lane decode = troupe::lane::named("decode");
-  std::vector<troupe::rank_lane> clients;
-  for (const troupe::rank self : world.local_ranks()) clients.emplace_back(world, self, decode);
-  const auto ask = [&](std::size_t of, std::chrono::nanoseconds deadline) {
-    return clients[of].ask(troupe::all_reduce{values[of], values[of], count}, deadline);
+  troupe::per_rank clients{world.local_ranks(), [&](troupe::rank self) {
+                             return troupe::rank_lane{world, self, decode};
+                           }};
+  const auto sum = [&](troupe::rank self, std::chrono::nanoseconds deadline) {
+    return clients[self].all_reduce(values[self], values[self], count, troupe::dtype::f32, troupe::reduction::sum,
+                                    {.deadline = deadline});
   };
   std::vector<std::future<troupe::completion>> first;
-  for (std::size_t self = 0; self < clients.size(); ++self) first.push_back(ask(self, 10s));
+  for (const troupe::rank self : world.local_ranks()) first.push_back(sum(self, 10s));
   for (auto& one : first) one.get();
 
   std::vector<std::future<troupe::completion>> replies;
-  for (const std::size_t present : {0U, 1U, 3U}) replies.push_back(ask(present, 2s)); // rank 2's client never comes
+  for (const int present : {0, 1, 3}) // rank 2's client never comes
+    replies.push_back(sum(troupe::rank{present}, 2s));
   try {
     replies.front().get();
   } catch (const troupe::exception& failure) {

@@ -52,11 +52,8 @@ void reduce_buckets(troupe::world& world, troupe::rank self, troupe::epoch in,
   lane.acknowledge(in); // in any other it is refused: other ranks may be at another step by then
   std::vector<std::future<troupe::completion>> replies;
   for (const troupe::buffer& bucket : buckets) // in the same order on every rank
-    replies.push_back(lane.ask(troupe::all_reduce{.send = bucket,
-                                                  .recv = bucket,
-                                                  .count = bucket.size_bytes() / sizeof(float),
-                                                  .type = troupe::dtype::f32,
-                                                  .op = troupe::reduction::avg}));
+    replies.push_back(lane.all_reduce(bucket, bucket, bucket.size_bytes() / sizeof(float), troupe::dtype::f32,
+                                      troupe::reduction::avg));
   for (auto& one : replies) one.get(); // before the optimiser's step
 }
 // [gradients]
@@ -90,14 +87,11 @@ void parallel_dimensions() {
 void weights() {
   troupe::testing::mock_world on_mock{3};
   troupe::world& world = on_mock.world();
-  const auto parameters = on_mock.make_ranked(count);
+  const troupe::per_rank parameters = on_mock.make_ranked(count);
   const troupe::rank trainer{0};
   // [broadcast]
-  std::vector<troupe::operation> parts;
-  for (const troupe::buffer& mine : parameters) // in place at the trainer; others' send is not used
-    parts.emplace_back(
-        troupe::broadcast{.send = mine, .recv = mine, .count = count, .type = troupe::dtype::f32, .root = trainer});
-  world.ask(std::move(parts)).get();
+  // In place at the trainer; the other ranks send nothing.
+  world.broadcast(parameters[trainer], parameters, count, troupe::dtype::f32, trainer).get();
   // [broadcast]
   expect(all_are(parameters, 1.F), "all have the trainer's parameters");
 }
@@ -106,13 +100,10 @@ void retried() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
   const auto gradients = on_mock.make_ranked(count);
-  std::vector<troupe::buffer> sums;
-  for (const troupe::rank self : world.local_ranks()) sums.push_back(world.allocate(self, gradients[0].size_bytes()));
+  const auto sums = world.allocate_all(count * sizeof(float));
   // [retry]
-  std::vector<troupe::operation> parts;
-  for (std::size_t i = 0; i < gradients.size(); ++i) // out of place: the input must survive what is run again
-    parts.emplace_back(troupe::all_reduce{gradients[i], sums[i], count});
-  world.ask(troupe::retry_safe, std::move(parts)).get();
+  // Out of place: the input must survive what is run again.
+  world.all_reduce(gradients, sums, count, troupe::dtype::f32, troupe::reduction::sum, {.retry_safe = true}).get();
   // [retry]
   expect(all_are(sums, 3.F), "what may be run again is answered once");
 }

@@ -79,27 +79,18 @@ void staged() {
   const troupe::rank root{0};
   const troupe::buffer weights = world.allocate_pinned(count * sizeof(float));
   for (float& one : weights.host_span<float>()) one = 7.F;
-  std::vector<troupe::buffer> all;
-  std::vector<troupe::operation> parts;
-  for (const troupe::rank self : world.local_ranks()) {
-    const troupe::buffer weights_if_root = self == root ? weights : troupe::buffer{};
-    const troupe::buffer on_device = world.allocate(self, count * sizeof(float));
-    all.push_back(on_device);
-    // [staged]
-    const troupe::broadcast part{
-        .send = weights_if_root, .recv = on_device, .count = count, .root = root, .staged = true};
-    // [staged]
-    parts.emplace_back(part);
-  }
-  world.ask(parts).get();
-  expect(all_are(all, 7.F), "one rank's host memory is broadcast to all devices");
+  const auto on_device = world.allocate_all(count * sizeof(float));
+  // [staged]
+  world.broadcast(weights, on_device, count, troupe::dtype::f32, root, {.staged = true}).get();
+  // [staged]
+  expect(all_are(on_device, 7.F), "one rank's host memory is broadcast to all devices");
 }
 
 // [lane]
 // One of these for each rank, in threads of their own.
 void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buffer& gradients, std::size_t count) {
   troupe::rank_lane mine{world, self, troupe::lane::named("gradients")};
-  mine.ask(troupe::all_reduce{gradients, gradients, count, troupe::dtype::f32, troupe::reduction::avg}).get();
+  mine.all_reduce(gradients, gradients, count, troupe::dtype::f32, troupe::reduction::avg).get();
 }
 // [lane]
 
@@ -107,7 +98,7 @@ void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buf
 /// One rank's client goes on in another epoch: all go on from the last step that each rank has done.
 std::uint64_t go_on(troupe::rank_lane& mine, troupe::epoch now, const troupe::buffer& step) {
   mine.acknowledge(now);
-  mine.ask(troupe::all_reduce{step, step, 1, troupe::dtype::u64, troupe::reduction::min}).get();
+  mine.all_reduce(step, step, 1, troupe::dtype::u64, troupe::reduction::min).get();
   return step.host_span<std::uint64_t>()[0];
 }
 // [acknowledge]
@@ -148,10 +139,9 @@ void credit() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
   const auto values = on_mock.make_ranked(count);
-  const std::vector<troupe::operation> step = troupe::testing::sums_of(values);
   // [credit]
   const troupe::credit mine = world.credit(8).get(); // waits for room, not for the GPU
-  auto reply = world.ask(troupe::world_request{.parts = step, .epoch = world.epoch(), .credit = mine});
+  auto reply = world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum, {.credit = mine});
   reply.get();
   // [credit]
   expect(all_are(values, 3.F), "what is asked under a credit is done");
@@ -198,12 +188,9 @@ void groups() {
   const troupe::buffer keys = blocks[0];
   const troupe::buffer cache = blocks[1];
   // [group]
-  const auto index = [](troupe::rank r) { return static_cast<std::size_t>(r.value()); };
   troupe::world_group step{world};
-  step.on_all([&](troupe::rank r) {
-        return troupe::all_reduce{grads[index(r)], grads[index(r)], count};
-      })
-      .transfer(troupe::rank{0}, keys, troupe::rank{1}, cache, count, troupe::dtype::f32);
+  step.all_reduce(grads, grads, count, troupe::dtype::f32, troupe::reduction::sum);
+  step.transfer(troupe::rank{0}, keys, troupe::rank{1}, cache, count, troupe::dtype::f32);
   step.ask().get();
   // [group]
   expect(all_are(grads, 3.F) && all_are(blocks, 1.F), "a sum and a transfer are one request");

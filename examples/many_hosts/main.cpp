@@ -67,7 +67,7 @@ private:
     const auto values = memory.host_span<number>();
     const auto sum = [&](troupe::reduction op) {
       const troupe::all_reduce what{memory, memory, values.size(), troupe::dtype::u64, op};
-      world_.ask(self, troupe::rank_request{.what = what, .epoch = now.epoch}).get();
+      world_.ask(self, what, {.epoch = now.epoch}).get();
     };
 
     // A process that has just come knows nothing, and one that was interrupted may be a step behind.
@@ -88,7 +88,7 @@ private:
       for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] += values[1 + i];
       ++step_;
     }
-    world_.ask(self, troupe::rank_request{.what = troupe::barrier{}, .epoch = now.epoch}).get();
+    world_.ask(self, troupe::barrier{}, {.epoch = now.epoch}).get();
     say(now, self, "has ended at");
     return true;
   } catch (const troupe::exception& failure) {

@@ -32,8 +32,8 @@ public:
   batcher(caf::actor_config& settings, troupe::world where, const shard& model)
     : batcher_handle::base{settings}, where_{std::move(where)}, model_{model} {
     pinned_ = where_.allocate_pinned(model_.batch_size() * sizeof(float));
-    for (const troupe::rank self : where_.local_ranks())
-      for (auto& seats : seats_) seats.emplace_back(where_.device_of(self));
+    for (auto& seats : seats_)
+      seats = {where_.local_ranks(), [&](troupe::rank self) { return seat{where_.device_of(self)}; }};
   }
 
   behavior_type make_behavior() override {
@@ -87,7 +87,7 @@ private:
     leave_epoch();
     epoch_ = now.epoch;
     for (std::size_t i = 0; i < now.local_ranks.size(); ++i) {
-      seat& one = seats_[epoch_.value() % 2][static_cast<std::size_t>(now.origins[i].value())];
+      seat& one = seats_[epoch_.value() % 2][now.origins[i]];
       one.part = model_.cut(i, now.local_ranks.size());
       const troupe::buffer memory = where_.allocate(now.local_ranks[i], one.part.size() * sizeof(float));
       one.part.x = reinterpret_cast<float*>(memory.data());
@@ -117,7 +117,7 @@ private:
         const troupe::operand x{one->x, record_event(one->device, one->queue)};
         sums.emplace_back(troupe::all_reduce{x, x, values.size()});
       }
-      troupe::overlapped sum = where_.ask_overlapped(troupe::world_request{std::move(sums), epoch_});
+      troupe::overlapped sum = where_.ask_overlapped(std::move(sums), {.epoch = epoch_});
       const troupe::enqueued told = sum.enqueued.get();
       for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->queue.ref().wait(*told.ranks[i].behind);
       summed = std::move(sum.outcome);
@@ -136,7 +136,7 @@ private:
   shard model_;
   const troupe::time_point begin_ = std::chrono::steady_clock::now();
   troupe::buffer pinned_; ///< A step's requests, then its answers.
-  std::array<std::vector<seat>, 2> seats_;
+  std::array<troupe::per_rank<seat>, 2> seats_;
   troupe::epoch epoch_{};
   std::vector<seat*> ranks_; ///< Of the epoch; none after a fault.
   std::deque<job> jobs_;

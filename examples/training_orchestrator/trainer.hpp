@@ -53,8 +53,8 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
         mine.enqueue(stream, model::backward_weights, layer);
         // The sum waits for these on the device, and is made there beside the backward pass of the layers before.
         const troupe::operand all = ready(mine.gradients(layer), mine.weight_count());
-        troupe::all_reduce what{all, all, mine.weight_count(), troupe::dtype::f32, troupe::reduction::avg};
-        sums.push_back(world.ask_overlapped(rank, troupe::rank_request{.what = std::move(what), .epoch = epoch}));
+        const troupe::all_reduce sum{all, all, mine.weight_count(), troupe::dtype::f32, troupe::reduction::avg};
+        sums.push_back(world.ask_overlapped(rank, sum, {.epoch = epoch}));
         if (layer > 0) mine.enqueue(stream, model::backward_values, layer);
       }
       for (std::size_t layer = mine.layers; layer-- > 0;) {
@@ -68,9 +68,10 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
     for (; done < sums.size(); ++done) sums[done].outcome.get();
     forward(0);
     checkpoint kept{.steps = step, .bits = std::make_shared<std::vector<std::uint32_t>>(mine.state_count())};
-    troupe::copy what{ready(mine.values(mine.layers), mine.state_count()),
-                      troupe::share(world, rank, kept.bits).memory};
-    world.ask(rank, troupe::rank_request{.what = std::move(what), .epoch = epoch}).get();
+    world
+        .copy(rank, ready(mine.values(mine.layers), mine.state_count()), troupe::share(world, rank, kept.bits).memory,
+              {.epoch = epoch})
+        .get();
     for (std::size_t i = 0; i < mine.value_count(); ++i)
       kept.loss += std::pow(std::bit_cast<float>((*kept.bits)[i]), 2) / static_cast<double>(mine.value_count());
     troupe::post(lead, kept);

@@ -47,12 +47,11 @@ inline bool broadcast(stage& where, version which, const std::vector<troupe::buf
   std::vector<std::future<troupe::completion>> chunks;
   for (std::size_t from = 0; from < where.count; from += where.chunk) {
     const std::size_t count = std::min(where.chunk, where.count - from);
-    std::vector<troupe::operation> parts;
-    for (const troupe::buffer& one : memory) {
-      const troupe::buffer part = one.slice(from * sizeof(std::uint32_t), count * sizeof(std::uint32_t));
-      parts.emplace_back(troupe::broadcast{part, part, count, troupe::dtype::u32, troupe::rank{0}});
-    }
-    chunks.push_back(where.carriers.ask(troupe::world_request{std::move(parts), epoch}));
+    std::vector<troupe::buffer> parts; // by their ranks among the carriers; rank 0's is what the others receive
+    for (const troupe::buffer& one : memory)
+      parts.push_back(one.slice(from * sizeof(std::uint32_t), count * sizeof(std::uint32_t)));
+    chunks.push_back(
+        where.carriers.broadcast(parts.front(), parts, count, troupe::dtype::u32, troupe::rank{0}, {.epoch = epoch}));
   }
   for (auto& one : chunks) one.get();
   return true;

@@ -113,8 +113,9 @@ awaitable_reply reply_on(Resumer where_to, const world& where, world_request ask
 }
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<operation> parts,
-                         nanoseconds deadline = world_default_deadline) {
-  return reply_on(std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline});
+                         request_options options = {}, call_site from = call_site::current()) {
+  if (options.epoch == epoch{}) options.epoch = where.epoch();
+  return reply_on(std::move(where_to), where, make_request(std::move(parts), std::move(options), from));
 }
 /// The same for one rank (SPMD).
 template <resumer Resumer>
@@ -124,9 +125,9 @@ awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_r
   return awaitable_reply{std::move(state)};
 }
 template <resumer Resumer>
-awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, operation what,
-                         nanoseconds deadline = world_default_deadline) {
-  return reply_on(std::move(where_to), where, whom, rank_request{.what = std::move(what), .deadline = deadline});
+awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, operation what, request_options options = {},
+                         call_site from = call_site::current()) {
+  return reply_on(std::move(where_to), where, whom, make_request(std::move(what), std::move(options), from));
 }
 
 } // namespace troupe

@@ -139,9 +139,12 @@ public:
   /// Creates a sender that asks all ranks.
   request_sender(Resumer where_to, world where, world_request asked)
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{std::move(asked)} {}
-  request_sender(Resumer where_to, world where, std::vector<operation> parts,
-                 nanoseconds deadline = world_default_deadline)
-    : request_sender{std::move(where_to), where, world_request{std::move(parts), where.epoch(), deadline}} {}
+  request_sender(Resumer where_to, world where, std::vector<operation> parts, request_options options = {},
+                 call_site from = call_site::current())
+    : request_sender{std::move(where_to), where, make_request(std::move(parts), std::move(options), from)} {
+    auto& asked = std::get<world_request>(asked_);
+    if (asked.epoch == epoch{}) asked.epoch = world_.epoch();
+  }
   /// Creates a sender that asks one rank (SPMD).
   request_sender(Resumer where_to, world where, rank whom, rank_request asked)
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{whom, std::move(asked)}} {}

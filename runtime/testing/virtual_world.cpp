@@ -96,8 +96,17 @@ const std::shared_ptr<device>& virtual_world::device_of(rank where) const {
   return stage_->on.devices[stage_->place_of(where)];
 }
 
-virtual_reply virtual_world::ask(std::vector<operation> parts, nanoseconds deadline) {
-  return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline});
+virtual_reply virtual_world::ask(std::vector<operation> parts, request_options options) {
+  if (options.epoch == troupe::epoch{}) options.epoch = epoch();
+  return ask(make_request(std::move(parts), std::move(options)));
+}
+
+virtual_reply virtual_world::perform(std::vector<operation> parts, request_options options, call_site) {
+  return ask(std::move(parts), std::move(options));
+}
+
+std::size_t virtual_world::part_count() const {
+  return local_ranks().size();
 }
 
 virtual_reply virtual_world::ask(world_request asked) {
@@ -107,8 +116,8 @@ virtual_reply virtual_world::ask(world_request asked) {
   return seen;
 }
 
-virtual_reply virtual_world::ask(rank whom, operation what, lane in, nanoseconds deadline) {
-  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .lane = in});
+virtual_reply virtual_world::ask(rank whom, operation what, request_options options) {
+  return ask(whom, make_request(std::move(what), std::move(options)));
 }
 
 virtual_reply virtual_world::ask(rank whom, rank_request asked) {
@@ -126,36 +135,19 @@ virtual_reply virtual_world::ask(rank whom, rank_request asked) {
   return seen;
 }
 
-virtual_reply virtual_world::ask(retry_safe_mark, std::vector<operation> parts, nanoseconds deadline) {
-  return ask(world_request{.parts = std::move(parts), .epoch = epoch(), .deadline = deadline, .retry_safe = true});
-}
-
-virtual_reply virtual_world::ask(retry_safe_mark, rank whom, operation what, lane in, nanoseconds deadline) {
-  return ask(whom, rank_request{.what = std::move(what), .deadline = deadline, .lane = in, .retry_safe = true});
-}
-
 retry_counts virtual_world::retries() const {
   return stage_->where->retries();
 }
 
-virtual_reply virtual_world::all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
-                                        dtype type, reduction op) {
-  if (send.size() != local_ranks().size() || recv.size() != send.size())
-    throw exception{errc::invalid_argument, "an all_reduce of " + std::to_string(size()) + " ranks needs as many " +
-                                                "buffers, not " + std::to_string(send.size()) + " and " +
-                                                std::to_string(recv.size())};
-  std::vector<operation> parts;
-  for (std::size_t i = 0; i < send.size(); ++i)
-    parts.emplace_back(troupe::all_reduce{.send = send[i], .recv = recv[i], .count = count, .type = type, .op = op});
-  return ask(std::move(parts));
+virtual_reply virtual_world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
+                                      dtype type, int tag, request_options options) {
+  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
+             std::move(options));
 }
 
-virtual_reply virtual_world::barrier() {
-  return ask(std::vector<operation>(local_ranks().size(), troupe::barrier{}));
-}
-
-virtual_reply virtual_world::copy(rank whom, buffer from, buffer to) {
-  return ask(whom, rank_request{.what = troupe::copy{std::move(from), std::move(to)}, .epoch = epoch()});
+virtual_reply virtual_world::copy(rank whom, operand from, operand to, request_options options) {
+  if (options.epoch == troupe::epoch{}) options.epoch = epoch();
+  return ask(whom, troupe::copy{std::move(from), std::move(to)}, std::move(options));
 }
 
 void virtual_world::register_memory(std::size_t size_bytes) {
@@ -166,7 +158,7 @@ void virtual_world::register_memory(std::size_t size_bytes) {
                            .pool;
 }
 
-std::vector<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
+per_rank<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
   if (stage_->registered) {
     try {
       return stage_->registered->allocate(size_bytes);
@@ -174,9 +166,7 @@ std::vector<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
       if (failure.why().code != errc::out_of_memory) throw;
     }
   }
-  std::vector<buffer> made;
-  for (const rank self : local_ranks()) made.push_back(allocate(self, size_bytes));
-  return made;
+  return {local_ranks(), [&](rank self) { return allocate(self, size_bytes); }};
 }
 
 std::shared_ptr<captured_plan> virtual_world::capture(capture_function function, plan_options options) {
@@ -194,8 +184,8 @@ std::shared_ptr<captured_plan> virtual_world::capture(const capture_request& ask
       .plan;
 }
 
-virtual_reply virtual_world::replay(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline) {
-  return ask(std::vector<operation>(local_ranks().size(), troupe::replay{plan}), deadline);
+virtual_reply virtual_world::replay(const std::shared_ptr<captured_plan>& plan, request_options options) {
+  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options));
 }
 
 nanoseconds virtual_world::now() const {

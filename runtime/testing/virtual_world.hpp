@@ -4,9 +4,11 @@
 #include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/collective_settings.hpp>
+#include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/completion_settings.hpp>
+#include <troupe/device/per_rank.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/memory.hpp>
 #include <troupe/testing/virtual_reply.hpp>
@@ -17,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 namespace troupe {
@@ -65,7 +66,7 @@ struct virtual_event {
 /// Lifetime: one at a time per thread. That thread must not call anything of a world in real time meanwhile.
 /// Buffers of the world may outlive it; there can be no other virtual world until they have ended.
 /// Threads: the one that made it.
-class virtual_world {
+class virtual_world : public collective_methods<virtual_world, arguments_of_all, virtual_reply> {
 public:
   /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
   /// virtual world on this thread).
@@ -93,36 +94,28 @@ public:
 
   /// As world::ask(). A request without an epoch is for the current one if it asks all ranks, and for the first one if
   /// it asks one rank. Errors: invalid_argument (no such rank).
-  [[nodiscard]] virtual_reply ask(std::vector<operation> parts, nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] virtual_reply ask(std::vector<operation> parts, request_options options = {});
   [[nodiscard]] virtual_reply ask(world_request asked);
-  [[nodiscard]] virtual_reply ask(rank whom, operation what, lane in = {},
-                                  nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] virtual_reply ask(rank whom, operation what, request_options options = {});
   [[nodiscard]] virtual_reply ask(rank whom, rank_request asked);
-  [[nodiscard]] virtual_reply ask(retry_safe_mark mark, std::vector<operation> parts,
-                                  nanoseconds deadline = world_default_deadline);
-  [[nodiscard]] virtual_reply ask(retry_safe_mark mark, rank whom, operation what, lane in = {},
-                                  nanoseconds deadline = world_default_deadline);
   /// As world::retries().
   [[nodiscard]] retry_counts retries() const;
-  /// As world::all_reduce().
-  [[nodiscard]] virtual_reply all_reduce(std::span<const buffer> send, std::span<const buffer> recv, std::size_t count,
-                                         dtype type, reduction op);
-  /// As world::barrier().
-  [[nodiscard]] virtual_reply barrier();
+  /// As world::transfer().
+  [[nodiscard]] virtual_reply transfer(rank source, operand from, rank destination, operand to, std::size_t count,
+                                       dtype type, int tag = 0, request_options options = {});
   /// As world::copy().
-  [[nodiscard]] virtual_reply copy(rank whom, buffer from, buffer to);
+  [[nodiscard]] virtual_reply copy(rank whom, operand from, operand to, request_options options = {});
 
   /// As world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
   /// hour).
   void register_memory(std::size_t size_bytes);
   /// As world::allocate_all().
-  [[nodiscard]] std::vector<buffer> allocate_all(std::size_t size_bytes) const;
+  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
   /// As world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
   /// As world::replay().
-  [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan,
-                                     nanoseconds deadline = world_default_deadline);
+  [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan, request_options options = {});
 
   /// Returns the virtual time since the world's beginning.
   [[nodiscard]] nanoseconds now() const;
@@ -154,6 +147,10 @@ private:
   class stage;
 
   [[nodiscard]] std::shared_ptr<captured_plan> capture(const capture_request& asked);
+
+  friend class collective_methods<virtual_world, arguments_of_all, virtual_reply>;
+  [[nodiscard]] virtual_reply perform(std::vector<operation> parts, request_options options, call_site from);
+  [[nodiscard]] std::size_t part_count() const;
 
   std::unique_ptr<stage> stage_;
 };

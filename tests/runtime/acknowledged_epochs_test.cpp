@@ -49,16 +49,16 @@ TEST_CASE(
   const auto values = make_ranked<float>(world, acknowledged_count);
   const auto parts = sums_of(values);
   world.script().on(rank{0}).operation(0).delay(20ms);
-  const auto succeeded = world.ask(rank{0}, parts[0], steps);
-  const auto unknown = world.ask(rank{1}, parts[1], steps, 5ms);
+  const auto succeeded = world.ask(rank{0}, {.what = parts[0], .lane = steps});
+  const auto unknown = world.ask(rank{1}, {.what = parts[1], .deadline = 5ms, .lane = steps});
   CHECK_THAT(succeeded.get(), succeeds());
   CHECK_THAT(unknown, fails_with(errc::deadline_exceeded) && has_unknown_outcome());
   world.end_rank(rank{1});
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
 
   // Rank 0's client goes on with the next request, rank 1's repeats the one before: both have one shape.
-  const auto next = world.ask(rank{0}, parts[0], steps);
-  const auto repeated = world.ask(rank{1}, parts[1], steps);
+  const auto next = world.ask(rank{0}, {.what = parts[0], .lane = steps});
+  const auto repeated = world.ask(rank{1}, {.what = parts[1], .lane = steps});
   world.advance(10ms);
   for (const auto& one : {next, repeated}) {
     REQUIRE(one.is_ready());
@@ -90,7 +90,7 @@ TEST_CASE("a lane refuses requests after a rebuild until its owner has acknowled
   std::vector<rank_lane> lanes;
   for (int r = 0; r < 2; ++r) lanes.emplace_back(w.world(), rank{r}, steps);
   auto succeeded = lanes[0].ask(parts[0]);
-  auto unknown = lanes[1].ask(parts[1], 1s);
+  auto unknown = lanes[1].ask(parts[1], {.deadline = 1s});
   const error lost = failure_of(std::move(unknown));
   CHECK(lost.code == errc::deadline_exceeded);
   CHECK(lost.effect == effect::unknown_outcome);

@@ -239,7 +239,7 @@ TEST_CASE("a world that stops or fails answers who waits for credit", "[runtime]
     if (fails) {
       const auto values = where.allocate_all(64);
       crossed.push_back(where.ask(rank{0}, barrier{}));
-      crossed.push_back(where.ask(rank{1}, broadcast{values[1], values[1], 4, dtype::f32, rank{0}}));
+      crossed.push_back(where.ask(rank{1}, broadcast{values[rank{1}], values[rank{1}], 4, dtype::f32, rank{0}}));
     } else {
       where.stop();
     }

@@ -81,7 +81,7 @@ TEST_CASE("what waits for a peer is in the record, and so is its error", "[runti
   runtime rt{two_mock_ranks()};
   world where = rt.form_world();
   const buffer mine = where.allocate(rank{0}, 64);
-  auto alone = where.ask(rank{0}, all_reduce{{mine}, {mine}, 16, dtype::f32, reduction::sum}, 1s);
+  auto alone = where.ask(rank{0}, all_reduce{{mine}, {mine}, 16, dtype::f32, reduction::sum}, {.deadline = 1s});
   json one;
   const auto end = std::chrono::steady_clock::now() + 10s;
   while (!one.contains("asked") && std::chrono::steady_clock::now() < end) { // until its actor has taken it

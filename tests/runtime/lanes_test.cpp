@@ -131,8 +131,8 @@ TROUPE_WORLD_TEST(3, "who is missing is told at the deadline, and the world goes
   const auto values = ranked_values(where, count);
   auto lanes = open_lanes(where, "absent");
   auto other = open_lanes(where, "present");
-  auto zero = lanes[0].ask(sum_of(values[0]), 50ms);
-  auto one = lanes[1].ask(sum_of(values[1]), 20s);
+  auto zero = lanes[0].ask(sum_of(values[0]), {.deadline = 50ms});
+  auto one = lanes[1].ask(sum_of(values[1]), {.deadline = 20s});
   CHECK_NOTHROW(lanes[2].ask(copy{values[2], where.allocate(rank{2}, values[2].size_bytes())}).get());
 
   const error failure = failure_of(std::move(zero));

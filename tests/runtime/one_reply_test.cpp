@@ -174,7 +174,7 @@ TROUPE_WORLD_TEST(2, "a peer that never comes: the deadline answers, then the ha
   settings.ordering = ordering::caller; // else nothing would be launched
   runtime rt{settings};
   world where = rt.form_world();
-  auto lonely = where.ask(rank{0}, barrier{}, 20ms);
+  auto lonely = where.ask(rank{0}, barrier{}, {.deadline = 20ms});
   const error failure = failure_of(std::move(lonely));
   CHECK(failure.code == errc::deadline_exceeded);
   CHECK(failure.effect == effect::unknown_outcome);

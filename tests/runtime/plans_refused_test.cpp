@@ -210,7 +210,7 @@ TEST_CASE("registered memory at different places of the ranks is refused in a ca
   const auto one = where.allocate_all(length);
   const auto other = where.allocate_all(length);
   const error why = refusal_of(where, [&](rank_capture& capture) {
-    capture.launch(sum_in_place(capture.self() == rank{0} ? one[0] : other[1]));
+    capture.launch(sum_in_place(capture.self() == rank{0} ? one[rank{0}] : other[rank{1}]));
   });
   CHECK(why.code == errc::mismatch);
   CHECK_THAT(why.text, ContainsSubstring("registered memory"));

@@ -174,7 +174,7 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
   CHECK_FALSE(spare.has_formed());
 
   const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
-  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, 20s);
+  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 20s});
   control.process_ended("1", ::getpid(), "the test says so");
   try {
     static_cast<void>(pending.get());
@@ -197,8 +197,8 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
     CHECK(failure.why().effect == effect::rejected);
   }
   survivor.acknowledge(epoch{2});
-  auto acknowledged = survivor.ask(barrier{}, 20s);
-  auto needs_none = newcomer.ask(barrier{}, 20s);
+  auto acknowledged = survivor.ask(barrier{}, {.deadline = 20s});
+  auto needs_none = newcomer.ask(barrier{}, {.deadline = 20s});
   CHECK(acknowledged.get().epoch == epoch{2});
   CHECK(needs_none.get().epoch == epoch{2});
   check_sum({&first, &spare});
@@ -307,7 +307,8 @@ TEST_CASE("a process that does not ask is named by the controller", "[processes]
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   static_cast<void>(second.in());
   const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
-  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, 100ms);
+  auto pending =
+      first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 100ms});
   try {
     static_cast<void>(pending.get());
     FAIL("it has been answered well");
@@ -318,8 +319,9 @@ TEST_CASE("a process that does not ask is named by the controller", "[processes]
   }
   // Its peer, who comes to it now, is told; nothing hangs, and the lane goes on.
   const buffer other = second.in().allocate(rank{1}, count * sizeof(float));
-  CHECK_THROWS_AS(second.in().ask(rank{1}, all_reduce{.send = other, .recv = other, .count = count}, 20s).get(),
-                  exception);
+  CHECK_THROWS_AS(
+      second.in().ask(rank{1}, all_reduce{.send = other, .recv = other, .count = count}, {.deadline = 20s}).get(),
+      exception);
   check_sum({&first, &second});
 }
 

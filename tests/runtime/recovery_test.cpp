@@ -191,7 +191,7 @@ TROUPE_WORLD_TEST(2, "registered memory is registered again in the next epoch", 
   REQUIRE(failure_of(where.ask(sum_of(values))).code == errc::none);
   const int ranks = where.size();
   for (const rank self : where.local_ranks())
-    CHECK(read_back(where, self, values[static_cast<std::size_t>(self.value())]) ==
+    CHECK(read_back(where, self, values[self]) ==
           std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2)));
   check_serves(where);
 }

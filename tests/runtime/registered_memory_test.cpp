@@ -51,8 +51,7 @@ TROUPE_WORLD_TEST(2, "requests on registered memory give the same results, in an
     static_cast<void>(where.ask(sums(send, send, count)).get());
     for (const rank self : where.local_ranks())
       for (const auto* memory : {&send, &recv})
-        CHECK(read_back(where, self, (*memory)[static_cast<std::size_t>(self.value())]) ==
-              std::vector<float>(count, 3.0F));
+        CHECK(read_back(where, self, (*memory)[self]) == std::vector<float>(count, 3.0F));
   }
   // All is given back, the last request's a moment after its reply.
   while (where.registered_memory().free_bytes != 8U << 20U) std::this_thread::yield();
@@ -66,14 +65,14 @@ TROUPE_WORLD_TEST(2, "registered memory at different places of the ranks is refu
   const auto one = where.allocate_all(1024);
   const auto other = where.allocate_all(1024);
   const std::vector<buffer> ordinary{where.allocate(rank{0}, 1024), where.allocate(rank{1}, 1024)};
-  const error crossed = failure_of(where.ask(sums({one[0], other[1]}, {one[0], other[1]}, 16)));
+  const error crossed = failure_of(where.ask(sums({one[rank{0}], other[rank{1}]}, {one[rank{0}], other[rank{1}]}, 16)));
   CHECK(crossed.code == errc::mismatch);
   CHECK_THAT(crossed.text, ContainsSubstring("rank 0 has send at registered offset 0") &&
                                ContainsSubstring("rank 1 has send at registered offset 1024"));
-  const error mixed = failure_of(where.ask(sums({one[0], ordinary[1]}, {one[0], ordinary[1]}, 16)));
+  const error mixed = failure_of(where.ask(sums({one[rank{0}], ordinary[1]}, {one[rank{0}], ordinary[1]}, 16)));
   CHECK(mixed.code == errc::mismatch);
   CHECK_THAT(mixed.text, ContainsSubstring("rank 1 has send in ordinary memory"));
-  CHECK_FALSE(failure_of(where.ask(sums({one[0], one[1]}, ordinary, 16))));
+  CHECK_FALSE(failure_of(where.ask(sums(one, ordinary, 16))));
   CHECK_FALSE(failure_of(where.ask(sums(one, one, 16))));
 }
 

@@ -67,8 +67,8 @@ TROUPE_WORLD_TEST(2, "clients of lanes do not hear of faults where their request
           rank_lane mine{where, rank{r}, lane::named("retried " + std::to_string(i))};
           mine.acknowledge(where.epoch()); // its lane has one request alone, asked for until it has run
           const buffer out = where.allocate(rank{r}, retried_count * sizeof(float));
-          const error why =
-              failure_of(mine.ask(retry_safe, all_reduce{.send = in[at], .recv = out, .count = retried_count}, 20s));
+          const error why = failure_of(mine.ask(all_reduce{.send = in[at], .recv = out, .count = retried_count},
+                                                {.deadline = 20s, .retry_safe = true}));
           // Those that not all ranks had asked for, or that came while the world formed anew, are asked for again.
           const bool asks_again = why && why.effect == effect::rejected;
           if (why && !asks_again) ++failures[at];
@@ -99,7 +99,7 @@ TROUPE_WORLD_TEST(2, "a request to the world that is retry_safe outlives a fault
   std::vector<operation> parts;
   for (std::size_t r = 0; r < in.size(); ++r)
     parts.emplace_back(all_reduce{.send = in[r], .recv = out[r], .count = retried_count});
-  const outcome seen = outcome_of(where.ask(retry_safe, std::move(parts)));
+  const outcome seen = outcome_of(where.ask(std::move(parts), {.retry_safe = true}));
   REQUIRE(std::holds_alternative<completion>(seen));
   CHECK(std::get<completion>(seen).epoch == epoch{2});
   for (const rank self : where.local_ranks())

@@ -111,7 +111,7 @@ TEST_CASE("a request to the world is run again as a whole", "[runtime][retry]") 
   virtual_world world{3, keeping_size()};
   world.script().on(rank{2}).operation(0).hang();
   const operands what{world};
-  const auto reply = world.ask(retry_safe, what.sums());
+  const auto reply = world.ask(what.sums(), {.retry_safe = true});
   CHECK(reply.get().epoch == epoch{2});
   CHECK(what.are_summed());
   CHECK(world.retries() == retry_counts{.put_aside = 1, .run_again = 1});
@@ -124,13 +124,14 @@ TEST_CASE("copies, transfers and groups are run again, too", "[runtime][retry]")
   world.script().on(rank{0}).operation(0).fail();
   const auto first = ask_marked(world, held);
   // These stand behind what hangs.
-  const auto copied = world.ask(retry_safe, rank{0}, copy{what.in[0], what.out[0]});
-  const auto sent = world.ask(retry_safe, rank{0}, send{.memory = what.in[0], .count = 4, .peer = rank{1}, .tag = 3});
+  const auto copied = world.ask(rank{0}, copy{what.in[0], what.out[0]}, {.retry_safe = true});
+  const auto sent =
+      world.ask(rank{0}, send{.memory = what.in[0], .count = 4, .peer = rank{1}, .tag = 3}, {.retry_safe = true});
   const auto received =
-      world.ask(retry_safe, rank{1}, recv{.memory = what.out[1], .count = 4, .peer = rank{0}, .tag = 3});
+      world.ask(rank{1}, recv{.memory = what.out[1], .count = 4, .peer = rank{0}, .tag = 3}, {.retry_safe = true});
   const operands grouped{world};
   std::vector<virtual_reply> groups;
-  for (int r = 0; r < 2; ++r) groups.push_back(world.ask(retry_safe, rank{r}, group{{grouped.sum(r)}}));
+  for (int r = 0; r < 2; ++r) groups.push_back(world.ask(rank{r}, group{{grouped.sum(r)}}, {.retry_safe = true}));
   for (const auto& one : {first[0], first[1], copied, sent, received, groups[0], groups[1]})
     CHECK(one.get().epoch == epoch{2});
   CHECK(held.are_summed());
@@ -144,7 +145,7 @@ TEST_CASE("what one participant did not mark is answered with the fault at all (
   virtual_world world{2, keeping_size()};
   world.script().on(rank{1}).operation(0).fail();
   const operands what{world};
-  const auto marked = world.ask(retry_safe, rank{0}, what.sum(0));
+  const auto marked = world.ask(rank{0}, what.sum(0), {.retry_safe = true});
   const auto unmarked = world.ask(rank{1}, what.sum(1));
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   CHECK_THAT(marked, has_unknown_outcome());
@@ -158,7 +159,7 @@ TEST_CASE("what not all ranks had asked for is rejected by a fault, marked or no
   world.script().on(rank{1}).operation(0).fail();
   const operands what{world};
   const operands other{world};
-  const auto alone = world.ask(retry_safe, rank{0}, what.sum(0), lane::named("waits"));
+  const auto alone = world.ask(rank{0}, {.what = what.sum(0), .lane = lane::named("waits"), .retry_safe = true});
   const auto failing = world.ask(other.sums());
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   CHECK_THAT(failing, has_unknown_outcome());
@@ -245,9 +246,9 @@ TEST_CASE("what no longer fits when the world comes back is rejected if it was n
   for (int r = 0; r < 2; ++r) world.script().on(rank{r}).operation(0).delay(80ms); // longer than limits.launch
   const operands launched{world, 9};
   const operands queued{world, 3};
-  const auto first = world.ask(retry_safe, launched.sums());
+  const auto first = world.ask(launched.sums(), {.retry_safe = true});
   world.advance(1ms);
-  const auto second = world.ask(retry_safe, queued.sums());
+  const auto second = world.ask(queued.sums(), {.retry_safe = true});
   REQUIRE(world.run_until([&] { return world.status().phase == world_phase::rebuilding; }, 1s));
   world.device_of(rank{1})->declare_memory_lost();
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
@@ -257,7 +258,7 @@ TEST_CASE("what no longer fits when the world comes back is rejected if it was n
   CHECK(error_in(second).ticket);
   CHECK(launched_in(world, 2).empty());
   CHECK(world.retries() == retry_counts{.put_aside = 2, .given_up = 2});
-  CHECK_THAT(world.ask(retry_safe, operands{world}.sums()).get(), succeeds());
+  CHECK_THAT(world.ask(operands{world}.sums(), {.retry_safe = true}).get(), succeeds());
 }
 
 TEST_CASE("a deadline counts on while a request is put aside, and is answered with the fault (TIM-1)",
@@ -266,7 +267,7 @@ TEST_CASE("a deadline counts on while a request is put aside, and is answered wi
   world.script().on(rank{1}).operation(0).fail();
   world.script().on(rank{0}).aborting(0).delay(90ms);
   const operands what{world};
-  const auto whole = world.ask(retry_safe, what.sums(), 60ms);
+  const auto whole = world.ask(what.sums(), {.deadline = 60ms, .retry_safe = true});
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   CHECK_FALSE(whole.is_ready());
   world.advance(65ms);
@@ -303,7 +304,7 @@ TEST_CASE("a second fault puts aside again what it takes, and what still waits",
   REQUIRE(world.run_until_ready(epoch{2}, 1s));
   world.script().on(rank{0}).in(epoch{2}).operation(0).fail();
   const operands fails{world, 2};
-  const auto second = world.ask(retry_safe, fails.sums());
+  const auto second = world.ask(fails.sums(), {.retry_safe = true});
   REQUIRE(world.run_until_ready(epoch{3}, 1s));
   for (const auto& one : first) CHECK(one.get().epoch == epoch{3});
   CHECK(second.get().epoch == epoch{3});
@@ -315,7 +316,7 @@ TEST_CASE("where no epoch follows, what is put aside is answered with its fault 
   SECTION("the policy is fail_fast") {
     virtual_world world{2, {.recovery = {.policy = recovery_policy::fail_fast}}};
     world.script().on(rank{1}).operation(0).fail();
-    const auto reply = world.ask(retry_safe, operands{world}.sums());
+    const auto reply = world.ask(operands{world}.sums(), {.retry_safe = true});
     REQUIRE(reply.wait_for(1s) == std::future_status::ready);
     CHECK_THAT(reply, fails_with(errc::communicator_failed) && has_unknown_outcome());
     CHECK(world.retries() == retry_counts{});
@@ -326,7 +327,7 @@ TEST_CASE("where no epoch follows, what is put aside is answered with its fault 
     virtual_world world{2, options};
     world.script().on(rank{1}).operation(0).fail();
     world.script().on(rank{0}).in(epoch{2}).operation(0).fail();
-    const auto reply = world.ask(retry_safe, operands{world}.sums(), 300ms);
+    const auto reply = world.ask(operands{world}.sums(), {.deadline = 300ms, .retry_safe = true});
     REQUIRE(reply.wait_for(200ms) == std::future_status::ready);
     CHECK_THAT(reply, fails_with(errc::communicator_failed) && has_unknown_outcome());
     CHECK(world.status().phase == world_phase::failed);
@@ -335,7 +336,7 @@ TEST_CASE("where no epoch follows, what is put aside is answered with its fault 
     virtual_world world{2, keeping_size()};
     world.script().on(rank{1}).operation(0).fail();
     world.script().on(rank{0}).aborting(0).delay(80ms);
-    const auto reply = world.ask(retry_safe, operands{world}.sums());
+    const auto reply = world.ask(operands{world}.sums(), {.retry_safe = true});
     REQUIRE(world.run_until_ready(epoch{2}, 1s));
     CHECK(world.stop(1s));
     CHECK_THAT(reply, fails_with(errc::communicator_failed) && has_unknown_outcome());
@@ -351,8 +352,8 @@ TEST_CASE("a participant that has its answer keeps the others from being run aga
     world.script().on(rank{1}).operation(0).hang(); // what it says of its own part means nothing, but is an answer
   else
     world.script().on(rank{1}).operation(0).delay(40ms);
-  const auto impatient = world.ask(retry_safe, rank{0}, what.sum(0), {}, absent ? 300ms : 10ms);
-  const auto patient = world.ask(retry_safe, rank{1}, what.sum(1));
+  const auto impatient = world.ask(rank{0}, what.sum(0), {.deadline = absent ? 300ms : 10ms, .retry_safe = true});
+  const auto patient = world.ask(rank{1}, what.sum(1), {.retry_safe = true});
   if (!absent) {
     world.advance(20ms);
     world.end_rank(rank{0});
@@ -368,12 +369,12 @@ TEST_CASE("a participant that has its answer keeps the others from being run aga
 TEST_CASE("what cannot be run again is refused at the door, with the reason", "[runtime][retry]") {
   virtual_world world{2, keeping_size()};
   const operands what{world};
-  const auto in_place = world.ask(retry_safe, rank{0}, all_reduce{what.in[0], what.in[0], count});
+  const auto in_place = world.ask(rank{0}, all_reduce{what.in[0], what.in[0], count}, {.retry_safe = true});
   CHECK_THAT(in_place, fails_with(errc::invalid_argument) && was_rejected());
   CHECK_THAT(error_in(in_place).text, ContainsSubstring("in place cannot be retry_safe"));
-  const auto whole = world.ask(retry_safe, sums_of(what.in));
+  const auto whole = world.ask(sums_of(what.in), {.retry_safe = true});
   CHECK_THAT(whole, fails_with(errc::invalid_argument) && was_rejected());
-  CHECK_THAT(world.ask(retry_safe, what.sums()).get(), succeeds());
+  CHECK_THAT(world.ask(what.sums(), {.retry_safe = true}).get(), succeeds());
 }
 
 TEST_CASE("an unknown outcome lists the memory that is undefined, of every rank of a request to the world (ONE-2)",
@@ -412,9 +413,9 @@ TEST_CASE("requests under ordering::caller cannot be retry_safe", "[runtime][ret
   by_callers.ordering = ordering::caller;
   virtual_world world{2, by_callers};
   const operands what{world};
-  const auto alone = world.ask(retry_safe, rank{0}, what.sum(0));
+  const auto alone = world.ask(rank{0}, what.sum(0), {.retry_safe = true});
   CHECK_THAT(alone, fails_with(errc::unsupported) && was_rejected());
-  const auto whole = world.ask(retry_safe, what.sums());
+  const auto whole = world.ask(what.sums(), {.retry_safe = true});
   CHECK_THAT(whole, fails_with(errc::unsupported) && was_rejected());
   CHECK_THAT(error_in(whole).text, ContainsSubstring("ordering::caller"));
 }

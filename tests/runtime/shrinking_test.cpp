@@ -226,7 +226,7 @@ TROUPE_WORLD_TEST(3, "registered memory, plans and sub-worlds follow the new siz
   REQUIRE(registered.size() == 2);
   fill_ranked(where, registered, shrunk_count);
   REQUIRE(failure_of(where.ask(sums(registered))).code == errc::none);
-  CHECK(read_back(where, rank{1}, registered[1]) == std::vector<float>(shrunk_count, 3.0F));
+  CHECK(read_back(where, rank{1}, registered[rank{1}]) == std::vector<float>(shrunk_count, 3.0F));
 
   const error old_steps = failure_of(where.replay(steps));
   CHECK(old_steps.effect == effect::rejected);

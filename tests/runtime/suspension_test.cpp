@@ -89,7 +89,7 @@ TEST_CASE("a request's deadline runs while its world is suspended", "[runtime]")
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   static_cast<void>(where.suspend());
-  const error late = failure_of(where.ask(std::vector<operation>(2, barrier{}), 20ms));
+  const error late = failure_of(where.ask(std::vector<operation>(2, barrier{}), {.deadline = 20ms}));
   CHECK(late.code == errc::deadline_exceeded);
   where.resume();
   CHECK_FALSE(failure_of(where.barrier()));

@@ -11,7 +11,8 @@ TYPES = ("collectives/operation/operation.hpp", "collectives/operation/dtype.hpp
 EXAMPLE = "examples/02_every_operation.cpp"
 SECTIONS = ("Shapes", "In place", "Units", "Order", "Lifetime", "Errors", "Threads", "Invariants", "Source")
 # Types that pages name besides the operations, in the order in which they are explained.
-EXPLAINED = ("operand", "partition", "dtype", "reduction", "factor", "rank_request", "world_request", "errc", "effect")
+EXPLAINED = ("operand", "partition", "dtype", "reduction", "factor", "request_options", "rank_request",
+             "world_request", "errc", "effect")
 
 
 class BrokenSource(Exception):

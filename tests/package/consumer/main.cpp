@@ -17,15 +17,14 @@ int main() try {
   // Every rank contributes 1024 floats with the value rank + 1.
   constexpr std::size_t count = 1024;
   const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
-  std::vector<troupe::buffer> values;
+  const troupe::per_rank<troupe::buffer> values = world.allocate_all(host.size_bytes());
   for (const troupe::rank self : world.local_ranks()) {
     std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
-    values.push_back(world.allocate(self, host.size_bytes()));
-    world.copy(self, host, values.back()).get();
+    world.copy(self, host, values[self]).get();
   }
   const auto all_are = [&](int expected) {
     return std::ranges::all_of(world.local_ranks(), [&](troupe::rank self) {
-      world.copy(self, values[static_cast<std::size_t>(self.value())], host).get();
+      world.copy(self, values[self], host).get();
       return std::ranges::all_of(host.host_span<float>(), [&](float v) { return v == static_cast<float>(expected); });
     });
   };

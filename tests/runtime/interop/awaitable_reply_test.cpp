@@ -87,7 +87,7 @@ job await_sums(world where, std::vector<buffer> values, resume_queue& queue, not
 
 job await_copy(world where, operand from, buffer to, nanoseconds deadline, resume_queue& queue, noted& told) {
   const counts_its_end end{&told.ended};
-  auto reply = reply_on(queue.resumer(), where, rank{0}, copy{std::move(from), std::move(to)}, deadline);
+  auto reply = reply_on(queue.resumer(), where, rank{0}, copy{std::move(from), std::move(to)}, {.deadline = deadline});
   told.outcomes.push_back(co_await std::move(reply).as_outcome());
   told.resumed_on = std::this_thread::get_id();
 }

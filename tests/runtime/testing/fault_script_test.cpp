@@ -68,9 +68,9 @@ TEST_CASE("a script tells for which request of whom each rank launches", "[testi
   virtual_world world{2, keeping_size()};
   const auto values = make_ranked<float>(world, count);
   const lane prefill = lane::named("prefill");
+  const per_rank sums = sums_of(values);
   for (const rank self : world.local_ranks()) {
-    const auto mine = static_cast<std::size_t>(self.value());
-    static_cast<void>(world.ask(self, sums_of(values)[mine], prefill));
+    static_cast<void>(world.ask(self, {.what = sums[self], .lane = prefill}));
     static_cast<void>(world.ask(self, barrier{}));
   }
   world.advance(1ms);
@@ -103,8 +103,8 @@ TEST_CASE("each of several that one call launches has its own asker", "[testing]
   world.advance(1ms);
   for (const rank self : world.local_ranks()) {
     const auto mine = static_cast<std::size_t>(self.value());
-    replies.push_back(world.ask(self, sums_of(values)[mine], first));
-    replies.push_back(world.ask(self, sums_of(others)[mine], second));
+    replies.push_back(world.ask(self, {.what = sums_of(values)[mine], .lane = first}));
+    replies.push_back(world.ask(self, {.what = sums_of(others)[mine], .lane = second}));
   }
   for (const auto& one : replies) CHECK_THAT(one.get(), succeeds());
   const auto seen = world.script().launches(rank{0});
@@ -125,7 +125,7 @@ TEST_CASE("what is staged, and what is run again, keeps its asker; what is captu
   }
   for (int i = 0; i < 2; ++i) {
     const auto mine = static_cast<std::size_t>(i);
-    static_cast<void>(world.ask(rank{i}, all_reduce{host[mine], results[mine], count}, line));
+    static_cast<void>(world.ask(rank{i}, {.what = all_reduce{host[mine], results[mine], count}, .lane = line}));
   }
   world.advance(1ms);
   const auto values = make_ranked<float>(world, count);
@@ -136,7 +136,8 @@ TEST_CASE("what is staged, and what is run again, keeps its asker; what is captu
   std::vector<virtual_reply> marked;
   for (int i = 0; i < 2; ++i) {
     const auto mine = static_cast<std::size_t>(i);
-    marked.push_back(world.ask(retry_safe, rank{i}, all_reduce{inputs[mine], values[mine], count}, line));
+    marked.push_back(
+        world.ask(rank{i}, {.what = all_reduce{inputs[mine], values[mine], count}, .lane = line, .retry_safe = true}));
   }
   for (const auto& one : marked) CHECK(one.get().epoch == epoch{2});
   world.advance(5ms); // for the plan

@@ -149,7 +149,7 @@ TEST_CASE("a request that may be run again outlives a fault (ONE-1)", "[testing]
 
   std::vector<operation> parts;
   for (std::size_t r = 0; r < 2; ++r) parts.emplace_back(all_reduce{inputs[r], results[r], count});
-  const auto reply = world.ask(retry_safe, parts);
+  const auto reply = world.ask(parts, {.retry_safe = true});
   CHECK(reply.get().epoch == epoch{2}); // not the fault: it was run again when the world had come back
   CHECK(values_of<float>(results[0]) == std::vector<float>(count, 1 + 2));
   // [retry_safe]
@@ -175,13 +175,13 @@ TEST_CASE("ranks can be asked each by itself, in lanes", "[testing]") {
   const auto values = make_ranked<float>(world, count);
   const auto parts = sums_of(values);
   const lane mine = lane::named("testing");
-  const auto first = world.ask(rank{0}, parts[0], mine);
+  const auto first = world.ask(rank{0}, {.what = parts[0], .lane = mine});
   world.advance(10ms);
   CHECK_FALSE(first.is_ready()); // its peer has not been asked
-  const auto second = world.ask(rank{1}, parts[1], mine);
+  const auto second = world.ask(rank{1}, {.what = parts[1], .lane = mine});
   CHECK_THAT(first.get(), succeeds());
   CHECK_THAT(second.get(), succeeds());
-  const auto lonely = world.ask(rank{1}, parts[1], mine, 30ms);
+  const auto lonely = world.ask(rank{1}, {.what = parts[1], .deadline = 30ms, .lane = mine});
   world.advance(100ms);
   CHECK_THAT(lonely, fails_with(errc::deadline_exceeded) && was_rejected());
   CHECK(code_of([&] { static_cast<void>(world.ask(rank{2}, barrier{})); }) == errc::invalid_argument);
