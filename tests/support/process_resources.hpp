@@ -1,5 +1,5 @@
-/// Threads, descriptors and listening sockets of the test process, counted so that the rest of the suite does not
-/// change the figures.
+/// Counts threads, descriptors and listening sockets of the test process. Threads that other tests have left, and
+/// sockets of other processes, do not change the figures.
 #pragma once
 
 #include <pthread.h>

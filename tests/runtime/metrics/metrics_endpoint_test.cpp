@@ -36,14 +36,18 @@ metric_scrape scrape(const runtime& rt) {
   return metric_scrape{http_get(rt.metrics_address(), "/metrics", 20s)};
 }
 
-/// Returns the number of threads that keep the test's name. Threads of troupe name themselves soon after they start.
+/// Returns how many threads keep the test's name once that number has not changed for 20 looks: threads of troupe set
+/// a name of their own soon after they start.
 std::size_t settled_count(const started_threads& threads) {
   std::size_t last = threads.count();
-  for (int same = 0; same < 20; std::this_thread::sleep_for(5ms)) {
+  int same = 0;
+  for (int looks = 0; same < 20 && looks < 2000; ++looks) {
+    std::this_thread::sleep_for(5ms);
     const std::size_t now = threads.count();
     same = now == last ? same + 1 : 0;
     last = now;
   }
+  REQUIRE(same == 20); // else the number of threads has not settled within 10 s
   return last;
 }
 
