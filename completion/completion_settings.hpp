@@ -4,6 +4,7 @@
 
 #include <troupe/device/time.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,8 @@ enum class completion_strategy : std::uint8_t {
 };
 
 /// The concrete strategies, that is, all except automatic.
-inline constexpr completion_strategy all_completion_strategies[] = {
-    completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
+inline constexpr std::array all_completion_strategies = {completion_strategy::flag, completion_strategy::event,
+                                                         completion_strategy::host_fn};
 
 [[nodiscard]] std::string_view to_string(completion_strategy strategy) noexcept;
 /// Returns the strategy called \p name. Errors: invalid_argument, naming the existing strategies.

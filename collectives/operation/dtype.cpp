@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 template <class Value, std::size_t Count>
-Value parse(const Value (&values)[Count], std::string_view what, std::string_view name) {
+Value parse(const std::array<Value, Count>& values, std::string_view what, std::string_view name) {
   std::string known;
   for (const Value value : values) {
     if (to_string(value) == name) return value;

@@ -18,8 +18,8 @@ namespace troupe {
 /// pre_mul_sum is the sum after each rank has multiplied its own elements by its own factor.
 enum class reduction : std::uint8_t { sum, prod, min, max, avg, pre_mul_sum };
 
-inline constexpr reduction all_reductions[] = {reduction::sum, reduction::prod, reduction::min,
-                                               reduction::max, reduction::avg,  reduction::pre_mul_sum};
+inline constexpr std::array all_reductions = {reduction::sum, reduction::prod, reduction::min,
+                                              reduction::max, reduction::avg,  reduction::pre_mul_sum};
 
 /// Returns the name of \p op ("sum", "min", "max"), or an empty string for an unknown value.
 [[nodiscard]] std::string_view to_string(reduction op) noexcept;

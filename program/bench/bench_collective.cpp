@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -113,7 +114,7 @@ struct collective_options {
 
 /// Parses \p names with \p parse. "all" stands for all values of \p known.
 template <class Value, std::size_t Count>
-std::vector<Value> parse_all(const std::vector<std::string>& names, const Value (&known)[Count],
+std::vector<Value> parse_all(const std::vector<std::string>& names, const std::array<Value, Count>& known,
                              Value (*parse)(std::string_view)) {
   std::vector<Value> values;
   for (const std::string& name : names)
