@@ -174,10 +174,13 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
   CHECK_FALSE(spare.has_formed());
 
   const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
-  auto pending = first.in().ask(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 20s});
+  auto pending = first.in().ask_overlapped(
+      rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 20s});
+  // Under ordering::caller the request must be on the device before its peer is lost.
+  if (kept_by == ordering::caller) REQUIRE(pending.enqueued.wait_for(20s) == std::future_status::ready);
   control.process_ended("1", ::getpid(), "the test says so");
   try {
-    static_cast<void>(pending.get());
+    static_cast<void>(pending.outcome.get());
     FAIL("it has been answered well");
   } catch (const exception& failure) {
     // Under ordering::agreed it waited for its peer, and certainly has not run.
