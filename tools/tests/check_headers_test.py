@@ -8,23 +8,23 @@ class CheckHeaders(BuiltTreeTest):
             self.assert_passes("check-headers")
 
     def test_a_header_that_lacks_an_include_is_caught_though_its_source_compiles(self):
-        self.plant("device/stream.hpp", "#pragma once\nstruct event { std::string name; };\n")
-        self.plant("device/stream.cpp", "#include <string>\n#include <troupe/device/stream.hpp>\nevent one;\n")
-        self.assert_catches("check-headers", "device/stream.hpp: does not compile alone", "device/stream.hpp:2:", "1 of ")
+        self.plant("device/event.hpp", "#pragma once\nstruct event { std::string name; };\n")
+        self.plant("device/stream.cpp", "#include <string>\n#include <troupe/device/event.hpp>\nevent one;\n")
+        self.assert_catches("check-headers", "device/event.hpp: does not compile alone", "device/event.hpp:2:", "1 of ")
 
     def test_a_header_of_the_tests_is_caught(self):
         self.plant("tests/support/gate.hpp", "#pragma once\nstd::string gate();\n")
         self.assert_catches("check-headers", "tests/support/gate.hpp")
 
     def test_a_warning_is_an_error(self):
-        self.plant("device/stream.hpp", "#pragma once\ninline void wait(int timeout) {}\n")
-        self.assert_catches("check-headers", "device/stream.hpp", "unused parameter")
+        self.plant("device/event.hpp", "#pragma once\ninline void wait(int timeout) {}\n")
+        self.assert_catches("check-headers", "device/event.hpp", "unused parameter")
 
     def test_a_header_that_was_in_order_is_caught_when_what_it_includes_changes(self):
-        self.plant("device/stream.hpp", "#pragma once\n#include <troupe/device/stream.hpp>\nstruct event { stream on; };\n")
+        self.plant("device/event.hpp", "#pragma once\n#include <troupe/device/stream.hpp>\nstruct event { stream on; };\n")
         self.assert_passes("check-headers")
         self.plant("device/stream.hpp", "#pragma once\n")
-        self.assert_catches("check-headers", "device/stream.hpp: does not compile alone")
+        self.assert_catches("check-headers", "device/event.hpp: does not compile alone")
 
     def test_headers_of_what_the_build_leaves_out_are_left_out_and_named(self):
         self.plant("device/cuda/cuda_call.hpp", "#include <no_such_toolkit.h>\n")

@@ -51,7 +51,7 @@ struct group {
 OTHERS = {
     "collectives/operation/dtype.hpp": "/// Elements.\nenum class dtype : std::uint8_t { u8, f32 };\n",
     "collectives/operation/reduction.hpp": "/// How.\nenum class reduction : std::uint8_t { sum };\n/// By what.\nstruct factor {};\n",
-    "collectives/operation/request.hpp": "/// One.\nstruct rank_request {};\n/// All.\nstruct world_request {};\n",
+    "collectives/operation/request.hpp": "/// How.\nstruct request_options {};\n/// One.\nstruct rank_request {};\n/// All.\nstruct world_request {};\n",
     "device/error.hpp": "/// What.\nenum class errc : std::uint8_t {\n  none = 0, ///< Good.\n  bad, ///< Mend it.\n};\n"
                         "/// Ran?\nenum class effect : std::uint8_t { rejected };\n",
 }

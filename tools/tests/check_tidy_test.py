@@ -25,8 +25,8 @@ class CheckTidy(BuiltTreeTest):
             self.assert_catches("check-tidy", "device/stream.cpp:4:", "bugprone-use-after-move")
 
     def test_a_finding_in_a_header_is_caught_once_under_the_header_s_own_name(self):
-        self.plant("device/stream.cpp", "#include <troupe/device/stream.hpp>\n")
-        self.build("device/stream.cpp")
+        self.plant("device/event.cpp", "#include <troupe/device/stream.hpp>\n")
+        self.build("device/event.cpp")
         self.assert_passes("check-tidy")
         self.plant("device/stream.hpp", "#pragma once\n#include <string>\nstruct stream { std::string name; };\n"
                                         "inline bool named(const stream& one) { return one.name.size() > 0; }\n")
@@ -45,8 +45,8 @@ class CheckTidy(BuiltTreeTest):
         self.assertIn("nullptr", (self.root / "device/stream.cpp").read_text())
 
     def test_only_what_includes_a_changed_file_is_looked_at_when_asked(self):
-        self.plant("device/stream.cpp", "")
-        self.build("device/stream.cpp")
+        self.plant("device/event.cpp", "")
+        self.build("device/event.cpp")
         for arguments in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a", "commit", "-qm", "a"]):
             subprocess.run(["git", "-C", str(self.root), *arguments], check=True)
         self.plant("device/stream.hpp", "#pragma once\n#include <string>\nstruct stream { std::string name{}; };\n")
