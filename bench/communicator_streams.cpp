@@ -1,7 +1,7 @@
-// How should several communicators share one GPU? Each rank is in three: the world, a pair of neighbours, a pair
-// across. A step is one all_reduce in each. Compared: one stream for all; a stream each, in no order; a stream each,
-// chained by events; and a stream each with NCCL_LAUNCH_ORDER_IMPLICIT=1, which is another run of this program with
-// that set.
+// Measures how several communicators should share one GPU. Each rank is a member of three communicators: the world, a
+// pair of neighbours, and a pair of ranks half a world apart. A step is one all_reduce in each. Compares one stream for
+// all communicators, one stream each without ordering, and one stream each chained by events. To measure one stream
+// each with NCCL_LAUNCH_ORDER_IMPLICIT=1, run the program again with that variable set.
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
@@ -36,12 +36,12 @@ constexpr std::array names{"one stream", "own streams", "chained"};
 
 struct workload {
   std::string name;
-  std::array<std::size_t, 3> bytes; ///< Of the world, the pair of neighbours, the pair across.
+  std::array<std::size_t, 3> bytes; ///< Sizes in the world, in the pair of neighbours and in the other pair.
 };
 
 struct sample {
   double step_us = 0;
-  double launch_us = 0; ///< Of one launch call.
+  double launch_us = 0; ///< The duration of one launch call.
 };
 
 class rank_thread {
@@ -107,7 +107,7 @@ int run_all(int size, int blocks, int steps) {
                                         {"32 MiB and two of 8 B", {32U << 20U, 8, 8}}};
   const unique_id id = nccl->make_unique_id();
   std::barrier<> together{size};
-  // samples[workload][way][block], by rank 0; a step ends with the slowest rank, which a barrier makes its own.
+  // samples[workload][way][block], as measured by rank 0. Every way begins at a barrier of all ranks.
   std::vector<std::array<std::vector<sample>, ways.size()>> samples(workloads.size());
   {
     std::vector<std::jthread> threads;
@@ -116,7 +116,7 @@ int run_all(int size, int blocks, int steps) {
         try {
           rank_thread me{api, *nccl, id, self, size};
           for (std::size_t w = 0; w < workloads.size(); ++w)
-            for (int block = -1; block < blocks; ++block) // the first is not counted
+            for (int block = -1; block < blocks; ++block) // the first block is a warm-up
               for (std::size_t way = 0; way < ways.size(); ++way) {
                 together.arrive_and_wait();
                 const sample took = me.run(ways[way], workloads[w], steps);
@@ -124,7 +124,7 @@ int run_all(int size, int blocks, int steps) {
               }
         } catch (const std::exception& why) {
           std::fprintf(stderr, "rank %d: %s\n", self, why.what());
-          std::_Exit(1); // the others wait for it
+          std::_Exit(1); // the other ranks would wait indefinitely
         }
       });
   }

@@ -1,14 +1,15 @@
-// What does ordering::agreed over processes cost for one rank's request, without processes, clocks or launches?
+// Measures the CPU cost of ordering::agreed over processes for one request of a rank, without processes, clocks or
+// launches.
 //
-// Timed is the whole way of a request but for the pipeline: written by its rank (request_writer), read, put in order
-// and decided by the controller (order_keeper), read by its rank (decision_reader). Batches of 64 are handed over by
-// calls, on one thread. Each rank asks in lanes of its own order: it is ahead of rank 0 by up to `ahead` batches.
-// "spread" asks each time for one of 16 sizes in one of 4 lanes; "same" for the same thing in one lane. Counters:
-// nanoseconds for a rank's request, and requests a second of all ranks together; bytes for a request there and back.
-// "min" is the least of the repetitions: of ns_each the one to compare on a machine that others use, of
-// items_per_second the worst.
+// The timed path has every step of a request except the pipeline: its rank encodes it (request_writer), the controller
+// decodes, orders and decides it (order_server), and its rank decodes the decision (decision_reader). One thread passes
+// batches of 64 requests by function calls. The other ranks are `ahead` batches ahead of rank 0. "spread" cycles
+// through 16 sizes in 4 lanes; "same" repeats one request in one lane. Counters: nanoseconds per request (ns_each),
+// requests per second of all ranks together (items_per_second), and bytes per request in both directions (bytes_each).
+// The row "min" has the minimum over the repetitions of each counter: the best ns_each, which is the value to compare
+// on a shared machine, but the worst items_per_second.
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <benchmark/benchmark.h>
@@ -51,7 +52,7 @@ public:
     for (std::size_t i = 0; i < 16; ++i) whats_.push_back(all_reduce{.send = {}, .recv = {}, .count = 1024 + i});
   }
 
-  /// One batch of a rank reaches the controller, and what follows reaches all ranks.
+  /// Passes one batch of rank \p which to the controller, and the resulting decisions to all ranks.
   void step(std::size_t which) {
     bench_rank& by = ranks_[which];
     for (std::size_t i = 0; i < batch; ++i, ++by.asked) {
@@ -91,7 +92,7 @@ private:
   }
 
   bool spread_;
-  order_keeper keeper_;
+  order_server keeper_;
   std::vector<bench_rank> ranks_;
   std::vector<lane> lanes_;
   std::vector<operation> whats_;
@@ -109,7 +110,7 @@ void run(benchmark::State& settings, bool spread) {
   };
   for (std::size_t r = 1; r < world.size(); ++r)
     for (std::int64_t i = 0; i < ahead; ++i) world.step(r);
-  for (int i = 0; i < 100; ++i) static_cast<void>(round()); // all memory is there
+  for (int i = 0; i < 100; ++i) static_cast<void>(round()); // allocates all memory before the measurement
   const std::uint64_t decided_before = world.decided();
   const std::uint64_t bytes_before = world.bytes();
   double seconds = 0;

@@ -1,5 +1,5 @@
-// What a mock world of 4 costs a test: milliseconds until it serves, and until it has ended.
-// Ends with 1 where the median start takes longer than the bar, on a quiet machine.
+// Measures how many milliseconds a test needs to start and to end a mock world of 4 ranks.
+// Exits with 1 if the median start takes longer than bar_ms. Run it on an idle machine.
 #include <troupe/testing/mock_world.hpp>
 
 #include <algorithm>
@@ -44,7 +44,8 @@ int main() try {
   if (starts[rounds / 2] <= bar_ms) return 0;
   std::fprintf(
       stderr,
-      "the median start is %.2f ms and may be %.0f ms: run it on a quiet machine, else tests have become slow\n",
+      "the median start took %.2f ms, more than the limit of %.0f ms: run it on an idle machine; if it fails there, "
+      "the start of a mock world has become slower\n",
       starts[rounds / 2], bar_ms);
   return 1;
 } catch (const std::exception& failure) {

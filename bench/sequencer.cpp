@@ -1,11 +1,12 @@
-// What does the sequencer's state machine cost for one rank's request, alone: no threads, actors, clock or launches?
+// Measures the CPU cost of the sequencer's state machine for one request of a rank, without threads, actors, clocks or
+// launches.
 //
-// Timed is ask() with all that it releases. Not timed: the requests are constructed right before, in batches of 64, in
-// memory that is used again, as a client constructs what it then asks for; what has been released is destroyed after
-// the batch. Ranks are ahead of rank 0 by different numbers of requests, so that as many are pending as was asked for;
-// then every rank asks once in every lane, in an order drawn beforehand, and so on. Counters: nanoseconds for a rank's
-// request, requests a second, and how many were pending really, on average. "min" is the least of the repetitions: of
-// ns_each the one to compare on a machine that others use, of items_per_second the worst.
+// Only ask() is timed, with the releases that it causes. The requests are constructed before, in batches of 64 in
+// reused memory, and released requests are destroyed after the batch. At first the other ranks run ahead of rank 0
+// until `pending` requests wait. Then every rank sends one request in every lane, in a random order drawn beforehand,
+// and this repeats. Counters: nanoseconds per request (ns_each), requests per second (items_per_second), and the
+// average number of pending requests (pending). The row "min" has the minimum over the repetitions of each counter: the
+// best ns_each, which is the value to compare on a shared machine, but the worst items_per_second.
 #include <troupe/collectives/order/sequencer.hpp>
 
 #include <benchmark/benchmark.h>
@@ -34,7 +35,7 @@ private:
   operation what_;
 };
 
-/// Room for requests, used again in the order of a stack.
+/// A free list of memory for requests. The memory freed last is reused first.
 class request_stock {
 public:
   std::unique_ptr<sequenced> make(const sequencing_terms& terms, operation what) {
@@ -65,8 +66,9 @@ struct turn {
   std::uint32_t lane;
 };
 
-/// Who asks when. At first \p pending turns of all but rank 0; then rounds of everybody in every lane in a random
-/// order, which end as they began, so that they may be repeated: what has been asked ahead of rank 0 waits.
+/// The order in which ranks send requests. At first \p pending requests of random ranks other than 0; then rounds in
+/// which every rank sends one request in every lane, in a random order. A round leaves as many requests waiting as it
+/// found, so the rounds can be repeated.
 struct schedule {
   std::vector<turn> ahead;
   std::vector<turn> rounds;
@@ -85,7 +87,7 @@ struct schedule {
   }
 };
 
-/// Asks for what \p make makes for a rank.
+/// Runs the benchmark with the operations that \p make returns for a rank.
 template <class Make>
 void run(benchmark::State& settings, std::uint32_t lanes, Make make) {
   const auto ranks = static_cast<std::uint32_t>(settings.range(0));
@@ -118,20 +120,20 @@ void run(benchmark::State& settings, std::uint32_t lanes, Make make) {
     for (auto& one : next) order.ask(std::move(one), effects);
     const double took = std::chrono::duration<double>{std::chrono::steady_clock::now() - began}.count();
     seconds += took;
-    if (!effects.refused.empty()) std::abort(); // every rank asks for the same
+    if (!effects.refused.empty()) std::abort(); // all ranks send matching requests
     for (auto& one : effects.released) stock.take_back(std::move(one));
     effects.clear();
     pending += static_cast<double>(order.waiting());
     ++batches;
     return took;
   };
-  while (at < turns.ahead.size() + turns.rounds.size()) (void)step(); // all memory is there
+  while (at < turns.ahead.size() + turns.rounds.size()) (void)step(); // allocates all memory before the measurement
   pending = batches = seconds = 0;
   for (auto _ : settings) settings.SetIterationTime(step());
   settings.SetItemsProcessed(settings.iterations() * static_cast<std::int64_t>(batch));
   settings.counters["pending"] = pending / batches;
   settings.counters["ns_each"] = seconds * 1e9 / (batches * static_cast<double>(batch));
-  // What is left is taken back before its memory goes.
+  // Destroys the pending requests before the stock that holds their memory.
   order.close_world(world, {.code = errc::stopping}, effects);
   for (auto& one : effects.refused) stock.take_back(std::move(one.what));
   effects.clear();
@@ -151,7 +153,7 @@ void transfers(benchmark::State& settings) {
   });
 }
 
-/// Every rank sends to the next and receives from the one before, in one group: each closure spans the world.
+/// Every rank sends to the next rank and receives from the previous one, in one group, so all ranks must match.
 void rings(benchmark::State& settings) {
   const auto ranks = static_cast<std::uint32_t>(settings.range(0));
   run(settings, 1, [=](std::uint32_t self) -> operation {
@@ -183,9 +185,9 @@ BENCHMARK(rings)->ArgNames({"ranks", "pending"})->ArgsProduct({{2, 8, 1024}, {10
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("troupe", TROUPE_VERSION_TEXT);
   benchmark::AddCustomContext("compiler", std::string{"C++ "} + __VERSION__ + ", " + TROUPE_BUILD_TYPE);
-  benchmark::AddCustomContext("requests", "constructed before the time is taken, " + std::to_string(batch) +
-                                              " at once, in memory that is used again, " +
-                                              std::to_string(sizeof(bench_request)) + " bytes each");
+  benchmark::AddCustomContext("requests", "constructed before the timed calls, " + std::to_string(batch) +
+                                              " at once, in reused memory, " + std::to_string(sizeof(bench_request)) +
+                                              " bytes each");
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""all_reduce through torch.distributed (NCCL), one process for each GPU: what `troupe bench latency` and `troupe bench
-clients` are compared with. A separate program, run beside them on the same machine.
+"""Measures all_reduce through torch.distributed (NCCL), with one process per GPU, to compare with `troupe bench
+latency` and `troupe bench clients` on the same machine.
 
-Each operation is timed on rank 0, from before the call until its end is seen: by synchronising the stream, or by looking
-at an event in a loop, whichever is asked for. Each rank goes on as soon as it has seen its own end, so that the ranks
-keep step by the operations alone: a barrier of processes before each would add their waking up. Says so and exits with 0 where torch, or its NCCL, or two GPUs are not there.
+Each operation is timed on rank 0, from before the call until its completion is seen, by synchronizing the stream or by
+polling an event (--wait). Each rank continues as soon as it has seen its own completion, so only the operations keep
+the ranks in step: a barrier of the processes before each operation would add their wake-up times. If torch, its NCCL
+or two GPUs are missing, prints the reason and exits with 0.
 """
 import argparse
 import os
@@ -14,7 +15,7 @@ import time
 
 
 def percentile(values, fraction):
-    """The same as program/statistics.hpp has it: the nearest rank."""
+    """Returns the nearest-rank percentile, as program/statistics.hpp does."""
     ordered = sorted(values)
     return ordered[round(fraction * (len(ordered) - 1))]
 
@@ -67,7 +68,7 @@ def measure(rank, options, meeting, results):
             for i in range(count + 3):
                 began = time.perf_counter()
                 work(what)
-                if i >= 3:  # the first ones pay for the meeting
+                if i >= 3:  # the first operations include the barrier's wake-up times
                     times.append((time.perf_counter() - began) * 1e6)
             if block > 0:
                 found[name].append((percentile(times, 0.5), percentile(times, 0.99)))
@@ -83,11 +84,14 @@ def main():
     parser.add_argument("--size", type=int, default=8, help="bytes of the one operation (default %(default)s)")
     parser.add_argument("--many", type=int, default=64, help="operations of a burst (default %(default)s)")
     parser.add_argument("--many-bytes", type=int, default=4096, help="bytes of each of them (default %(default)s)")
-    parser.add_argument("--iters", type=int, default=2000, help="of the one operation in a block (default %(default)s)")
-    parser.add_argument("--blocks", type=int, default=5, help="whose median is reported (default %(default)s)")
+    parser.add_argument("--iters", type=int, default=2000,
+                        help="samples of the one operation in a block (default %(default)s)")
+    parser.add_argument("--blocks", type=int, default=5,
+                        help="number of blocks; medians over blocks are reported (default %(default)s)")
     parser.add_argument("--wait", choices=("synchronize", "spin"), default="synchronize",
-                        help="how the end is seen (default %(default)s)")
-    parser.add_argument("--port", type=int, default=29507, help="of the processes' meeting place on this host")
+                        help="how a completion is awaited (default %(default)s)")
+    parser.add_argument("--port", type=int, default=29507,
+                        help="rendezvous port of the processes on this host (default %(default)s)")
     options = parser.parse_args()
     try:
         import torch
@@ -101,8 +105,7 @@ def main():
         return 0
     options.ranks = options.ranks or torch.cuda.device_count()
     if options.ranks < 2 or torch.cuda.device_count() < options.ranks:
-        print(f"torch_latency: not available: {torch.cuda.device_count()} GPUs here, and it needs "
-              f"{max(2, options.ranks)}")
+        print(f"torch_latency: not available: {torch.cuda.device_count()} GPUs found, {max(2, options.ranks)} needed")
         return 0
 
     context = processes.get_context("spawn")
@@ -111,7 +114,7 @@ def main():
     while not started.join():
         pass
     version, nccl, device, found = results.get()
-    print(f"# torch {version}, NCCL {nccl}, {options.ranks} x {device}, a process each; times on rank 0, ended by "
+    print(f"# torch {version}, NCCL {nccl}, {options.ranks} x {device}, a process each; times on rank 0, awaited by "
           f"{options.wait}, medians of {options.blocks} blocks, us")
     print(f"#{'':>31} {'p50':>9} {'p99':>9}")
     for name, blocks in found.items():

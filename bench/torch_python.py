@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""troupe's Python module beside torch.distributed on the same GPUs: results, then the time of a small all_reduce.
+"""Compares troupe's Python module with torch.distributed on the same GPUs: results, and the time of a small all_reduce.
 
-1. Results: an all_reduce of torch's CUDA tensors through DLPack, by troupe in this process with all GPUs, against
-   torch.distributed's (NCCL) on the same inputs, in several sizes, dtypes and reductions. Every difference is an error.
-2. Times: from the request to its reply, p50 and p99, in blocks that take turns with torch.distributed's. It runs in a
-   process for each GPU, as bench/torch_latency.py has it: timed on rank 0, from the call until its end is seen.
-   troupe is asked by one message for all ranks, through a prepared request that waits for torch's current streams, as
-   torch.distributed does; its reply is waited for by result() and by await.
+1. Results: troupe, in this process with all GPUs, reduces torch's CUDA tensors through DLPack. The results must equal
+   those of torch.distributed (NCCL) on the same inputs, for several sizes, dtypes and reductions.
+2. Times: p50 and p99 from request to reply, in blocks that alternate with those of torch.distributed. The latter runs
+   in one process per GPU, as in bench/torch_latency.py, and is timed on rank 0 from the call until its completion is
+   seen. troupe receives one message for all ranks, through a prepared request that waits for torch's current streams,
+   as torch.distributed does. Its reply is awaited by result() and by await.
 
-Exits with 1 on wrong results, and with 0 and a word where torch, its NCCL, or two GPUs are not there.
+Exits with 1 on wrong results. If torch, its NCCL or two GPUs are missing, prints the reason and exits with 0.
 """
 import argparse
 import asyncio
@@ -25,25 +25,25 @@ COUNTS = [1, 2, 1000, 1 << 20]
 
 
 def percentile(values, fraction):
-    """The same as program/statistics.hpp has it: the nearest rank."""
+    """Returns the nearest-rank percentile, as program/statistics.hpp does."""
     ordered = sorted(values)
     return ordered[round(fraction * (len(ordered) - 1))]
 
 
 def given(torch, dtype, count, rank, device):
-    """Small whole numbers, so that every order of adding gives the same."""
+    """Returns a tensor of small whole numbers, so that every order of addition gives the same result."""
     made = (torch.arange(count, device=device) * 7 + rank * 3) % 4 + 1
     return made.to(getattr(torch, dtype))
 
 
 def digest(tensor):
-    """Of its bytes: short enough to be sent between processes."""
+    """Returns the SHA-256 of the tensor's bytes, which is short enough to be sent between processes."""
     on_host = tensor.cpu()
     return hashlib.sha256(ctypes.string_at(on_host.data_ptr(), on_host.nelement() * on_host.element_size())).hexdigest()
 
 
 def serve(rank, options, orders, answers, meeting):
-    """One process of torch.distributed: does what it is told, in step with the others."""
+    """Runs one process of torch.distributed, which executes the orders in its queue in step with the others."""
     import torch
     import torch.distributed as dist
 
@@ -80,7 +80,7 @@ def serve(rank, options, orders, answers, meeting):
             began = time.perf_counter()
             dist.all_reduce(small)
             finish()
-            if i >= 3:  # the first ones pay for the meeting
+            if i >= 3:  # the first operations include the barrier's wake-up times
                 times.append((time.perf_counter() - began) * 1e6)
         if rank == 0:
             answers.put((percentile(times, 0.5), percentile(times, 0.99)))
@@ -88,7 +88,7 @@ def serve(rank, options, orders, answers, meeting):
 
 
 def check_results(torch, world, options, orders, answers):
-    """How many cases differ."""
+    """Returns how many cases differ from torch.distributed."""
     wrong = 0
     for dtype, op in CASES:
         for count in COUNTS:
@@ -106,19 +106,22 @@ def check_results(torch, world, options, orders, answers):
 
 
 def check_order(torch, world, options):
-    """The GPU must wait for kernels of torch's current streams, other than the default ones too; the CPU does not."""
+    """Checks that the GPU, not the CPU, waits for kernels of torch's current streams, whether default streams or not.
+
+    Returns the number of wrong results.
+    """
     wrong, waited = 0, 0
     for turn in range(20):
         tensors, streams = [], []
         for rank in range(options.ranks):
             stream = torch.cuda.Stream(rank) if turn % 2 else torch.cuda.default_stream(rank)
-            with torch.cuda.stream(stream):  # which makes its device the current one
+            with torch.cuda.stream(stream):  # also makes the stream's device the current device
                 one = torch.zeros(1 << 20, dtype=torch.float32, device=f"cuda:{rank}")
                 torch.cuda._sleep(20_000_000)  # about 10 ms
                 one.fill_(rank + 1)
             tensors.append(one)
             streams.append(stream)
-        # One by one, each under its own stream: a world's tensors share one context of Python's.
+        # One request per rank, each under its own stream: one call for all ranks would use a single current stream.
         replies = []
         for rank, stream in enumerate(streams):
             with torch.cuda.stream(stream):
@@ -128,7 +131,7 @@ def check_order(torch, world, options):
             reply.result(60)
         expected = sum(range(1, options.ranks + 1))
         wrong += any(not bool((one == expected).all()) for one in tensors)
-    print(f"order: 20 all_reduces behind kernels, which {waited} times were still running when all was asked; "
+    print(f"order: 20 all_reduces behind kernels, which were still running {waited} times after the last request; "
           f"{wrong} with wrong values")
     return wrong
 
@@ -168,7 +171,7 @@ def measure(torch, troupe, world, options, orders, answers):
     tensors = [torch.zeros(count, dtype=torch.float32, device=f"cuda:{rank}") for rank in range(options.ranks)]
     world.register_memory(1 << 20)
     troupe_memory = troupe.empty_all(world, count, "float32")
-    by_torch = world.prepare("all_reduce", tensors)  # waits for torch's current streams, each time
+    by_torch = world.prepare("all_reduce", tensors)  # each request waits for torch's current streams
     ready = world.prepare("all_reduce", tensors, stream=None)
     registered = world.prepare("all_reduce", troupe_memory)
 
@@ -211,10 +214,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=0, help="GPUs (default: all)")
     parser.add_argument("--size", type=int, default=8, help="bytes of the all_reduce (default %(default)s)")
-    parser.add_argument("--iters", type=int, default=2000, help="in a block (default %(default)s)")
-    parser.add_argument("--blocks", type=int, default=5, help="(default %(default)s)")
-    parser.add_argument("--port", type=int, default=29511, help="of the processes' meeting place on this host")
-    parser.add_argument("--profile", default="latency", help="troupe's setting (default %(default)s)")
+    parser.add_argument("--iters", type=int, default=2000, help="samples in a block (default %(default)s)")
+    parser.add_argument("--blocks", type=int, default=5, help="number of blocks (default %(default)s)")
+    parser.add_argument("--port", type=int, default=29511,
+                        help="rendezvous port of the processes on this host (default %(default)s)")
+    parser.add_argument("--profile", default="latency", help="troupe's latency profile (default %(default)s)")
     options = parser.parse_args()
     try:
         import torch
@@ -228,7 +232,7 @@ def main():
         return 0
     options.ranks = options.ranks or torch.cuda.device_count()
     if options.ranks < 2 or torch.cuda.device_count() < options.ranks:
-        print(f"torch_python: not available: {torch.cuda.device_count()} GPUs here, and it needs {max(2, options.ranks)}")
+        print(f"torch_python: not available: {torch.cuda.device_count()} GPUs found, {max(2, options.ranks)} needed")
         return 0
     import troupe
 

@@ -1,4 +1,4 @@
-/// The settings of how requests are ordered, fused, staged and composed.
+/// Settings for the ordering, fusion, staging and composition of requests.
 #pragma once
 
 #include <troupe/device/time.hpp>
@@ -11,18 +11,20 @@ namespace troupe {
 
 /// Limits of waiting requests.
 struct sequencer_limits {
-  /// Limit of one rank's requests in one world that wait for its peers; one more is refused as busy. The limit of each
-  /// lane includes withdrawn requests that some peer has not asked for, because they are remembered for that peer.
+  /// Maximum number of requests of one rank in one world that wait for peers; further ones are refused as busy. The
+  /// same limit applies to each lane. There, a withdrawn request counts until every peer has requested the operation,
+  /// because it is remembered for these peers.
   std::size_t lead = 256;
-  /// A request that has waited this long for peers is reported as straggling, once. 0: never.
+  /// A request that has waited this long for peers is reported once, with the ranks that are late. 0: never.
   nanoseconds straggling{0};
 };
 
-/// Which operations may share a launch. Fusion changes how NCCL works, and so how sums of floats are rounded.
+/// Which operations may share a launch. Fusion changes how NCCL executes them, and thereby the rounding of
+/// floating-point sums.
 enum class fusion : std::uint8_t {
-  off,   ///< No operations.
-  plans, ///< Only the requests of a captured plan: the same in every run.
-  free,  ///< Also requests released while the launchers were busy: differs from run to run.
+  off,   ///< No operation shares a launch.
+  plans, ///< Only requests of a captured plan, which are fused in the same way in every run.
+  free,  ///< Also requests released while the launchers are busy, which differ from run to run.
 };
 
 [[nodiscard]] std::string_view to_string(fusion mode) noexcept;
@@ -34,29 +36,30 @@ enum class fusion : std::uint8_t {
 struct fusion_limits {
   fusion mode = fusion::free;
   std::size_t max_operations = 64;               ///< Per launch; 1 has the effect of off.
-  std::size_t max_bytes = std::size_t{4} << 20U; ///< Total per launch: its first operation waits for its last.
-  /// A larger operation gains nothing and is launched alone.
+  std::size_t max_bytes = std::size_t{4} << 20U; ///< Total per launch; its first operation ends only with its last.
+  /// A larger operation gains nothing from fusion and is launched alone.
   std::size_t max_operation_bytes = std::size_t{256} << 10U;
 };
 
 /// Limits of staging. They must be the same at every rank of a world, in all its processes, because launches depend on
 /// them (ORD-1).
 struct staging_limits {
-  std::size_t chunk_bytes = std::size_t{4} << 20U; ///< Size limit of the larger one of a chunk's input and result.
-  std::size_t slots = 3;                           ///< Chunks of input, and of results, on the device at one time.
+  std::size_t chunk_bytes = std::size_t{4} << 20U; ///< Maximum size of a chunk's input, and of its result.
+  std::size_t slots = 3;                           ///< Input chunks, and result chunks, on the device at one time.
 };
 
-/// Whether operations are composed.
+/// Which operations are composed of operations inside and between nodes (docs/hierarchy.md).
 enum class hierarchy_mode : std::uint8_t {
-  automatic, ///< If at least two nodes have several ranks: operations that gain by it, from min_bytes on.
-  always,    ///< If there are at least two nodes and one has several ranks: every operation that can be composed.
+  automatic, ///< Operations of at least min_bytes that gain by it, if at least two nodes have several ranks.
+  always,    ///< All operations that can be composed, if there are at least two nodes and one has several ranks.
   never,
 };
 [[nodiscard]] std::string_view to_string(hierarchy_mode mode) noexcept;
 /// Returns the mode with this name. Errors: invalid_argument, which lists the choices.
 [[nodiscard]] hierarchy_mode parse_hierarchy_mode(std::string_view name);
 
-/// The same in all processes of a world: all ranks must choose alike (ORD-1).
+/// Parameters of composed operations. They must be the same in all processes of a world, so that all ranks compose the
+/// same operations (ORD-1).
 struct hierarchy_terms {
   hierarchy_mode mode = hierarchy_mode::automatic;
   /// Minimum size of an operation's longest buffer, in automatic mode.
@@ -68,7 +71,7 @@ struct hierarchy_terms {
 /// The effect of a mock's collectives on memory.
 enum class mock_results : std::uint8_t {
   computed, ///< The results of a real collective.
-  none,     ///< None: operations meet and end without accessing memory, to measure the code around them.
+  none,     ///< No results: operations end without accessing memory, to measure the code around them.
 };
 
 [[nodiscard]] std::string_view to_string(mock_results results) noexcept;

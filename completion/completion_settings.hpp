@@ -1,4 +1,4 @@
-/// The settings of completion: how the end of an operation becomes visible, how threads wait, and the limits of pending
+/// Settings for completion: how the end of an operation becomes visible, how threads wait, and the limits of pending
 /// requests.
 #pragma once
 
@@ -29,16 +29,16 @@ inline constexpr std::array all_completion_strategies = {completion_strategy::fl
 /// Returns the strategy called \p name. Errors: invalid_argument, naming the existing strategies.
 [[nodiscard]] completion_strategy parse_completion_strategy(std::string_view name);
 
-/// How long a thread of troupe stays awake.
+/// Defines how a thread of troupe waits: it spins first, then it sleeps between polls.
 struct wait_profile {
   nanoseconds spin{0};                  ///< Time to spin after the last work before giving up the core.
-  nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when waiting longer than that for a device.
+  nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when a wait for a device exceeds `spin`.
 };
 
 /// Time limits of a track (TIM-1).
 struct track_limits {
-  nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer is stuck.
-  nanoseconds hang{std::chrono::seconds{30}};               ///< An operation that runs longer on the device hangs.
+  nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer counts as stuck.
+  nanoseconds hang{std::chrono::seconds{30}};               ///< A longer run on the device counts as hanging.
   nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Interval between checks of deadlines.
   /// The probe is called when nothing has finished for this long, and then repeatedly at this interval. Querying a
   /// stream delays the work in it by some microseconds.

@@ -39,26 +39,26 @@ struct absence_report; // collectives/order/absence_report.hpp
 enum class errc : std::uint8_t {
   none = 0,            ///< No failure.
   invalid_argument,    ///< Fix the call: the text names the value and the limit.
-  unsupported,         ///< Ask for something else: this device or library cannot do it.
+  unsupported,         ///< Use another operation or setting: this device or library does not support it.
   mismatch,            ///< Fix the callers: ranks disagree about one operation.
   wrong_device,        ///< Pass a buffer that lives on the rank's own device.
   stale_buffer,        ///< Allocate again: the device has lost its memory since the allocation.
-  stale_epoch,         ///< Bring the ranks to one state, acknowledge the world's current epoch, then ask again.
+  stale_epoch,         ///< Bring the ranks to one state, acknowledge the world's current epoch, then retry.
   out_of_memory,       ///< Free something, or ask for less.
   missing,             ///< Install what the text names (driver, library, device).
   too_old,             ///< Upgrade what the text names.
   device_occupied,     ///< Free the device or choose another: another process holds it exclusively.
-  busy,                ///< Ask again when earlier requests have been answered: too many are waiting.
-  cancelled,           ///< Nothing, or ask again: withdrawn by its client or by a peer of the operation.
+  busy,                ///< Retry when earlier requests have been answered: too many are waiting.
+  cancelled,           ///< Nothing, or retry: the request was withdrawn by its client or a peer of the operation.
   stopping,            ///< Nothing: the world is shutting down.
-  rebuilding,          ///< Ask again when the world is ready: it is being rebuilt after a fault.
-  rank_lost,           ///< Ask a remaining rank: this one has left its world, which continues without it.
+  rebuilding,          ///< Retry when the world is ready: it is being rebuilt after a fault.
+  rank_lost,           ///< Use a remaining rank: this one has left its world, which continues without it.
   world_failed,        ///< Form a new world: this one has failed and says why.
   deadline_exceeded,   ///< Retry later or allow more time; output buffers are undefined if the work ran.
   communicator_failed, ///< Form a new world: the communicator reported an error or was aborted.
   device_failed,       ///< Form a new world: the device reported an error.
   process_poisoned,    ///< Replace the process: a sticky device error cannot be undone in it.
-  abandoned,           ///< Ask again: the actor that held the request is gone.
+  abandoned,           ///< Retry: the actor that held the request has terminated.
   internal,            ///< Report a bug in troupe.
 };
 
@@ -83,7 +83,7 @@ struct error {
   std::optional<troupe::ticket> ticket{};
   std::optional<troupe::epoch> epoch{};
   std::optional<std::size_t> part{}; ///< For a group: the index of the part that failed.
-  /// The missing peers, if peers of an operation did not arrive, or withdrew it for that reason.
+  /// The missing peers, if peers did not request the operation, or if it was withdrawn for that reason.
   std::shared_ptr<const absence_report> absence{};
   /// With unknown outcome: the buffers that the request may have written, over all its parts with an unknown outcome.
   /// Null if unknown, because the request was lost before it reached a rank (its actor ended with it in the mailbox).

@@ -10,7 +10,7 @@ event_pool::event_pool(std::shared_ptr<device> where, std::size_t kept) : device
 
 std::unique_ptr<event> event_pool::take() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (!idle_.empty()) {
       auto one = std::move(idle_.back());
       idle_.pop_back();
@@ -21,7 +21,7 @@ std::unique_ptr<event> event_pool::take() {
 }
 
 void event_pool::put_back(std::unique_ptr<event> one) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (idle_.size() < kept_) idle_.push_back(std::move(one));
 }
 
@@ -39,7 +39,7 @@ shared_event event_pool::record(stream_ref stream) {
 }
 
 std::size_t event_pool::idle_count() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return idle_.size();
 }
 

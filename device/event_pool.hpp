@@ -10,18 +10,18 @@
 
 namespace troupe {
 
-/// Caches events of one device. An event returned by record() goes back to the cache when its last holder releases it.
-/// If the cache no longer exists by then, the event is destroyed.
+/// Caches events of one device. An event returned by record() goes back to the pool when its last holder releases it.
+/// If the pool no longer exists by then, the event is destroyed.
 /// Threads: all functions may be called from any thread.
 class event_pool : public std::enable_shared_from_this<event_pool> {
 public:
   /// Keeps at most \p kept idle events.
   explicit event_pool(std::shared_ptr<device> where, std::size_t kept = 64);
 
-  /// Returns an event recorded behind the work currently in \p stream, which must be on the cache's device. Streams
-  /// that already wait for an earlier record of the same event are not affected.
+  /// Returns an event recorded behind the work currently in \p stream, which must be on the pool's device. Streams that
+  /// already wait for an earlier record of the same event are not affected.
   [[nodiscard]] shared_event record(stream_ref stream);
-  /// Returns the number of events in the cache.
+  /// Returns the number of events in the pool.
   [[nodiscard]] std::size_t idle_count() const;
 
 private:
@@ -30,7 +30,7 @@ private:
 
   std::shared_ptr<device> device_;
   std::size_t kept_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<event>> idle_; ///< Reserved to its full capacity.
 };
 

@@ -1,11 +1,11 @@
-/// Owns a file descriptor: of a socket, a pipe, a pidfd and similar objects.
+/// Defines an owner of a file descriptor, e.g. of a socket, a pipe or a pidfd.
 #pragma once
 
 #include <utility>
 
 namespace troupe {
 
-/// Closes its descriptor when it is destroyed. Move-only.
+/// Owns a file descriptor and closes it when destroyed. Move-only.
 class file_descriptor {
 public:
   file_descriptor() noexcept = default;
@@ -20,7 +20,7 @@ public:
   }
   ~file_descriptor() { close(); }
 
-  /// Returns the descriptor. Negative: none.
+  /// Returns the descriptor; negative if there is none.
   [[nodiscard]] int native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ >= 0; }
   void close() noexcept;

@@ -18,7 +18,7 @@ public:
   using value_type = Rep;
 
   constexpr strong_number() noexcept = default;
-  /// Gives \p value this meaning.
+  /// Wraps \p value.
   constexpr explicit strong_number(Rep value) noexcept : value_{value} {}
 
   /// Returns the underlying number.
@@ -53,7 +53,8 @@ struct unique_id {
   std::array<std::byte, 128> bytes{};
 };
 
-/// A world keeps its number through all its epochs. The number is unique in the process. 0: no world.
+/// Identifies a world and one of its epochs. The world's number is unique in the process and the same in all its
+/// epochs; 0 means no world.
 struct world_stamp {
   std::uint64_t world = 0;
   troupe::epoch epoch{};

@@ -54,7 +54,7 @@ public:
     assert(contains(self));
     return values_[place_of(self)];
   }
-  /// Returns the value of \p self. Errors: invalid_argument (there is none).
+  /// Returns the value of \p self. Errors: invalid_argument (the rank has no value here).
   [[nodiscard]] T& at(rank self) {
     require(self);
     return values_[place_of(self)];

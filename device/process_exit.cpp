@@ -16,9 +16,9 @@ namespace {
 constinit std::atomic<bool> over{false};
 
 struct all_that_end {
-  std::mutex guard;
+  std::mutex mutex;
   std::vector<std::weak_ptr<ends_with_process>> living;
-  std::atomic<int> process{0}; ///< The process that registered something.
+  std::atomic<int> process{0}; ///< The process that made the last registration.
 };
 
 // Never destroyed, because runtimes may be created while static objects are being destroyed.
@@ -32,7 +32,7 @@ void end_all() noexcept {
   all_that_end& all = everything();
   std::vector<std::weak_ptr<ends_with_process>> ending;
   if (all.process.load() == ::getpid()) { // otherwise a thread that does not exist in this process may hold the lock
-    const std::lock_guard lock{all.guard};
+    const std::lock_guard lock{all.mutex};
     ending.swap(all.living);
   }
   for (auto one = ending.rbegin(); one != ending.rend(); ++one)
@@ -51,13 +51,13 @@ bool ends_with_process::is_inherited() const noexcept {
 void end_with_process(const std::shared_ptr<ends_with_process>& one) {
   all_that_end& all = everything();
   {
-    const std::lock_guard lock{all.guard};
+    const std::lock_guard lock{all.mutex};
     std::erase_if(all.living, [&](const auto& other) { return other.expired() || other.lock() == one; });
     all.living.push_back(one);
     all.process.store(::getpid());
   }
-  // Registered each time: exit functions run in reverse order of registration, and the first one to run ends all
-  // objects.
+  // An exit function is registered at every call. Exit functions run in reverse order of registration, and the first
+  // one to run ends all objects.
   static_cast<void>(std::atexit([] { end_all(); }));
 }
 

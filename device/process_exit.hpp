@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// An object whose threads use devices.
+/// Base class of objects whose threads use devices.
 class ends_with_process {
 public:
   ends_with_process() noexcept;
@@ -13,7 +13,7 @@ public:
   ends_with_process& operator=(const ends_with_process&) = delete;
   virtual ~ends_with_process() = default;
 
-  /// Returns when none of the object's threads uses a device any more.
+  /// Stops the use of devices. Returns when none of the object's threads uses a device any more.
   virtual void end() noexcept = 0;
 
   /// Returns whether this process was forked from the process that created the object. None of the object's threads
@@ -26,9 +26,9 @@ private:
 };
 
 /// Registers \p one to be ended when main() has returned or exit() was called, unless it has been destroyed by then or
-/// is inherited. It is ended before any library loaded, or static object constructed, before this call is unloaded or
-/// destroyed. Call it again after loading a library that \p one uses. It has no effect for _exit(), quick_exit() and
-/// signals. Threads: any.
+/// is inherited. It ends before the libraries that were loaded before this call are unloaded, and before the static
+/// objects that were constructed before this call are destroyed. Call it again after loading a library that \p one
+/// uses. It has no effect for _exit(), quick_exit() and signals. Threads: any.
 void end_with_process(const std::shared_ptr<ends_with_process>& one);
 
 /// Returns whether all registered objects have ended. No device may be used from then on. The operating system reclaims

@@ -82,7 +82,7 @@ void spare_streams::fill() {
   device_->api().enter_thread(device_->id());
   while (size() < wanted_) {
     stream made{device_}; // outside the lock: creation may wait for the device, and give_back() must not wait
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     kept_.push_back(std::move(made));
   }
 }
@@ -90,13 +90,13 @@ void spare_streams::fill() {
 void spare_streams::give_back() {
   std::vector<stream> all;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     all.swap(kept_);
   }
 }
 
 std::size_t spare_streams::size() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return kept_.size();
 }
 

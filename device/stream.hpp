@@ -85,16 +85,16 @@ private:
   native_event native_ = nullptr;
 };
 
-/// An event as requests carry it. The request holds it until its outcome.
+/// An event that a request waits for. The request holds it until its outcome.
 using shared_event = std::shared_ptr<const event>;
 
 /// Records a new event behind the work currently in \p stream.
 [[nodiscard]] shared_event record_event(const std::shared_ptr<device>& where, stream_ref stream);
 
-/// CUDA allocates the resources of streams on the device in blocks of about forty. The thread that needs the next block
-/// waits until nothing runs on the device any more. If an operation hangs there, it waits indefinitely. A world can be
-/// formed beside such an operation. It therefore creates spare streams ahead of time and returns them when it forms;
-/// new streams then use their resources. (docs/design/0032-spare-streams.md)
+/// Reserves streams for a world that is formed while an operation hangs on the device. CUDA allocates the resources of
+/// streams on the device in blocks of about forty. The thread that needs the next block waits until the device is idle:
+/// with a hanging operation, it would wait indefinitely. Therefore a world creates spare streams ahead of time and
+/// destroys them when it forms again; new streams then use their resources. (docs/design/0033-spare-streams.md)
 ///
 /// Threads: all functions may be called from any thread.
 class spare_streams {
@@ -107,7 +107,7 @@ public:
   /// Creates the missing streams. May wait for the device. Errors: those of the driver; streams created so far are
   /// kept.
   void fill();
-  /// Destroys all spare streams. The same number of streams can then be created at once without waiting.
+  /// Destroys all spare streams. The same number of streams can then be created without waiting.
   void give_back();
   /// Returns the current number of spare streams.
   [[nodiscard]] std::size_t size() const;
@@ -115,7 +115,7 @@ public:
 private:
   std::shared_ptr<device> device_;
   std::size_t wanted_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<stream> kept_;
 };
 

@@ -1,5 +1,5 @@
-/// The smallest use of troupe: one world, one all_reduce, verified. Runs on GPUs where there are some, else on the
-/// mock.
+/// The smallest use of troupe: one world, and one all_reduce whose result is verified. Runs on GPUs if there are any,
+/// otherwise on the mock.
 
 #include <troupe/runtime/runtime.hpp>
 
@@ -19,7 +19,7 @@ int main() try {
     world.copy(self, host, values[self]).get();
   }
 
-  // One message asks all ranks; the reply comes once, when the last GPU is done.
+  // One message requests the operation on all ranks. The single reply is sent when the last GPU has finished.
   const troupe::completion reply =
       world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum).get();
 

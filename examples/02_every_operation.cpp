@@ -1,5 +1,5 @@
-/// Every operation once, with its result verified. Runs on GPUs where there are some, else on the mock. The regions
-/// between two lines of the same name in brackets are the examples of docs/reference.
+/// Runs every operation once and verifies its result. Runs on GPUs if there are any, otherwise on the mock. The regions
+/// between two lines with the same name in brackets are the examples of docs/reference.
 
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_group.hpp>
@@ -21,7 +21,7 @@ namespace {
 // [helpers]
 using values = std::vector<float>;
 
-/// \p count times \p value.
+/// Returns \p count elements with the value \p value.
 values repeat(int count, float value) {
   return values(static_cast<std::size_t>(count), value);
 }
@@ -30,7 +30,7 @@ float number(int value) {
   return static_cast<float>(value);
 }
 
-/// A buffer on each rank's device that holds what \p held says.
+/// Returns a buffer on each rank's device with the values that \p held returns for the rank.
 per_rank<buffer> place(world& ranks, const std::function<values(int rank)>& held) {
   return {ranks.local_ranks(), [&](rank self) {
             const values wanted = held(self.value());
@@ -44,7 +44,7 @@ per_rank<buffer> place(world& ranks, const std::function<values(int rank)>& held
 
 int wrong = 0;
 
-/// Compares each rank's buffer with what \p expected says.
+/// Compares each rank's buffer with the values that \p expected returns for the rank.
 void verify(world& ranks, const char* what, const per_rank<buffer>& seen,
             const std::function<values(int rank)>& expected) {
   bool right = true;
@@ -60,7 +60,7 @@ void verify(world& ranks, const char* what, const per_rank<buffer>& seen,
 
 void run_all_reduce(world& ranks, int n) {
   // [all_reduce]
-  // Every rank brings its number and 1, and gets the sums over all ranks, in place.
+  // Every rank contributes its number and 1, and receives the sums over all ranks, in place.
   const auto memory = place(ranks, [](int r) { return values{number(r), 1}; });
   ranks.all_reduce(memory, memory, 2, dtype::f32, reduction::sum).get();
   verify(ranks, "all_reduce", memory, [n](int) { return values{number(n * (n - 1) / 2), number(n)}; });
@@ -69,7 +69,7 @@ void run_all_reduce(world& ranks, int n) {
 
 void run_reduce(world& ranks, int n) {
   // [reduce]
-  // Rank 0 gets the largest of what the ranks bring; the others keep their values.
+  // Rank 0 receives the maximum over all ranks; the other ranks keep their values.
   const auto memory = place(ranks, [](int r) { return values{number(r)}; });
   ranks.reduce(memory, memory[rank{0}], 1, dtype::f32, reduction::max, rank{0}).get();
   verify(ranks, "reduce", memory, [n](int r) { return values{number(r == 0 ? n - 1 : r)}; });
@@ -78,7 +78,7 @@ void run_reduce(world& ranks, int n) {
 
 void run_broadcast(world& ranks) {
   // [broadcast]
-  // All ranks get what rank 0 has.
+  // All ranks receive the values of rank 0.
   const auto memory = place(ranks, [](int r) { return r == 0 ? values{7, 8} : values{0, 0}; });
   ranks.broadcast(memory[rank{0}], memory, 2, dtype::f32, rank{0}).get();
   verify(ranks, "broadcast", memory, [](int) { return values{7, 8}; });
@@ -87,7 +87,7 @@ void run_broadcast(world& ranks) {
 
 void run_all_gather(world& ranks, int n) {
   // [all_gather]
-  // Every rank brings its number, and gets those of all ranks in their order.
+  // Every rank contributes its number, and receives the numbers of all ranks in rank order.
   const auto mine = place(ranks, [](int r) { return values{number(r)}; });
   const auto all = place(ranks, [n](int) { return repeat(n, 0); });
   ranks.all_gather(mine, all, 1, dtype::f32).get();
@@ -101,7 +101,7 @@ void run_all_gather(world& ranks, int n) {
 
 void run_reduce_scatter(world& ranks, int n) {
   // [reduce_scatter]
-  // Every rank brings n times its number; rank r gets the sum of all ranks' r-th.
+  // Every rank contributes n elements with its number; rank r receives the sum over all ranks of element r.
   const auto all = place(ranks, [n](int r) { return repeat(n, number(r)); });
   const auto mine = place(ranks, [](int) { return values{0}; });
   ranks.reduce_scatter(all, mine, 1, dtype::f32, reduction::sum).get();
@@ -111,7 +111,7 @@ void run_reduce_scatter(world& ranks, int n) {
 
 void run_all_to_all(world& ranks, int n) {
   // [all_to_all]
-  // Rank r sends its number to every rank, so every rank receives the numbers of all.
+  // Rank r sends its number to every rank, so every rank receives the numbers of all ranks.
   const auto out = place(ranks, [n](int r) { return repeat(n, number(r)); });
   const auto in = place(ranks, [n](int) { return repeat(n, 0); });
   ranks.all_to_all(out, in, 1, dtype::f32).get();
@@ -125,7 +125,7 @@ void run_all_to_all(world& ranks, int n) {
 
 void run_gather(world& ranks, int n) {
   // [gather]
-  // Rank 0 gets every rank's number.
+  // Rank 0 receives the numbers of all ranks.
   const auto mine = place(ranks, [](int r) { return values{number(r)}; });
   const auto all = place(ranks, [n](int) { return repeat(n, 0); });
   ranks.gather(mine, all[rank{0}], 1, dtype::f32, rank{0}).get();
@@ -139,7 +139,7 @@ void run_gather(world& ranks, int n) {
 
 void run_scatter(world& ranks, int n) {
   // [scatter]
-  // Rank 0 deals out n numbers.
+  // Rank 0 sends one of n numbers to each rank.
   const auto all = place(ranks, [n](int) {
     values dealt;
     for (int r = 0; r < n; ++r) dealt.push_back(number(10 * r));
@@ -151,7 +151,7 @@ void run_scatter(world& ranks, int n) {
   // [scatter]
 }
 
-/// 1, 2, 3, … elements of the ranks in turn.
+/// Returns the partition in which rank r has r + 1 elements.
 partition growing_parts(int n) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(n));
   std::iota(counts.begin(), counts.end(), std::size_t{1});
@@ -160,8 +160,8 @@ partition growing_parts(int n) {
 
 void run_all_gather_v(world& ranks, int n) {
   // [all_gather_v]
-  // Rank r brings r + 1 elements, and all ranks get those of all.
-  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  // Rank r contributes r + 1 elements, and all ranks receive the elements of all ranks.
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … without gaps
   const auto mine = place(ranks, [](int r) { return repeat(r + 1, number(r)); });
   const auto all = place(ranks, [n](int) { return repeat(n * (n + 1) / 2, 0); });
   ranks.all_gather_v(mine, all, parts, dtype::f32).get();
@@ -175,8 +175,8 @@ void run_all_gather_v(world& ranks, int n) {
 
 void run_reduce_scatter_v(world& ranks, int n) {
   // [reduce_scatter_v]
-  // Every rank brings ones; rank r gets the sums of its r + 1 elements.
-  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  // Every rank contributes ones; rank r receives the sums of its r + 1 elements.
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … without gaps
   const auto all = place(ranks, [n](int) { return repeat(n * (n + 1) / 2, 1); });
   const auto mine = place(ranks, [](int r) { return repeat(r + 1, 0); });
   ranks.reduce_scatter_v(all, mine, parts, dtype::f32, reduction::sum).get();
@@ -186,8 +186,8 @@ void run_reduce_scatter_v(world& ranks, int n) {
 
 void run_gather_v(world& ranks, int n) {
   // [gather_v]
-  // Rank 0 gets r + 1 elements of rank r.
-  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  // Rank 0 receives r + 1 elements from rank r.
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … without gaps
   const auto mine = place(ranks, [](int r) { return repeat(r + 1, number(r)); });
   const auto all = place(ranks, [n](int) { return repeat(n * (n + 1) / 2, 0); });
   ranks.gather_v(mine, all[rank{0}], parts, dtype::f32, rank{0}).get();
@@ -203,7 +203,7 @@ void run_gather_v(world& ranks, int n) {
 void run_scatter_v(world& ranks, int n) {
   // [scatter_v]
   // Rank 0 sends r + 1 of its elements to rank r.
-  const partition parts = growing_parts(n); // counts 1, 2, 3, … one behind the other
+  const partition parts = growing_parts(n); // counts 1, 2, 3, … without gaps
   const auto all = place(ranks, [n](int) {
     values sent;
     for (int r = 0; r < n; ++r) std::ranges::copy(repeat(r + 1, number(10 * r)), std::back_inserter(sent));
@@ -217,7 +217,7 @@ void run_scatter_v(world& ranks, int n) {
 
 void run_all_to_all_v(world& ranks, int n) {
   // [all_to_all_v]
-  // Rank r sends q + 1 times its number to rank q, which so receives q + 1 elements from every rank.
+  // Rank r sends q + 1 elements with its number to rank q, so rank q receives q + 1 elements from every rank.
   const auto out = place(ranks, [n](int r) { return repeat(n * (n + 1) / 2, number(r)); });
   const auto in = place(ranks, [n](int r) { return repeat(n * (r + 1), 0); });
   const per_rank sends{ranks.local_ranks(), [n](rank) { return growing_parts(n); }};
@@ -236,7 +236,7 @@ void run_all_to_all_v(world& ranks, int n) {
 
 void run_send(world& ranks, int n) {
   // [send]
-  // A ring: every rank sends its number to the next one and receives that of the one before, in one group.
+  // A ring: every rank sends its number to the next rank and receives that of the previous rank, in one group.
   const auto out = place(ranks, [](int r) { return values{number(r)}; });
   const auto in = place(ranks, [](int) { return values{-1}; });
   world_group ring{ranks};
@@ -251,7 +251,7 @@ void run_send(world& ranks, int n) {
 
 void run_recv(world& ranks, int n) {
   // [recv]
-  // Rank 0 sends to the last rank twice; tags say which is which, in whatever order they are asked for.
+  // Rank 0 sends to the last rank twice. Tags match each send with its recv, whatever the order of the calls.
   const auto out = place(ranks, [](int) { return values{1, 2}; });
   const auto in = place(ranks, [](int) { return values{0, 0}; });
   const rank first{0};
@@ -268,7 +268,7 @@ void run_recv(world& ranks, int n) {
 
 void run_barrier(world& ranks) {
   // [barrier]
-  // What was asked before is done on every rank when the barrier is answered.
+  // When the barrier is answered, all earlier requests are complete on every rank.
   const auto memory = place(ranks, [](int) { return values{1}; });
   const auto copies = place(ranks, [](int) { return values{0}; });
   std::vector<std::future<completion>> earlier;
@@ -281,7 +281,7 @@ void run_barrier(world& ranks) {
 
 void run_copy(world& ranks) {
   // [copy]
-  // From host memory to rank 0's device; no other rank takes part.
+  // Copies from host memory to rank 0's device. No other rank takes part.
   const buffer host = ranks.allocate_pinned(2 * sizeof(float));
   std::ranges::fill(host.host_span<float>(), 5.0F);
   const auto memory = place(ranks, [](int) { return values{0, 0}; });
@@ -292,7 +292,7 @@ void run_copy(world& ranks) {
 
 void run_group(world& ranks, int n) {
   // [group]
-  // Two collectives of different kinds and buffers as one launch: the sum of all, and what the last rank has.
+  // Two collectives on different buffers as one launch: the sum over all ranks, and the value of the last rank.
   const auto sums = place(ranks, [](int r) { return values{number(r)}; });
   const auto lasts = place(ranks, [](int r) { return values{number(r)}; });
   const rank last{n - 1};
@@ -307,7 +307,7 @@ void run_group(world& ranks, int n) {
 
 void run_replay(world& ranks, int n) {
   // [replay]
-  // An all_reduce and, behind it, a copy of the client's own (where a kernel would be) on every rank, by one request.
+  // One request runs an all_reduce on every rank, followed by the client's own copy, which stands for a kernel.
   const auto sums = place(ranks, [](int r) { return values{number(r)}; });
   const auto copies = place(ranks, [](int) { return values{0}; });
   const auto plan = ranks.capture([=](rank_capture& mine) {

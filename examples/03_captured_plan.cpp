@@ -1,5 +1,5 @@
-/// A decoder layer in small: compute, all_reduce, compute, all_reduce, captured once and replayed by one message a
-/// step. Runs on GPUs where there are some, else on the mock. Device copies and fills stand where kernels would be.
+/// A simplified decoder layer: compute, all_reduce, compute, all_reduce, captured once and replayed by one message per
+/// step. Runs on GPUs if there are any, otherwise on the mock. Device copies stand for kernels.
 
 #include <troupe/troupe.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t count = 1024;
 constexpr std::size_t length = count * sizeof(float);
 
-/// One rank's memory: what comes in, and two stages.
+/// One rank's memory: the input, and the results of two stages.
 struct layer {
   buffer input;
   buffer attention;
@@ -31,8 +31,8 @@ int main() try {
       }};
 
   // [capture]
-  // Called once for each rank, on that GPU's launcher thread, with its stream in capture. It may be called again when
-  // the world has been formed anew, so it holds what it uses.
+  // Called once for each rank, on that GPU's launcher thread, while its stream is being captured. It is called again
+  // when the world forms a new epoch, so it must own everything that it uses.
   const auto plan = ranks.capture([layers](rank_capture& mine) {
     const layer& on = layers[mine.self()];
     // With CUDA: kernel<<<grid, block, 0, reinterpret_cast<cudaStream_t>(mine.stream().native())>>>(…).
@@ -40,7 +40,7 @@ int main() try {
     mine.launch(all_reduce{on.attention, on.attention, count});
     mine.stream().copy(on.output.data(), on.attention.data(), length);
     mine.launch(all_reduce{on.output, on.output, count});
-    mine.keep(on.input); // troupe knows the buffers of requests; those of kernels alone it is told
+    mine.keep(on.input); // troupe keeps the buffers of requests alive; pass other buffers of kernels to keep()
   });
   // [capture]
 

@@ -1,5 +1,5 @@
-/// Work of a client's own between two collectives, chained on the devices: the CPU waits for nothing in between. Runs
-/// on GPUs where there are some, else on the mock.
+/// A client's own work between two collectives, ordered on the devices without waiting on the CPU. Runs on GPUs if
+/// there are any, otherwise on the mock.
 
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t count = 1024;
 
-/// An all_reduce in place of each rank's \p values.
+/// Returns an in-place all_reduce of each rank's \p values.
 std::vector<troupe::operation> sums(const std::vector<troupe::operand>& values) {
   std::vector<troupe::operation> parts;
   for (const troupe::operand& one : values)
@@ -39,7 +39,7 @@ int main() try {
 
   // [overlap]
   troupe::overlapped first = world.ask_overlapped(sums(values));
-  // Answered as soon as every GPU has it in its queue, long before it is done.
+  // Ready as soon as the operation is in every GPU's queue, long before it completes.
   const troupe::enqueued told = first.enqueued.get();
 
   std::vector<troupe::operand> made;
@@ -47,12 +47,12 @@ int main() try {
     streams[i].ref().wait(*told.ranks[i].behind);
     // A kernel of yours would be launched here; this copy stands for it.
     streams[i].ref().copy(next[i].data(), values[i].memory.data(), host.size_bytes());
-    // The second collective waits on the device for what is in the stream now.
+    // On the device, the second collective waits for the work that is in the stream now.
     made.emplace_back(next[i], record_event(world.device_of(told.ranks[i].rank), streams[i]));
   }
   troupe::overlapped second = world.ask_overlapped(sums(made));
 
-  // Order was promised, success was not: only the outcomes say that the results may be used.
+  // Events guarantee order, not success: use the results only after both outcomes.
   first.outcome.get();
   second.outcome.get();
   // [overlap]

@@ -1,5 +1,5 @@
-/// troupe beside what a program has already: an actor system, streams, arrays, tensors of other libraries, coroutines
-/// and senders. Runs on GPUs where there are some, else on the mock. (docs/interop.md)
+/// Uses troupe with the parts of an existing program: its actor system, streams, arrays, tensors of other libraries,
+/// coroutines and senders (docs/interop.md). Runs on GPUs if there are any, otherwise on the mock.
 
 #include <troupe/runtime/interop/awaitable_reply.hpp>
 #include <troupe/runtime/interop/client_stream.hpp>
@@ -27,7 +27,7 @@ bool all_are(const std::vector<float>& values, float expected) {
   return std::ranges::all_of(values, [&](float one) { return one == expected; });
 }
 
-/// An all_reduce in place of what each rank has.
+/// Returns an in-place all_reduce of each rank's tensor.
 std::vector<troupe::operation> sums(const std::vector<troupe::tensor>& values) {
   std::vector<troupe::operation> parts;
   for (const troupe::tensor& one : values)
@@ -36,7 +36,7 @@ std::vector<troupe::operation> sums(const std::vector<troupe::tensor>& values) {
   return parts;
 }
 
-/// Vectors of the program's own, summed where they are.
+/// Sums vectors of the program without copying them.
 bool sum_vectors(troupe::world& world) {
   const auto ranks = world.local_ranks();
   // [views]
@@ -48,18 +48,18 @@ bool sum_vectors(troupe::world& world) {
   return all_are(arrays.front(), static_cast<float>(world.size()));
 }
 
-/// A tensor goes out, comes back, and is summed with its peers without having been copied.
+/// Exports a buffer as a DLPack tensor, imports it again, and sums it with its peers, without a copy.
 bool sum_tensors(troupe::world& world) {
   if (!troupe::has_dlpack()) return true;
   std::vector<troupe::tensor> values;
   for (const troupe::rank self : world.local_ranks()) {
     const troupe::buffer memory = world.allocate(self, count * sizeof(float));
     // [dlpack]
-    // Memory of troupe's for another library: released by the tensor's own deleter.
+    // Memory of troupe for another library; the tensor's deleter releases it.
     const std::vector<std::int64_t> shape{32, 32};
     troupe::owned_dlpack lent = troupe::to_dlpack(memory, troupe::dtype::f32, shape);
 
-    // A tensor of another library's, filled on its stream: requests wait for that on the device.
+    // A tensor of another library, filled on its stream. Requests wait on the device for that stream.
     const troupe::stream theirs{world.device_of(self)};
     theirs.ref().fill(memory.data(), 0, memory.size_bytes());
     values.push_back(troupe::from_dlpack(world, std::move(lent), theirs.ref()));
@@ -72,7 +72,7 @@ bool sum_tensors(troupe::world& world) {
   return values.front().shape.size() == 2 && all_are(seen, 0.F);
 }
 
-/// A stream of the program's own before and behind a request, without the CPU.
+/// Orders a request behind earlier work in the program's own stream, and later work behind the request, on the device.
 bool chain_with_stream(troupe::world& world) {
   const troupe::rank self = world.local_ranks().front();
   const troupe::buffer memory = world.allocate(self, count);
@@ -87,13 +87,13 @@ bool chain_with_stream(troupe::world& world) {
   stream.wait_for(asked.enqueued.get());
   // What you launch in your stream now runs behind the copy.
 
-  asked.outcome.get(); // order was promised, success was not
+  asked.outcome.get(); // events guarantee order, not success
   // [streams]
   return std::ranges::all_of(seen.host_span<std::uint8_t>(), [](std::uint8_t one) { return one == 7; });
 }
 
 // [task]
-/// The coroutine's type is yours; this one begins at once and belongs to nobody.
+/// The coroutine type is your own. This one starts immediately and destroys itself at its end.
 struct detached {
   struct promise_type {
     detached get_return_object() noexcept { return {}; }
@@ -108,9 +108,8 @@ detached sum_twice(troupe::world world, std::vector<troupe::operation> parts, tr
                    bool& succeeded) {
   using namespace std::chrono_literals;
   auto first = troupe::reply_on(queue.resumer(), world, parts);
-  auto second =
-      troupe::reply_on(queue.resumer(), world, parts, {.deadline = 10s}); // asked for already, with a deadline
-  // Both are awaited whatever becomes of the first: their memory is borrowed.
+  auto second = troupe::reply_on(queue.resumer(), world, parts, {.deadline = 10s}); // sent immediately, with a deadline
+  // Both replies are awaited even if the first fails, because the requests use borrowed memory.
   const troupe::outcome later = co_await std::move(second).as_outcome();
   try {
     const troupe::completion reply = co_await first;
@@ -118,7 +117,7 @@ detached sum_twice(troupe::world world, std::vector<troupe::operation> parts, tr
   } catch (const troupe::exception& failure) {
     std::fprintf(stderr, "%s\n", failure.what());
   }
-  queue.close(); // here: nothing else comes to it
+  queue.close(); // no other coroutine uses this queue
 }
 // [task]
 
@@ -131,7 +130,7 @@ bool sum_in_coroutine(troupe::world& world) {
   // [queue]
   troupe::resume_queue queue;
   sum_twice(world, sums(values), queue, succeeded);
-  queue.run(); // the coroutine goes on here, on this thread
+  queue.run(); // resumes the coroutine on this thread
   // [queue]
   return succeeded && all_are(arrays.front(), static_cast<float>(world.size() * world.size()));
 }
@@ -178,9 +177,9 @@ int main() try {
     right = sum_vectors(world) && sum_tensors(world) && chain_with_stream(world) && sum_in_coroutine(world) &&
             send_barrier(world);
   }
-  // The runtime's actors have ended; the system has not.
+  // The runtime's actors have ended; the actor system continues.
   // [guest]
-  std::printf("arrays, tensors, streams, coroutines and senders in an actor system of its own: %s; %zu actors left\n",
+  std::printf("arrays, tensors, streams, coroutines and senders in the program's actor system: %s; %zu actors left\n",
               right ? "right" : "WRONG", host.registry().running());
   return right && host.registry().running() == 0 ? 0 : 1;
 } catch (const troupe::exception& failure) {

@@ -1,4 +1,4 @@
-/// The command line of an example: its own options, as `--steps 200`, and any of troupe's settings, as `--ranks 2`.
+/// Parses the command line of an example: its own options, e.g. `--steps 200`, and troupe's settings, e.g. `--ranks 2`.
 #pragma once
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
@@ -13,8 +13,8 @@
 
 class command_line {
 public:
-  /// \p defaults are settings that the example would have otherwise than troupe; a settings file, the environment and
-  /// the command line override them. Errors: invalid_argument, for an option that is none of \p own and no setting.
+  /// \p defaults are settings whose default in this example differs from troupe's. A settings file, the environment and
+  /// the command line override them. Errors: invalid_argument for an option that is neither in \p own nor a setting.
   command_line(int count, char** words, std::initializer_list<std::string_view> own,
                std::initializer_list<std::pair<std::string_view, std::string_view>> defaults = {}) {
     for (const auto& [name, value] : defaults)
@@ -36,7 +36,7 @@ public:
     const auto found = values_.find(name);
     return found == values_.end() ? std::string{otherwise} : found->second;
   }
-  /// Errors: invalid_argument (no number).
+  /// Errors: invalid_argument if the value is not a number of at least 0.
   template <class Number>
   [[nodiscard]] Number number(std::string_view name, Number otherwise) const {
     const auto found = values_.find(name);
@@ -46,7 +46,7 @@ public:
     const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (failure != std::errc{} || end != text.data() + text.size() || value < Number{})
       throw troupe::exception{troupe::errc::invalid_argument,
-                              std::string{name} + " is '" + text + "': give a number from 0 on"};
+                              std::string{name} + " is '" + text + "': give a number of at least 0"};
     return value;
   }
 
@@ -59,12 +59,13 @@ private:
       }
     for (const troupe::setting& one : troupe::all_settings())
       if (option == one.option) return settings_.take(one, value, {troupe::setting_source::option, one.option});
-    throw troupe::exception{troupe::errc::invalid_argument, std::string{option} + " is no option. " + usage(own)};
+    throw troupe::exception{troupe::errc::invalid_argument,
+                            "unknown option '" + std::string{option} + "'. " + usage(own)};
   }
   static std::string usage(std::initializer_list<std::string_view> own) {
     std::string text = "Options, each with a value: ";
     for (const std::string_view name : own) text += std::string{name} + ", ";
-    return text + "and troupe's settings, as --ranks 2 (docs/configuration.md)";
+    return text + "and troupe's settings, e.g. --ranks 2 (docs/configuration.md)";
   }
 
   troupe::gathered_settings settings_;

@@ -1,4 +1,4 @@
-// What processes and their controller say to each other. The first byte says who speaks.
+// Fuzzes the decoders of the frames between processes and their controller. The first byte selects the direction.
 #include "fuzz_target.hpp"
 
 #include <troupe/actors/control/control_codec.hpp>
@@ -9,7 +9,7 @@ using namespace troupe;
 
 namespace {
 
-/// What is taken is read the same when it is written again.
+/// Checks that an accepted frame survives encoding and decoding, and that a refusal has a text.
 template <class Decode>
 void check(std::string_view bytes, Decode decode) {
   error why;
@@ -17,8 +17,8 @@ void check(std::string_view bytes, Decode decode) {
   if (!frame) return fuzz::require(static_cast<bool>(why) && !why.text.empty(), "a refusal says why");
   const std::string once = encode(*frame);
   const auto again = decode(once, why);
-  fuzz::require(again.has_value(), "what was written can be read");
-  fuzz::require(encode(*again) == once, "a frame reads back as it was written");
+  fuzz::require(again.has_value(), "an encoded frame can be decoded");
+  fuzz::require(encode(*again) == once, "decoding an encoded frame gives the same frame");
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Lists of CPUs: 0-15,32.
+// Fuzzes the parser of CPU lists, e.g. 0-15,32.
 #include "fuzz_target.hpp"
 
 #include <troupe/device/topology/locality.hpp>
@@ -8,6 +8,6 @@ using namespace troupe;
 TROUPE_FUZZ_TARGET() {
   cpu_set cpus;
   if (!fuzz::taken([&] { cpus = parse_cpu_set(text); })) return;
-  fuzz::require(cpus.size() <= 65536, "no list has more CPUs than a machine");
-  fuzz::require(parse_cpu_set(to_string(cpus)) == cpus, "a list reads back as it was written");
+  fuzz::require(cpus.size() <= 65536, "a list has at most 65536 CPUs");
+  fuzz::require(parse_cpu_set(to_string(cpus)) == cpus, "a formatted list parses to the same list");
 }

@@ -1,4 +1,4 @@
-/// What the fuzz targets share: bytes as text, and the way to say that something must hold.
+/// Defines what the fuzz targets share: libFuzzer's entry point and checks that end the process.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -16,15 +16,15 @@ namespace troupe::fuzz {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// Ends the process, which libFuzzer reports with the input, unless \p holds.
+/// Ends the process if \p holds is false. libFuzzer then reports the input.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);
   std::abort();
 }
 
-/// Runs \p decode. It may refuse its input, as a fault of the caller and with a text; anything else that it throws is a
-/// finding, as libFuzzer sees it. Returns whether it was taken.
+/// Runs \p decode and returns whether it accepted its input. It may refuse the input with an exception whose code is
+/// invalid_argument and which has a text; libFuzzer reports any other exception as a finding.
 template <class Decode>
 bool taken(Decode&& decode) {
   try {
@@ -39,7 +39,7 @@ bool taken(Decode&& decode) {
 
 } // namespace troupe::fuzz
 
-/// libFuzzer's entry: the body sees `text`.
+/// Defines libFuzzer's entry point. The body that follows the macro receives the input as `text`.
 #define TROUPE_FUZZ_TARGET()                                                                                           \
   static void fuzz_one(std::string_view text);                                                                         \
   extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {                                  \

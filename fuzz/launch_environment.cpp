@@ -1,4 +1,4 @@
-// A launcher's variables.
+// Fuzzes the reader of a launcher's environment variables.
 #include "fuzz_target.hpp"
 #include "variables.hpp"
 
@@ -13,6 +13,6 @@ TROUPE_FUZZ_TARGET() {
     if (!position) return;
     fuzz::require(position->rank >= 0 && position->local_rank >= 0 && position->world_size >= 1,
                   "numbers are in range");
-    fuzz::require(position->launcher != process_launcher::none, "somebody has told the position");
+    fuzz::require(position->launcher != process_launcher::none, "a position names its launcher");
   });
 }

@@ -1,4 +1,4 @@
-// Lines between troupe launch and its agents on other hosts.
+// Fuzzes the decoders of the lines between troupe launch and its agents on other hosts.
 #include "fuzz_target.hpp"
 
 #include <troupe/runtime/launch/host_agent.hpp>
@@ -16,12 +16,12 @@ void check(std::string_view line, Decode decode) {
     once = launch::encode(decode(line));
   } catch (const exception& refusal) {
     fuzz::require(refusal.why().code == errc::mismatch || refusal.why().code == errc::invalid_argument,
-                  "what is no message is a mismatch");
+                  "a decoder refuses with mismatch or invalid_argument");
     fuzz::require(!refusal.why().text.empty(), "a refusal says why");
     return;
   }
   fuzz::require(once.find('\n') == std::string::npos, "a message is one line");
-  fuzz::require(launch::encode(decode(once)) == once, "a message reads back as it was written");
+  fuzz::require(launch::encode(decode(once)) == once, "decoding an encoded message gives the same message");
 }
 
 } // namespace

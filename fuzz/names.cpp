@@ -1,4 +1,4 @@
-// Names of dtypes, reductions, backends, profiles, strategies, placements and settings.
+// Fuzzes the parsers of the names of dtypes, reductions, backends, profiles, strategies, placements and settings.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 template <auto Parse>
 void check_name(std::string_view text) {
-  fuzz::taken([&] { fuzz::require(to_string(Parse(text)) == text, "what is taken is called so"); });
+  fuzz::taken([&] { fuzz::require(to_string(Parse(text)) == text, "a parsed value has the given name"); });
 }
 
 } // namespace
@@ -23,5 +23,5 @@ TROUPE_FUZZ_TARGET() {
   check_name<parse_latency_profile>(text);
   check_name<parse_completion_strategy>(text);
   check_name<parse_thread_placement>(text);
-  fuzz::taken([&] { fuzz::require(find_setting(text).name == text, "the setting that is found is called so"); });
+  fuzz::taken([&] { fuzz::require(find_setting(text).name == text, "a found setting has the given name"); });
 }

@@ -1,10 +1,10 @@
-// Batches of requests, from the ranks' processes to the controller's order. Each begins with two bytes: whose it is,
-// and how long; what the order decides goes to readers as the processes have them.
+// Fuzzes the order_server with batches of requests from the ranks' processes, and the decision_readers with its
+// decisions. Two bytes precede each batch: the sending rank and the length.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/order/distributed/batch_header.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,12 +20,12 @@ constexpr int ranks = 3;
 } // namespace
 
 TROUPE_FUZZ_TARGET() {
-  order_keeper order;
+  order_server order;
   order.open(epoch{1}, ranks);
   std::array<decision_reader, ranks> readers{decision_reader{ranks}, decision_reader{ranks}, decision_reader{ranks}};
   time_point now{std::chrono::hours{1}};
   while (text.size() > 2) {
-    const rank from{text[0] & 3}; // of four, one more than there are
+    const rank from{text[0] & 3}; // 0 to 3, where 3 is out of range
     const auto length = std::min<std::size_t>(static_cast<unsigned char>(text[1]), text.size() - 2);
     if (const error why = order.receive(from, text.substr(2, length), now))
       fuzz::require(!why.text.empty(), "a refusal says why");
@@ -39,7 +39,7 @@ TROUPE_FUZZ_TARGET() {
         static_cast<void>(batch_header::read(in));
         decision_record one;
         while (readers[static_cast<std::size_t>(i)].next(in, one)) continue;
-        fuzz::require(in.ok(), "what the order decides can be read");
+        fuzz::require(in.ok(), "a decision can be decoded");
       }
   }
 }

@@ -1,4 +1,4 @@
-// PCI addresses: 0000:17:00.0.
+// Fuzzes the parser of PCI addresses, e.g. 0000:17:00.0.
 #include "fuzz_target.hpp"
 
 #include <troupe/device/topology/locality.hpp>
@@ -9,5 +9,5 @@ TROUPE_FUZZ_TARGET() {
   const auto address = pci_address::parse(text);
   if (!address) return;
   fuzz::require(address->bus <= 0xff && address->device <= 0x1f && address->function <= 7, "numbers are in range");
-  fuzz::require(pci_address::parse(to_string(*address)) == address, "an address reads back as it was written");
+  fuzz::require(pci_address::parse(to_string(*address)) == address, "a formatted address parses to the same address");
 }

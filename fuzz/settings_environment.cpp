@@ -1,4 +1,4 @@
-// All variables that troupe reads but TROUPE_CONFIG, which names a file of the machine.
+// Fuzzes the settings' environment variables, except TROUPE_CONFIG, which names a file.
 #include "fuzz_target.hpp"
 #include "variables.hpp"
 
@@ -13,7 +13,7 @@ TROUPE_FUZZ_TARGET() {
   for (const setting& one : all_settings()) {
     configuration again;
     one.set(again, one.text(gathered.settings()));
-    fuzz::require(one.text(again) == one.text(gathered.settings()), "a setting reads back as it was written");
+    fuzz::require(one.text(again) == one.text(gathered.settings()), "a formatted setting parses to the same value");
   }
   fuzz::taken([&] { check(gathered.settings()); });
 }

@@ -1,4 +1,4 @@
-// Settings files.
+// Fuzzes the parser of settings files.
 #include "fuzz_target.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
@@ -21,9 +21,9 @@ gathered_settings read(std::string_view text) {
 TROUPE_FUZZ_TARGET() {
   gathered_settings first;
   if (!fuzz::taken([&] { first = read(text); })) return;
-  // What a file says can be written as one, and that says the same.
+  // Settings that were read from a file can be written to a file with the same meaning.
   const gathered_settings again = read(format_settings_file(first.settings()));
   for (const setting& one : all_settings())
-    fuzz::require(one.text(first.settings()) == one.text(again.settings()), "a setting reads back as it was written");
+    fuzz::require(one.text(first.settings()) == one.text(again.settings()), "a written setting keeps its value");
   fuzz::taken([&] { check(first.settings()); });
 }

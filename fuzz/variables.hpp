@@ -1,5 +1,5 @@
-/// An environment from bytes: lines of NAME=VALUE, of which the last of a name counts. Bytes of 0 end a value, as in a
-/// real one.
+/// Converts fuzz input to environment variables: lines of NAME=VALUE, where the last line of a name is used. A zero
+/// byte ends a value, as in a real environment.
 #pragma once
 
 #include <troupe/runtime/configuration/launch_environment.hpp>

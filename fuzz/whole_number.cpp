@@ -1,4 +1,4 @@
-// Whole numbers.
+// Fuzzes the parser of whole numbers.
 #include "fuzz_target.hpp"
 
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -11,7 +11,7 @@ TROUPE_FUZZ_TARGET() {
   const auto number = parse_whole_number(text);
   if (!number) return;
   const std::string written = std::to_string(*number);
-  fuzz::require(text.ends_with(written), "a number is its digits, after zeros");
+  fuzz::require(text.ends_with(written), "the digits of the number end the text");
   fuzz::require(text.substr(0, text.size() - written.size()).find_first_not_of('0') == std::string_view::npos,
-                "nothing but zeros stands in front of a number");
+                "only zeros precede the digits");
 }

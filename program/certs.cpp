@@ -27,12 +27,11 @@ void add_certs(CLI::App& program, action& chosen) {
   auto order = std::make_shared<certificate_order>();
   CLI::App* command =
       program.add_subcommand("certs", "make a test CA, certificates signed by it and a join token for control sockets");
-  command->add_option("--out", order->folder, "folder to put them into; existing files are not overwritten")
-      ->required();
+  command->add_option("--out", order->folder, "folder for the files; existing files are not overwritten")->required();
   command
       ->add_option("--hosts", order->hosts, "host names and IP addresses in the certificates, besides this machine's")
       ->delimiter(',');
-  add_number(*command, "--days", order->days, "days for which they are valid", 1, 3'650);
+  add_number(*command, "--days", order->days, "days for which the certificates are valid", 1, 3'650);
   command->callback([order, &chosen] { chosen = [order] { return make(*order); }; });
 }
 

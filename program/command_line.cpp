@@ -88,7 +88,7 @@ void start_tool(const CLI::App& program, int argc, char** argv) {
     if (is_known) throw;
     return; // A mistyped subcommand, which the parser will refuse.
   }
-  ::execv(path.c_str(), argv); // whose reports name the command as it was called
+  ::execv(path.c_str(), argv); // argv is unchanged, so that messages name the command as it was called
   throw std::system_error{errno, std::generic_category(), path + " cannot be started"};
 }
 

@@ -28,7 +28,8 @@ inline constexpr std::array tools{
     tool{"tune", "measure which settings suit this machine"},
 };
 
-/// Returns the path of `troupe-NAME`: the file beside this program, otherwise the first one in PATH. Errors: missing.
+/// Returns the path of `troupe-NAME`: the file beside this program, otherwise the first one in PATH. Errors: missing if
+/// neither exists.
 [[nodiscard]] std::string find_tool(std::string_view name);
 
 /// Replaces this process by `troupe-NAME` if \p argv begins with a NAME that is not a subcommand of \p program.

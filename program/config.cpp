@@ -1,4 +1,4 @@
-/// `troupe config`: the settings with which a runtime would be made here, and the origin of each.
+/// `troupe config`: prints the settings that a runtime created here would use, and the origin of each.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/runtime_options.hpp>

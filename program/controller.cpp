@@ -1,4 +1,4 @@
-/// `troupe controller`: the controller of a world whose processes are started by another program.
+/// `troupe controller`: runs the controller of a world whose processes are started by another program.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -43,7 +43,7 @@ int run_controller(const controller_command& command) {
   using namespace std::chrono_literals;
   open_log(command.log);
   controller_options options{.terms = command.terms, .host = command.bind, .port = command.port};
-  options.terms.token = find_control_seat(process_variables()).token;
+  options.terms.token = find_process_assignment(process_variables()).token;
   if (options.terms.token.empty())
     throw exception{errc::invalid_argument,
                     "TROUPE_JOIN_TOKEN is not set: set it to the same secret for the controller and all its processes"};
@@ -58,8 +58,8 @@ int run_controller(const controller_command& command) {
                                              .key_file = folder / "controller.key"};
   }
   controller control{std::move(options)};
-  // Installed only now: during the start a signal ends the process by default, as a second one does while the world
-  // stops.
+  // The handlers are installed after the start, during which a signal ends the process. Each handles one signal: a
+  // second one ends the process while the world stops.
   struct sigaction once {};
   once.sa_handler = take_signal;
   once.sa_flags = SA_RESETHAND | SA_RESTART;
@@ -86,7 +86,8 @@ void add_controller(CLI::App& program, action& chosen) {
       ->check(CLI::Range(1, 4'096));
   command->add_option("--bind", options->bind, "address at which processes reach the controller")
       ->capture_default_str();
-  command->add_option("--port", options->port, "its port (default: any)")->check(CLI::Range(0, 65'535));
+  command->add_option("--port", options->port, "port of the controller (default: any free one)")
+      ->check(CLI::Range(0, 65'535));
   command->add_option("--certs", options->certificates,
                       "the folder that troupe certs has made; required beyond loopback");
   command->add_option("--policy", options->policy, "when a process is lost: fail, respawn or shrink")

@@ -112,7 +112,7 @@ int run(const launch_options& options) {
 }
 
 void add_launch_agent(CLI::App& program, action& chosen) {
-  CLI::App* command = program.add_subcommand("launch-agent", "what troupe launch starts on other hosts");
+  CLI::App* command = program.add_subcommand("launch-agent", "the agent that troupe launch starts on other hosts");
   command->group(""); // Hidden from the help text.
   command->callback([&chosen] {
     chosen = [] {
@@ -151,7 +151,7 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->add_option("--bind", options->bind, "address at which processes reach the controller")
       ->type_name("ADDRESS")
       ->capture_default_str();
-  command->add_option("--port", options->port, "its port (default: any)")
+  command->add_option("--port", options->port, "port of the controller (default: any free one)")
       ->type_name("PORT")
       ->check(CLI::Range(0, 65'535));
   command->add_option("--master-port", options->master_port, "MASTER_PORT (default: one that is free here)")

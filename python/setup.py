@@ -1,9 +1,9 @@
 """Builds the wheel by CMake: troupe inside the extension module, and the program troupe.
 
-By default all of troupe is built. Where it is there already, that is used, and seconds do:
-    TROUPE_BUILD=/path/to/build/ci    a configured build of this tree, of which troupe_python and troupe are built
+By default all of troupe is built. With one of these variables an existing build is used, which takes seconds:
+    TROUPE_BUILD=/path/to/build/ci    a configured build of this tree; its targets troupe_python and troupe are built
     TROUPE_ROOT=/opt/troupe           an installed troupe
-TROUPE_PROJECT_URL=https://…         where the sources are, for the links in the wheel's metadata
+TROUPE_PROJECT_URL=https://…         the address of the sources, for the links in the wheel's metadata
 
 The wheel is tagged linux_x86_64: it needs the shared libraries of the system that it was built on, so it is no manylinux
 wheel.
@@ -43,13 +43,13 @@ class CMakeBuild(build_ext):
         found = sorted(build.rglob(f"troupe/{target.name}"))
         if not found:
             there = ", ".join(str(one) for one in build.rglob("troupe/_troupe.*.so")) or "none"
-            raise SystemExit(f"{build} has no {target.name}, for this Python {sys.version.split()[0]} (there: {there}): "
+            raise SystemExit(f"{build} has no {target.name} for this Python {sys.version.split()[0]} (found: {there}): "
                              f"configure it with -DPython_EXECUTABLE={sys.executable}")
         self.put(found[0], target)
         program = found[0].parent / "_bin" / "troupe"
         if not program.is_file():
-            raise SystemExit(f"{program} is not there: build with -DTROUPE_BUILD_PROGRAM=ON, or name a TROUPE_ROOT with its "
-                             f"program")
+            raise SystemExit(f"{program} does not exist: build with -DTROUPE_BUILD_PROGRAM=ON, or set a TROUPE_ROOT "
+                             f"with its program")
         self.put(program, target.parent / "_bin" / "troupe")
 
     @staticmethod

@@ -1,5 +1,5 @@
-/// All that a client of troupe needs which consists of actors, in one include: <troupe/actors.hpp>. It includes CAF.
-/// Other clients include <troupe/troupe.hpp>, which does not.
+/// Includes everything that a client made of actors needs, as <troupe/actors.hpp>. This header includes CAF. Other
+/// clients include <troupe/troupe.hpp>, which does not include CAF.
 #pragma once
 
 #include <troupe/actors/caf/actor_error.hpp>
@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// Returns the actor of \p where, to which an actor of yours sends world_request and the other messages of
-/// world_handle. Lifetime: see world.
+/// Returns the actor of \p where, to which a client's actor sends world_request and the other messages of world_handle.
+/// Lifetime: see world.
 [[nodiscard]] world_handle actor_of(const world& where);
 
 /// Returns the collective actor of rank \p whom. Another actor replaces it when it ends, so look it up again after a
-/// rebuild. It stays with its GPU when ranks are renumbered; the actor of a rank that has left refuses everything with
-/// rank_lost. Errors: invalid_argument (not one of local_ranks()).
-[[nodiscard]] collective_handle collective_of(const world& where, rank whom);
+/// rebuild. The actor stays with its GPU when ranks are renumbered; the actor of a rank that has left refuses all
+/// requests with rank_lost. Errors: invalid_argument (\p whom is not one of local_ranks()).
+[[nodiscard]] collective_handle collective_of(const world& where, rank target);
 
 } // namespace troupe

@@ -73,7 +73,8 @@ std::shared_ptr<backend> select_across(const configuration& settings, const driv
   return make_gloo_backend(std::move(options));
 }
 
-/// Whether operations are composed over nodes without hierarchy.nodes. NCCL finds the nodes of its ranks by itself.
+/// Returns whether operations are composed over nodes without hierarchy.nodes. NCCL finds the nodes of its ranks by
+/// itself.
 bool composes_by_itself(const configuration& settings, const backend& flat) {
   return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy_across != across_choice::same ||
          flat.name() != "nccl";

@@ -1,4 +1,4 @@
-/// Selects the driver, the communicator backend and the device that a configuration and a launch position ask for.
+/// Selects the driver, the communicator backend and the device from a configuration and a process's position.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>

@@ -29,10 +29,10 @@ controller_options checked(controller_options options) {
   const controller_terms& terms = options.terms;
   require(terms.world_size > 0, "a world needs at least one process");
   require(terms.smallest > 0 && terms.smallest <= terms.world_size,
-          "the smallest number of ranks to go on with is " + std::to_string(terms.smallest) +
-              " and must be from 1 to " + std::to_string(terms.world_size));
+          "the minimum number of ranks is " + std::to_string(terms.smallest) + " and must be from 1 to " +
+              std::to_string(terms.world_size));
   require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
-          "a process is suspected after less than two heartbeats: make the suspicion longer");
+          "controller_terms::suspicion is shorter than two heartbeats: make it longer");
   require(options.certificates || control_address{options.host, options.port}.is_loopback(),
           "the controller would listen at " + options.host +
               ", which other machines can reach, without certificates: create them with troupe certs and name them, or "
@@ -75,7 +75,7 @@ struct controller::parts {
     credentials.token = options.terms.token;
     // The TLS proxy is made before the actor: if it throws, there is no actor that the actor system would wait for.
     const std::lock_guard lock{self_guard}; // a connection that arrives meanwhile waits for the actor
-    guard = std::make_unique<proxy_listener>(proxy_listener_options{
+    proxy = std::make_unique<proxy_listener>(proxy_listener_options{
         .mode = options.certificates ? proxy_mode::mutual_tls : proxy_mode::plain,
         .address = options.host,
         .port = options.port,
@@ -91,7 +91,7 @@ struct controller::parts {
   }
 
   ~parts() {
-    guard.reset();
+    proxy.reset();
     compat::post(self, controller_note{quit_control{}});
     self = controller_inner_handle{};
   }
@@ -112,7 +112,7 @@ struct controller::parts {
   std::unique_ptr<caf::actor_system> system;
   std::mutex self_guard; ///< Needed because the TLS proxy listens before the actor exists.
   controller_inner_handle self;
-  std::unique_ptr<proxy_listener> guard; ///< Destroyed first.
+  std::unique_ptr<proxy_listener> proxy; ///< The TLS proxy, which is destroyed first.
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}
@@ -123,7 +123,7 @@ controller::controller(controller_options options, hooks reports)
 controller::~controller() = default;
 
 std::string controller::address() const {
-  return to_string(control_address{parts_->options.host, parts_->guard->port()});
+  return to_string(control_address{parts_->options.host, parts_->proxy->port()});
 }
 
 void controller::process_ended(std::string name, std::int64_t pid, std::string how) {

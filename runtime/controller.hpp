@@ -1,4 +1,5 @@
-/// The controller of a world that spans processes. It runs in the launcher, in a process of its own, or beside rank 0.
+/// Defines the controller of a world that spans processes. It runs in the launcher, in a process of its own, or beside
+/// rank 0.
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
@@ -15,16 +16,17 @@ namespace troupe {
 /// The options of a controller.
 struct controller_options {
   controller_terms terms;
-  sequencer_limits sequencing{}; ///< For ordering::agreed.
+  sequencer_limits sequencing{}; ///< Used with ordering::agreed.
   /// The address to listen on: for processes of this machine, or, with certificates, also for those of other machines.
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0; ///< 0: any free port.
+  std::uint16_t port = 0; ///< Port to listen on; 0: any free port.
   /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
   /// (docs/security.md)
   std::optional<proxy_credentials> certificates{};
 };
 
-/// Decides who is in the world, forms its epochs, detects lost processes, and keeps the order of its requests.
+/// Decides which processes belong to the world, forms its epochs, detects lost processes, and keeps the order of its
+/// requests.
 ///
 /// Lifetime: destroying it leaves the processes without a controller; call stop() first to let them finish.
 /// Threads: safe from any.
@@ -33,18 +35,18 @@ public:
   /// Functions that the controller calls. They run on a thread of the controller and must neither block nor throw.
   struct hooks {
     std::function<void(const control_event&)> heard{};
-    /// Makes sure that a process is dead, if it can.
+    /// Kills a process that may still be running, if possible.
     std::function<void(const process_identity&)> kill{};
-    /// Reports that a process has joined.
+    /// Called when a process has joined.
     std::function<void(const process_identity&)> joined{};
-    /// Reports that the world is rebuilding and has no process for this place. Called at most once per rebuild.
+    /// Called when the world is rebuilding and has no process for this place, at most once per rebuild.
     std::function<void(int place)> wanted{};
   };
 
-  /// Starts listening. Errors: invalid_argument (terms, no join token, a port in use, certificates), missing
+  /// Starts listening. Errors: invalid_argument (invalid terms or certificates, no join token, a port in use), missing
   /// (certificate files).
   explicit controller(controller_options options);
-  /// The same, with \p reports, which are called on a thread of the controller: they must neither block nor throw.
+  /// Starts listening, and calls \p reports on a thread of the controller. They must neither block nor throw.
   controller(controller_options options, hooks reports);
   ~controller();
 

@@ -24,11 +24,11 @@ namespace troupe {
 
 namespace {
 
-// Bytes that are locked, not written. All holders share the lock on the first. A process that looks or changes holds
-// the second.
+// Offsets of two bytes that are locked. All holders share a lock on the first. A process that checks or changes the
+// claim locks the second.
 constexpr off_t held_byte = 0;
 constexpr off_t looking_byte = 1;
-// Where text is written: who holds the claim, and who looked last.
+// Size and offsets of the texts that name the holder and the process that last locked the second byte.
 constexpr std::size_t text_bytes = 1024;
 constexpr off_t holder_at = 0;
 constexpr off_t looker_at = text_bytes;
@@ -60,12 +60,13 @@ bool set_lock(const file_descriptor& file, short kind, off_t byte, nanoseconds p
   }
 }
 
-/// Returns whether no other user can write there, so that no other user can hold its locks.
+/// Returns whether no other user can write to the file or folder, so that no other user can lock it.
 bool is_own(const struct stat& found, mode_t kind) {
   return (found.st_mode & S_IFMT) == kind && found.st_uid == ::geteuid() && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/// Errors are in errno. EPERM: the file belongs to another user, or others may write to it.
+/// Opens a file or folder of this user. On an error it returns an empty descriptor and sets errno; EPERM means that it
+/// belongs to another user or that others may write to it.
 file_descriptor open_own(int at, const std::string& name, int flags, mode_t kind) {
   file_descriptor file{::openat(at, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};
   struct stat found {};
@@ -88,7 +89,8 @@ std::string read_text(const file_descriptor& file, off_t from) {
   return std::string{all.substr(0, all.find('\0'))};
 }
 
-/// On a full disk the old text remains: other processes are still refused, but the message may be out of date.
+/// Writes a text that names a process. If the disk is full the old text remains: other processes are still refused, but
+/// the message may be out of date.
 void write_text(const file_descriptor& file, off_t to, const std::string& what) {
   std::array<char, text_bytes> text{};
   what.copy(text.data(), text.size() - 1);
@@ -146,9 +148,9 @@ std::string name_to_claim(driver& api, device_id where) {
 }
 
 std::shared_ptr<void> claim_in_process(const std::string& device) {
-  static auto* const guard = new std::mutex; // both are never destroyed, because runtimes may be static objects
+  static auto* const mutex = new std::mutex; // both are never destroyed, because runtimes may be static objects
   static auto* const taken = new std::map<std::string, std::weak_ptr<void>>;
-  const std::lock_guard lock{*guard};
+  const std::lock_guard lock{*mutex};
   std::weak_ptr<void>& holder = (*taken)[device];
   if (!holder.expired())
     throw exception{errc::device_occupied,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* logger_name = "troupe";
 
-/// Returns null if nothing can be logged any more: spdlog's registry is a static object.
+/// Returns the logger, or null if spdlog's registry, which is a static object, has been destroyed.
 std::shared_ptr<spdlog::logger> present_logger() {
   return process_is_ending() ? nullptr : spdlog::get(logger_name);
 }

@@ -1,4 +1,4 @@
-/// troupe's own log: a named spdlog logger on standard error.
+/// Defines troupe's own log: a named spdlog logger on standard error.
 #pragma once
 
 #include <string>

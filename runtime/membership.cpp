@@ -22,7 +22,8 @@ namespace troupe {
 
 namespace {
 
-/// The time between the message that this process is out of its world and its exit, so that clients can hear of it.
+/// Delay between the notice that this process was removed from its world and its exit, so that clients receive the
+/// notice.
 constexpr std::chrono::milliseconds grace_of_outcasts{500};
 constexpr std::chrono::seconds time_for_farewells{1};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
@@ -51,8 +52,8 @@ std::string without_origin(std::string version) {
   return version;
 }
 
-/// Returns the controller's actor. If the connection fails, the dialer knows the reason. Errors: invalid_argument if
-/// the controller has refused this process, which another attempt would not change; missing otherwise.
+/// Returns the controller's actor. If the connection fails, the error has the dialer's reason. Errors: invalid_argument
+/// if the controller has refused this process, which another attempt would not change; missing otherwise.
 caf::actor find(caf::actor_system& system, proxy_dialer& dialer) {
   try {
     return compat::find_through(system, dialer.connect());
@@ -76,16 +77,16 @@ void leave_soon(const error& why) {
 } // namespace
 
 join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
-  join_request made{.who = {.name = settings.seat.name,
-                            .host = settings.seat.host.empty() ? host_name() : settings.seat.host,
+  join_request made{.who = {.name = settings.assignment.name,
+                            .host = settings.assignment.host.empty() ? host_name() : settings.assignment.host,
                             .pid = ::getpid(),
                             .gpu = name_to_claim(api, where)},
-                    .place = settings.seat.place,
-                    .spare = settings.seat.spare,
-                    .attempt = settings.seat.attempt,
+                    .place = settings.assignment.place,
+                    .spare = settings.assignment.spare,
+                    .attempt = settings.assignment.attempt,
                     .local_device = where.value(),
                     .device_count = api.device_count()};
-  made.token = settings.seat.token;
+  made.token = settings.assignment.token;
   if (made.who.name.empty()) made.who.name = made.who.host + ":" + std::to_string(made.who.pid);
   if (!made.place && !made.spare && settings.position && settings.position->world_size > 1)
     made.place = settings.position->rank;
@@ -110,11 +111,11 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
 
 /// Forwards the controller's messages to the world once there is one.
 struct membership::listener {
-  std::mutex guard;
+  std::mutex mutex;
   world_inner_handle to;
 
-  void hear(guidance what) {
-    const std::lock_guard lock{guard};
+  void hear(controller_directive what) {
+    const std::lock_guard lock{mutex};
     if (to) compat::post(to, world_notice{std::move(what)});
   }
 };
@@ -127,37 +128,37 @@ membership::membership(join_request who, const configuration& settings, std::sha
                                               describe(who.who) + " of the controller at " + settings.control.address}},
     helpers_{std::move(helpers)},
     world_{std::make_shared<listener>()},
-    dialer_{make_dialer(settings.seat.token)} {
+    dialer_{make_dialer(settings.assignment.token)} {
   const auto deadline = settings.deadlines.form;
   link_services services{
       .time = std::move(time),
       .send = [outlet = outlet_](std::string bytes) { outlet->send(std::move(bytes)); },
       .deliver =
-          [world = world_, nodes = selected.nodes](guidance what) {
+          [world = world_, nodes = selected.nodes](controller_directive what) {
             const auto* const order = std::get_if<formation_order>(&what.what);
             if (nodes && order != nullptr && !order->hosts.empty())
               nodes->note(order->id, node_map::of_hosts(order->hosts));
             world->hear(std::move(what));
           },
       .make_id =
-          [crew = helpers_, collectives = selected.collectives, deadline](std::function<void(unique_id)> take) {
-            crew->run(
-                "the naming of an epoch", deadline, [collectives, take] { take(collectives->make_unique_id()); },
+          [pool = helpers_, collectives = selected.collectives, deadline](std::function<void(unique_id)> take) {
+            pool->run(
+                "the creation of a unique id", deadline, [collectives, take] { take(collectives->make_unique_id()); },
                 [](const error& failure) {
-                  if (failure) log_warning("no epoch could be named: " + to_string(failure));
+                  if (failure) log_warning("no unique id could be created for an epoch: " + to_string(failure));
                 });
           },
       .abandoned =
-          [is_watched = settings.seat.is_watched](const error& why) {
+          [is_watched = settings.assignment.is_watched](const error& why) {
             if (is_watched) leave_soon(why);
           }};
   link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings_.orphaned, settings_.patience);
 }
 
-void membership::begin(caf::actor_system& system, world_inner_handle whom) {
+void membership::begin(caf::actor_system& system, world_inner_handle target) {
   {
-    const std::lock_guard lock{world_->guard};
-    world_->to = std::move(whom);
+    const std::lock_guard lock{world_->mutex};
+    world_->to = std::move(target);
   }
   self_ = system.spawn<process_actor>(
       link_, outlet_, [&system, dialer = dialer_] { return find(system, *dialer); }, helpers_);
@@ -188,7 +189,7 @@ void membership::end() {
   link_->await_farewell(time_for_farewells);
   if (self_) compat::post(self_, process_note{stop_control{}});
   self_ = process_inner_handle{};
-  const std::lock_guard lock{world_->guard};
+  const std::lock_guard lock{world_->mutex};
   world_->to = world_inner_handle{};
 }
 

@@ -1,4 +1,4 @@
-/// This process as a member of a world that spans processes.
+/// Makes this process a member of a world that spans processes.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
@@ -37,9 +37,9 @@ public:
              const selected_backend& selected, std::shared_ptr<const clock> time);
   ~membership() { end(); }
 
-  [[nodiscard]] const std::shared_ptr<process_link>& guide() const noexcept { return link_; }
-  /// Starts to look for the controller. \p whom receives its messages.
-  void begin(caf::actor_system& system, world_inner_handle whom);
+  [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
+  /// Starts to connect to the controller, whose messages are forwarded to \p whom.
+  void begin(caf::actor_system& system, world_inner_handle target);
   /// Leaves the world. Idempotent.
   void end();
 
@@ -50,7 +50,7 @@ private:
   [[nodiscard]] std::shared_ptr<proxy_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
-  device_claim claim_; ///< On the GPU, if there is one.
+  device_claim claim_; ///< The claim on this process's GPU, if it uses one.
   std::shared_ptr<deadline_pool> helpers_;
   std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;

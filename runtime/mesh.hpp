@@ -24,8 +24,9 @@ public:
   /// Returns the world that was split.
   [[nodiscard]] const world& whole() const noexcept { return whole_; }
 
-  /// Returns the world along \p axis that contains rank \p member of whole(). \p member has the rank rank_along()
-  /// there. Errors: invalid_argument (no such axis or rank, or no rank of that world is in this process).
+  /// Returns the world along \p axis that contains rank \p member of whole(). In that world \p member has the rank that
+  /// rank_along() returns. Errors: invalid_argument (no such axis or rank, or no rank of that world is in this
+  /// process).
   [[nodiscard]] world along(std::string_view axis, rank member) const;
   /// Returns the rank that \p member of whole() has in along(axis, member). Errors: invalid_argument (no such axis or
   /// rank).
@@ -36,7 +37,7 @@ private:
 
   mesh_shape shape_;
   world whole_;
-  std::map<std::string, world> worlds_; ///< By the name of the group.
+  std::map<std::string, world> worlds_; ///< The sub-worlds, indexed by the names of their groups.
 };
 
 } // namespace troupe

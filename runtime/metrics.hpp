@@ -1,4 +1,4 @@
-/// A runtime's metrics for Prometheus, for programs that use their own exposer instead of troupe's endpoint.
+/// Exports a runtime's metrics to Prometheus for programs that use their own exposer instead of troupe's endpoint.
 ///
 /// This header does not include prometheus-cpp. To use its result, link the core or pull library of prometheus-cpp.
 #pragma once

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Client numbers of actors are CAF's, which count from 1. These begin at 2^63.
+/// Returns a new client number. Those of actors are CAF's actor ids, which count from 1; these begin at 2^63.
 std::uint64_t next_client() noexcept {
   static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -17,16 +17,16 @@ std::uint64_t next_client() noexcept {
 
 } // namespace
 
-rank_lane::rank_lane(world where, rank whom, lane which)
+rank_lane::rank_lane(world where, rank target, lane which)
   : world_{std::move(where)},
-    whom_{whom},
-    place_{core_of(world_).place_of(whom)},
+    target_{target},
+    place_{core_of(world_).place_of(target)},
     lane_{which},
     client_{next_client()} {}
 
 rank_lane::rank_lane(rank_lane&& other) noexcept
   : world_{other.world_},
-    whom_{other.whom_},
+    target_{other.target_},
     place_{other.place_},
     lane_{other.lane_},
     acknowledged_{other.acknowledged_},
@@ -37,7 +37,7 @@ rank_lane& rank_lane::operator=(rank_lane&& other) noexcept {
   if (this == &other) return *this;
   leave();
   world_ = other.world_;
-  whom_ = other.whom_;
+  target_ = other.target_;
   place_ = other.place_;
   lane_ = other.lane_;
   acknowledged_ = other.acknowledged_;
@@ -99,7 +99,7 @@ void rank_lane::cancel(std::uint64_t position) {
 
 void rank_lane::leave() noexcept {
   if (client_ == 0) return;
-  // A world that has ended has nothing to withdraw, and its actor handle is gone.
+  // A world that has ended has nothing to withdraw, and its actor handle is empty.
   try {
     if (const auto& to = core_of(world_).ranks->at(place_)) compat::post(to, leave_lane{client_});
   } catch (const exception&) {

@@ -1,4 +1,4 @@
-/// A lane at one rank, for a plain thread. It keeps its requests in order.
+/// Defines a client with which a plain thread sends requests in one lane of one rank. The lane keeps them in order.
 #pragma once
 
 #include <troupe/collectives/operation/request.hpp>
@@ -24,7 +24,7 @@ public:
   /// Creates a client of lane \p which at rank \p whom. The first request occupies the lane; it fails with
   /// invalid_argument if another client has it. Requests are for the epoch in which the world was first ready, until
   /// acknowledge() names another.
-  rank_lane(world where, rank whom, lane which);
+  rank_lane(world where, rank target, lane which);
   rank_lane(rank_lane&& other) noexcept;
   rank_lane& operator=(rank_lane&& other) noexcept;
   ~rank_lane();
@@ -59,14 +59,14 @@ public:
   [[nodiscard]] epoch acknowledged() const noexcept { return acknowledged_; }
   /// Charges later requests to \p given (world::credit()), or, if it is empty, to the quota that all clients share.
   void use(credit given) noexcept { credit_ = std::move(given); }
-  /// Withdraws the request that was asked \p position calls after the first of the acknowledged epoch, unless all its
-  /// peers have asked.
+  /// Withdraws the request with index \p position, counted from 0 in the acknowledged epoch, unless all its peers have
+  /// asked.
   void cancel(std::uint64_t position);
   /// Returns the world of the lane.
   [[nodiscard]] const world& where() const noexcept { return world_; }
   /// Returns the rank of the lane, as it was numbered when the lane was made. The lane stays with its GPU when ranks
   /// are renumbered. Once the rank has left, requests are refused with rank_lost.
-  [[nodiscard]] rank whom() const noexcept { return whom_; }
+  [[nodiscard]] rank target() const noexcept { return target_; }
   /// Returns the client number of its requests. It is unique in the process, actors included.
   [[nodiscard]] std::uint64_t client() const noexcept { return client_; }
 
@@ -78,12 +78,12 @@ private:
   [[nodiscard]] std::future<completion> perform(operation what, request_options options, call_site from);
 
   world world_;
-  rank whom_;
-  std::size_t place_; ///< The place of the rank's actor.
+  rank target_;
+  std::size_t place_; ///< The index of the rank's actor.
   lane lane_;
   epoch acknowledged_{};
   credit credit_;
-  std::uint64_t client_ = 0; ///< 0: moved from.
+  std::uint64_t client_ = 0; ///< 0 after a move.
 };
 
 } // namespace troupe

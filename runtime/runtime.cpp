@@ -74,8 +74,8 @@ world runtime::form_world(const world_options& options) {
   parts& p = *parts_;
   const auto& position = p.settings.position;
   const bool spans_processes = p.spans_processes();
-  const bool is_guided = p.is_controlled() && !options.id;
-  if (spans_processes && !is_guided && !options.id)
+  const bool has_controller = p.is_controlled() && !options.id;
+  if (spans_processes && !has_controller && !options.id)
     throw exception{errc::invalid_argument,
                     std::string{names_for(position->launcher).world_size} + " is " +
                         std::to_string(position->world_size) +
@@ -93,7 +93,7 @@ world runtime::form_world(const world_options& options) {
                                                 std::to_string(devices) + " devices: one rank needs one device"};
 
   p.worlds->await_ends();
-  // Helpers for the abort of all ranks beside their forming, and for records and captures meanwhile.
+  // Reserves helpers for aborting and forming all ranks at the same time, and for records and captures meanwhile.
   p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
 
   const std::uint64_t seed = draw_seed();
@@ -106,14 +106,14 @@ world runtime::form_world(const world_options& options) {
                   .above = p.above,
                   .ordering = p.settings.ordering,
                   .deadlines = p.settings.deadlines,
-                  // An id is valid for one formation.
+                  // An id is valid for one formation, so the world cannot form again.
                   .recovery = options.id ? recovery_terms{.policy = recovery_policy::fail_fast} : p.settings.recovery,
                   .seed = seed,
                   .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
   std::shared_ptr<device> first_device;
   {
-    const std::lock_guard lock{p.guard};
+    const std::lock_guard lock{p.mutex};
     for (int i = 0; i < count; ++i) {
       const rank self{position && spans_processes ? position->rank : i};
       const device_id where{p.device_of_first_rank().value() + i};
@@ -129,9 +129,9 @@ world runtime::form_world(const world_options& options) {
     require_rung(plan.recovery, *shared->able);
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
-  if (is_guided) {
+  if (has_controller) {
     plan.recovery = {.policy = recovery_policy::guided};
-    plan.guide = p.join(plan.locals.front().where->id());
+    plan.to_controller = p.join(plan.locals.front().where->id());
     first_device = plan.locals.front().where;
   }
   shared->retries = plan.retries = make_retry_queue(plan);
@@ -143,33 +143,33 @@ world runtime::form_world(const world_options& options) {
   shared->count_events();
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
-  if (is_guided && p.settings.seat.spare) rehearse(*p.selected.collectives, first_device);
-  if (is_guided) p.member->begin(*p.system, spawned.world);
+  if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
+  if (has_controller) p.member->begin(*p.system, spawned.world);
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
 
-  const auto settled = [is_guided](const world_event& event) {
-    return event.phase != world_phase::forming && !(is_guided && event.phase == world_phase::rebuilding);
+  const auto settled = [has_controller](const world_event& event) {
+    return event.phase != world_phase::forming && !(has_controller && event.phase == world_phase::rebuilding);
   };
   // The forming has a deadline of the world or of its controller; this one is only a backstop. A spare waits until a
   // place becomes free, without a limit.
-  const nanoseconds backstop = is_guided ? nanoseconds::max() : 2 * p.settings.deadlines.form;
+  const nanoseconds backstop = has_controller ? nanoseconds::max() : 2 * p.settings.deadlines.form;
   static_cast<void>(shared->status->wait(settled, backstop));
   const world_event now = shared->status->latest();
-  // Called again, because the driver's contexts and the backend's library have been loaded since.
+  // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
   end_with_process(parts_);
   if (now.phase == world_phase::ready) {
-    if (is_guided) shared->local_ranks = now.origins; // the ranks that the controller assigned
+    if (has_controller) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};
   }
   error why{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
   if (now.reason)
     why = now.reason;
-  else if (is_guided)
+  else if (has_controller)
     why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
-  if (is_guided) p.member.reset();
+  if (has_controller) p.member.reset();
   throw exception{std::move(why)};
 }
 

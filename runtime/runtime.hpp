@@ -1,4 +1,5 @@
-/// The entry point of every program: opens devices, starts troupe's threads and its actor system, and forms worlds.
+/// Defines the entry point of every program. It opens devices, starts troupe's threads and actor system, and forms
+/// worlds.
 #pragma once
 
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -23,7 +24,7 @@ struct world_options {
   /// Identifies the formation if the world spans processes without a controller: rank 0 makes the id, and every process
   /// passes it.
   std::optional<unique_id> id{};
-  /// Overrides the runtime's strategy.
+  /// Overrides the runtime's strategy for the detection of completions.
   std::optional<completion_strategy> strategy{};
 };
 
@@ -40,11 +41,11 @@ public:
   /// Opens the backend and starts the threads. Errors, each with its remedy: invalid_argument (a setting), missing,
   /// too_old (driver, library).
   explicit runtime(configuration settings = configuration::from_environment());
-  /// The same in \p host, an actor system that it neither owns nor ends: troupe's actors live there, beside yours.
-  /// Prepare its configuration with prepare_host() (runtime/interop/host_system.hpp). What \p host lacks is logged.
-  /// Lifetime: \p host outlives the runtime. When the runtime has ended, troupe's actors have ended, and \p host goes
-  /// on. Errors: those of the other constructor, and invalid_argument (\p host lacks something that a runtime
-  /// requires).
+  /// Does the same with \p host, an actor system that it neither owns nor ends and in which troupe's actors live beside
+  /// yours. Prepare its configuration with prepare_host() (runtime/interop/host_system.hpp). Recommended settings that
+  /// \p host lacks are logged. Lifetime: \p host outlives the runtime. When the runtime has ended, troupe's actors have
+  /// ended, and \p host continues. Errors: those of the other constructor, and invalid_argument (\p host lacks
+  /// something that a runtime requires).
   explicit runtime(caf::actor_system& host, configuration settings = configuration::from_environment());
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
@@ -78,7 +79,7 @@ public:
   /// Returns the address of the metrics endpoint, for example "127.0.0.1:9464". Empty if there is none
   /// (metrics.address).
   [[nodiscard]] std::string metrics_address() const;
-  /// Returns driver, backend, versions, profile and strategy on one line. Every measurement prints it.
+  /// Returns driver, backend, versions, profile and strategy on one line. Benchmarks print it with every result.
   [[nodiscard]] std::string describe() const;
 
 private:

@@ -28,7 +28,7 @@ std::size_t worker_count(const configuration& settings) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
 }
 
-/// Returns null if nothing observes launches.
+/// Returns the observer of launches, or null if neither faults are injected nor NVTX ranges are on.
 std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   auto faults = observer_of(settings.faults);
   const bool is_marked =
@@ -41,10 +41,10 @@ std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   return ranges ? std::make_shared<launch_observers>(std::move(faults), std::move(ranges)) : faults;
 }
 
-/// A message from a foreign thread costs 50 µs and more if the worker sleeps, and 2 µs if it spins. Workers are
-/// therefore few and, except with `frugal`, spin for a while like troupe's own threads. An actor yields after each
-/// message: a world that handled sixty requests in one turn launched the first 600 µs late.
-/// (docs/design/0003-threads.md)
+/// Returns the settings of the actor system. A message from a foreign thread costs 50 µs and more if the worker sleeps,
+/// and 2 µs if it spins. Workers are therefore few and, except with `frugal`, spin for a while like troupe's own
+/// threads. An actor yields after each message: a world that handled sixty requests in one turn launched the first 600
+/// µs late. (docs/design/0003-threads.md)
 std::unique_ptr<caf::actor_system_config> make_system_settings(const configuration& settings, latency_profile used,
                                                                const cpu_set& near) {
   register_message_types();
@@ -65,7 +65,7 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
-/// Checks that \p host has what a runtime requires. Errors: invalid_argument.
+/// Checks that \p host has everything that a runtime requires. Errors: invalid_argument.
 void require_host(const caf::actor_system& host, const configuration& settings) {
   if (!compat::knows_messages())
     throw exception{errc::invalid_argument, "the actor system was made before troupe's message types were registered: "
@@ -137,7 +137,7 @@ std::filesystem::path runtime::parts::write_record(const std::optional<std::file
 }
 
 void runtime::parts::end() noexcept {
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   if (std::exchange(ended, true)) return;
   return_or_report("a runtime's worlds", [&] {
     for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
@@ -186,8 +186,8 @@ void runtime::parts::leave_system() {
 }
 
 device_id runtime::parts::device_of_first_rank() const {
-  if (is_controlled() && settings.seat.device)
-    return choose_local_device({.local_rank = *settings.seat.device}, selected.api->device_count());
+  if (is_controlled() && settings.assignment.device)
+    return choose_local_device({.local_rank = *settings.assignment.device}, selected.api->device_count());
   const bool counts = settings.position && (is_controlled() || settings.position->world_size > 1);
   return counts ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
 }
@@ -237,21 +237,21 @@ local_rank runtime::parts::make_local(rank self, device_id where) {
   if (!services.slots)
     services.slots =
         std::make_shared<slot_table>(opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));
-  auto& hand = launchers[where];
-  if (!hand)
-    hand = std::make_shared<launcher>(
+  auto& launch_thread = launchers[where];
+  if (!launch_thread)
+    launch_thread = std::make_shared<launcher>(
         opened, wait.wait, settings.limits.check_interval, std::chrono::seconds{5},
         [where, near = threads.launcher_of(where)] { begin_thread("troupe/gpu" + to_string(where), near); });
-  return {self, opened, hand};
+  return {self, opened, launch_thread};
 }
 
-std::shared_ptr<world_guide> runtime::parts::join(device_id where) {
+std::shared_ptr<controller_channel> runtime::parts::join(device_id where) {
   if (member)
     throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one rank "
                                             "of that world, from which other worlds can be split"};
   member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
                                         settings, helpers, selected, services.time);
-  return member->guide();
+  return member->link();
 }
 
 } // namespace troupe

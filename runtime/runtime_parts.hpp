@@ -1,4 +1,4 @@
-/// The parts of a runtime, and the order in which they end. Internal.
+/// Defines the parts of a runtime and the order in which they end. Internal.
 #pragma once
 
 #include <troupe/collectives/order/arbiter.hpp>
@@ -30,8 +30,8 @@
 
 namespace troupe {
 
-/// Ends in the order of DESIGN §5: request gate and actors (as each world stops), launchers, poller, helpers, actor
-/// system. The end of the runtime or of the process triggers it, whichever comes first.
+/// Owns the parts of a runtime. They end in the order of DESIGN §5: request gate and actors (as each world stops),
+/// launchers, poller, helpers, actor system. They end with the runtime or with the process, whichever ends first.
 class runtime::parts final : public ends_with_process {
 public:
   /// \p host is the actor system to use. Null: the runtime creates its own.
@@ -47,12 +47,12 @@ public:
   [[nodiscard]] int rank_count() const;
   [[nodiscard]] std::string strategy_text() const;
   /// Reads the state for metrics. Takes no lock that end() holds.
-  [[nodiscard]] runtime_reading look() const;
+  [[nodiscard]] runtime_reading sample() const;
 
-  /// Opens what rank \p self needs on first use.
+  /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
   [[nodiscard]] local_rank make_local(rank self, device_id where);
   /// Returns the connection to the controller of the world that this process joins.
-  [[nodiscard]] std::shared_ptr<world_guide> join(device_id where);
+  [[nodiscard]] std::shared_ptr<controller_channel> join(device_id where);
 
   /// Returns the versions of driver and backend on one line.
   [[nodiscard]] std::string versions() const;
@@ -61,7 +61,7 @@ public:
 
   memory_reserve for_answers;
   configuration settings;
-  caf::actor_system* system; ///< Null until it exists.
+  caf::actor_system* system; ///< The actor system in use; null until it exists.
   selected_backend selected;
   chosen_wait wait;
   thread_plan threads;
@@ -70,17 +70,17 @@ public:
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex guard; ///< Protects all members below.
+  std::mutex mutex; ///< Protects all members below.
   bool ended = false;
-  std::vector<std::shared_ptr<void>> claims; ///< On the GPUs below, against other runtimes of this process.
+  std::vector<std::shared_ptr<void>> claims; ///< Claims that keep other runtimes of this process off these GPUs.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
   std::unique_ptr<record_on_signal> record_asked; ///< Null if no signal is set.
-  std::unique_ptr<membership> member;             ///< For the world that spans processes.
+  std::unique_ptr<membership> member;             ///< Null unless this process joins a controller's world.
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
   const std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
-  std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return look(); });
+  std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return sample(); });
   std::unique_ptr<metrics_endpoint> endpoint; ///< Null if metrics.address is empty.
 
 private:
@@ -88,7 +88,7 @@ private:
   [[nodiscard]] std::size_t spinner_count() const;
   [[nodiscard]] thread_plan place_threads() const;
   [[nodiscard]] std::size_t workers() const;
-  /// Waits until troupe's actors in the caller's actor system have ended, because they use what ends next.
+  /// Waits until troupe's actors in the caller's actor system have ended, because they use parts that end next.
   void leave_host();
   /// Leaks the actor system at process exit: it uses static objects of CAF, which may already be destroyed.
   void leave_system();

@@ -14,8 +14,8 @@ namespace troupe {
 /// The CPUs of each thread. A thread with an empty set may run anywhere.
 struct thread_plan {
   std::map<device_id, cpu_set> launchers;
-  cpu_set poller; ///< Also for the actors' workers: near all devices that are in use.
-  /// Why a thread is not bound although the location of its device is known. For people.
+  cpu_set poller; ///< The CPUs near all devices in use; the actors' workers run there too.
+  /// Human-readable reasons why a thread is not bound although the location of its device is known.
   std::vector<std::string> notes;
 
   [[nodiscard]] cpu_set launcher_of(device_id id) const;
@@ -27,11 +27,11 @@ struct thread_plan {
 /// launcher may run anywhere.
 [[nodiscard]] thread_plan plan_threads(std::span<const device_place> in_use, const cpu_set& usable, bool spinning);
 
-/// The same for devices of \p api. Never throws: if the machine or a device does not report its location, threads may
-/// run anywhere, and the log says why.
+/// Plans the threads for devices of \p api, whose locations it queries. Never throws: if the machine or a device does
+/// not report its location, threads may run anywhere, and the log says why.
 [[nodiscard]] thread_plan plan_threads(driver& api, std::span<const device_id> in_use, bool spinning) noexcept;
 
-/// Names and places the calling thread.
+/// Names the calling thread and binds it as place_thread() does.
 void begin_thread(const std::string& name, const cpu_set& near) noexcept;
 /// Binds the calling thread to \p near, unless that is empty. The log says whether it succeeded.
 void place_thread(const std::string& name, const cpu_set& near) noexcept;

@@ -1,5 +1,5 @@
-/// All of troupe that a program of threads and futures needs, in one include: <troupe/troupe.hpp>. It does not include
-/// CAF; clients that are actors include <troupe/actors.hpp>. Files that only handle buffers and requests can include
+/// Includes everything that a program with threads and futures needs, as <troupe/troupe.hpp>. It does not include CAF;
+/// clients made of actors include <troupe/actors.hpp>. Files that only handle buffers and requests can include
 /// <troupe/collectives/operation/request.hpp> instead.
 #pragma once
 
@@ -15,7 +15,7 @@
 // completion: the outcome of a request.
 #include <troupe/completion/reply/outcome.hpp>
 
-// collectives: the operations that can be asked for.
+// collectives: the operations that can be requested.
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/dtype.hpp>

@@ -15,11 +15,11 @@ namespace troupe {
 
 namespace {
 
-/// The number of worlds that may be ending while others serve. Each uses threads and completion slots until it has
+/// Maximum number of worlds that may be ending while others serve. Each uses threads and completion slots until it has
 /// ended.
 constexpr std::ptrdiff_t most_ending = 8;
 
-/// Returns the number of strong handles to \p one. Others may change it meanwhile.
+/// Returns the number of strong handles to \p one. Other threads may change the number meanwhile.
 template <class Handle>
 [[nodiscard]] std::size_t holders_of(const Handle& one) {
   const auto counted = caf::actor_cast<caf::strong_actor_ptr>(one);
@@ -30,7 +30,8 @@ bool has_stopped(const world_event& event) {
   return event.phase == world_phase::stopped;
 }
 
-/// Names the current epoch where none is named, so that a request which a rebuild overtakes is refused (EPO-1).
+/// Sets the current epoch if \p options name none, so that the request is refused if the world is rebuilt before it
+/// arrives (EPO-1).
 request_options in_current_epoch(request_options options, const world& of) {
   if (options.epoch == epoch{}) options.epoch = of.epoch();
   return options;
@@ -44,7 +45,7 @@ nanoseconds longest_end(const world_deadlines& limits) {
 } // namespace
 
 bool world::core::is_alone() const {
-  // The parent of a sub-world holds it. A world and its directory each hold the actors of its ranks.
+  // A sub-world's actor is held here and by the parent. A rank's actor is held by its world and by the directory.
   if (holders_of(actor) > (is_split_off ? 2U : 1U)) return false;
   for (std::size_t place = 0; place < ranks->size(); ++place)
     if (holders_of(ranks->at(place)) > 2) return false;
@@ -53,7 +54,7 @@ bool world::core::is_alone() const {
 
 void world_registry::add(core_ptr one) {
   std::vector<core_ptr> over; // destroyed after the lock is released: its listeners may hold handles
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   over = sweep();
   worlds_.push_back(std::move(one));
 }
@@ -71,7 +72,7 @@ void world_registry::let_go(const core_ptr& one) noexcept {
   if (process_ != ::getpid()) return;
   return_or_report("a world without handles", [&] {
     std::vector<core_ptr> over;
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (closed_) return;
     dropped_.push_back(one);
     over = sweep();
@@ -96,7 +97,7 @@ void world_registry::await_ends() const {
   for (;;) {
     core_ptr first;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       const auto is_ending = [](const core_ptr& one) {
         return one->is_told_to_stop && !has_stopped(one->status->latest());
       };
@@ -108,12 +109,12 @@ void world_registry::await_ends() const {
 }
 
 std::vector<world_registry::core_ptr> world_registry::all() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return worlds_;
 }
 
 void world_registry::close() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   closed_ = true;
   dropped_.clear();
 }
@@ -144,13 +145,13 @@ const capabilities& world::capabilities() const {
   return *core_->able;
 }
 
-std::size_t world::core::place_of(rank whom, const world_event& now) const {
-  const auto found = std::ranges::find(now.local_ranks, whom);
+std::size_t world::core::place_of(rank target, const world_event& now) const {
+  const auto found = std::ranges::find(now.local_ranks, target);
   if (found == now.local_ranks.end())
     throw exception{errc::invalid_argument,
                     now.local_ranks.empty()
-                        ? "rank " + to_string(whom) + " does not live in this process: no rank does"
-                        : "rank " + to_string(whom) + " does not live in this process: its ranks are " +
+                        ? "rank " + to_string(target) + " does not live in this process: no rank does"
+                        : "rank " + to_string(target) + " does not live in this process: its ranks are " +
                               to_string(now.local_ranks.front()) + " to " + to_string(now.local_ranks.back()) +
                               (now.is_degraded() ? ", since others have left" : "")};
   const rank origin = now.origins[static_cast<std::size_t>(found - now.local_ranks.begin())];
@@ -194,13 +195,13 @@ std::future<completion> world::ask(world_request asked) {
   return std::move(future);
 }
 
-std::future<completion> world::ask(rank whom, operation what, request_options options, call_site from) {
-  return ask(whom, make_request(std::move(what), std::move(options), from));
+std::future<completion> world::ask(rank target, operation what, request_options options, call_site from) {
+  return ask(target, make_request(std::move(what), std::move(options), from));
 }
 
-std::future<completion> world::ask(rank whom, rank_request asked) {
+std::future<completion> world::ask(rank target, rank_request asked) {
   auto [reply, future] = make_future_promise();
-  ask_into(*this, whom, std::move(asked), std::move(reply));
+  ask_into(*this, target, std::move(asked), std::move(reply));
   return std::move(future);
 }
 
@@ -225,13 +226,13 @@ overlapped world::ask_overlapped(world_request asked) {
   return std::move(futures);
 }
 
-overlapped world::ask_overlapped(rank whom, operation what, request_options options, call_site from) {
-  return ask_overlapped(whom, make_request(std::move(what), std::move(options), from));
+overlapped world::ask_overlapped(rank target, operation what, request_options options, call_site from) {
+  return ask_overlapped(target, make_request(std::move(what), std::move(options), from));
 }
 
-overlapped world::ask_overlapped(rank whom, rank_request asked) {
+overlapped world::ask_overlapped(rank target, rank_request asked) {
   auto [reply, futures] = make_overlapped(1);
-  ask_into(*this, whom, std::move(asked), std::move(reply));
+  ask_into(*this, target, std::move(asked), std::move(reply));
   return std::move(futures);
 }
 
@@ -251,9 +252,9 @@ std::future<completion> world::transfer(rank source, operand from, rank destinat
              std::move(options), site);
 }
 
-std::future<completion> world::copy(rank whom, operand from, operand to, request_options options, call_site site) {
+std::future<completion> world::copy(rank target, operand from, operand to, request_options options, call_site site) {
   // No peer takes part, so nothing can be paired wrongly after a rebuild.
-  return ask(whom, troupe::copy{std::move(from), std::move(to)}, in_current_epoch(std::move(options), *this), site);
+  return ask(target, troupe::copy{std::move(from), std::move(to)}, in_current_epoch(std::move(options), *this), site);
 }
 
 world_handle actor_of(const world& where) {
@@ -262,10 +263,10 @@ world_handle actor_of(const world& where) {
   return world_handle{all.actor};
 }
 
-collective_handle collective_of(const world& where, rank whom) {
+collective_handle collective_of(const world& where, rank target) {
   world::core& all = core_of(where);
   all.is_handed_out = true;
-  return collective_handle{all.ranks->at(all.place_of(whom))};
+  return collective_handle{all.ranks->at(all.place_of(target))};
 }
 
 std::vector<split_world> world::split(std::vector<rank_group> groups) {

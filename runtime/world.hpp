@@ -1,4 +1,5 @@
-/// A user's handle to a world: sends requests from plain threads, and gives access to its actors.
+/// Defines the user's handle to a world, which sends requests from plain threads and gives access to the world's memory
+/// and status.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -26,7 +27,7 @@ struct split_world;
 
 /// The state of a world's registered memory.
 struct registered_memory_status {
-  std::size_t size_bytes = 0; ///< Per rank. 0 if none has been registered.
+  std::size_t size_bytes = 0; ///< Size per rank; 0 if no memory has been registered.
   std::size_t free_bytes = 0;
   std::string why_ordinary{}; ///< Why requests on it are no faster than on other memory. Empty if they are faster.
 };
@@ -43,14 +44,14 @@ struct overlapped {
 /// Lifetime: the world ends when stop() is called, when its runtime ends, or, if all its ranks are in this process,
 /// with its last handle. Requests in flight then have deadlines.drain to finish, as in stop(). Handles of its
 /// sub-worlds (split()) and rank lanes count as handles of the world. Once actor_of() or collective_of() has been
-/// called, the world stays for holders of its actors. It then ends when a later world is formed or dropped after they
-/// have released them.
+/// called, the world also lives as long as other holders keep its actors. It then ends when a later world is formed or
+/// dropped after they have released the actors.
 /// Collectives are its methods (collective_methods): each asks all ranks with one message, and all ranks must be in
 /// this process. One rank is asked through rank_lane, or by ask() with the rank. Threads: safe from any.
 class world : public collective_methods<world, arguments_of_all, std::future<completion>> {
 public:
   class core;
-  /// Used by runtime::form_world() and split().
+  /// Creates a handle; used by runtime::form_world() and split().
   explicit world(std::shared_ptr<core> shared) noexcept;
 
   /// Returns the number of ranks of the whole world in the current epoch. It is lower than at first after ranks have
@@ -93,21 +94,21 @@ public:
   /// Allocates one buffer of \p size_bytes per local rank: at the same offset of the registered memory if there is
   /// room, else from the ranks' pools. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
-  /// Returns the size of the registered memory, and whether it is of advantage.
+  /// Returns the size of the registered memory, and whether it makes requests faster.
   [[nodiscard]] registered_memory_status registered_memory() const;
 
-  /// Releases the device memory of the world's communicators while nothing is asked: see suspension_request. Returns,
-  /// when it is free, the number of bytes on the device of each local rank. Requests that arrive later wait until
-  /// resume(), and their deadlines run meanwhile. Order: as split(); every process of the world makes the same call.
-  /// (docs/suspension.md) Errors: unsupported (capabilities().find(feature::suspend) says why), invalid_argument
+  /// Releases the device memory of the world's communicators while the world is idle: see suspension_request. Returns,
+  /// when the memory is free, the number of bytes released on each local rank's device. Requests that arrive later wait
+  /// until resume(), and their deadlines run meanwhile. Order: as split(); every process of the world makes the same
+  /// call. (docs/suspension.md) Errors: unsupported (capabilities().find(feature::suspend) says why), invalid_argument
   /// (already suspended), stopping, world_failed.
   std::vector<std::size_t> suspend();
   /// Allocates the memory again and serves the requests that wait. Returns when the world serves again. Does nothing if
   /// it is not suspended. Errors: world_failed (it has failed meanwhile, or there was no memory), stopping.
   void resume();
 
-  /// Asks all ranks with one message: parts[i] is for the i-th rank. All ranks must be in this process. Without an
-  /// epoch in the options it is for the current one.
+  /// Asks all ranks with one message: parts[i] is for the i-th rank. All ranks must be in this process. If the options
+  /// name no epoch, the request is for the current one.
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
@@ -116,21 +117,21 @@ public:
   /// stale_epoch, because ranks may differ in which requests they saw succeed: bring them to one state, then name the
   /// epoch in which they continue (rank_request::epoch, rank_lane::acknowledge()). Errors, thrown at once:
   /// invalid_argument (not one of local_ranks()).
-  [[nodiscard]] std::future<completion> ask(rank whom, operation what, request_options options = {},
+  [[nodiscard]] std::future<completion> ask(rank target, operation what, request_options options = {},
                                             call_site from = call_site::current());
-  [[nodiscard]] std::future<completion> ask(rank whom, rank_request asked);
-  /// Returns what has become of the requests that are marked as safe to retry, as counts so far.
+  [[nodiscard]] std::future<completion> ask(rank target, rank_request asked);
+  /// Returns how many requests marked as safe to retry have met a fault, have run again, and have failed, so far.
   [[nodiscard]] retry_counts retries() const;
 
-  /// Asks as ask() does, but returns two futures, for kernels of your own that follow without the CPU. The first is
-  /// answered when the request is in the GPUs' queues, with an event behind it on each GPU; the second has its outcome.
-  /// (docs/overlap.md) Errors: both futures throw.
+  /// Asks as ask() does, but returns two futures, so that your own kernels can follow the request without the CPU. The
+  /// first is answered when the request is in the GPUs' queues, with an event recorded behind it on each GPU; the
+  /// second has its outcome. (docs/overlap.md) Errors: both futures throw.
   [[nodiscard]] overlapped ask_overlapped(std::vector<operation> parts, request_options options = {},
                                           call_site from = call_site::current());
   [[nodiscard]] overlapped ask_overlapped(world_request asked);
-  [[nodiscard]] overlapped ask_overlapped(rank whom, operation what, request_options options = {},
+  [[nodiscard]] overlapped ask_overlapped(rank target, operation what, request_options options = {},
                                           call_site from = call_site::current());
-  [[nodiscard]] overlapped ask_overlapped(rank whom, rank_request asked);
+  [[nodiscard]] overlapped ask_overlapped(rank target, rank_request asked);
 
   /// Reserves room for \p operations requests at a time that name \p bytes in all, for rank_request::credit and
   /// world_request::credit. \p bytes is used only if limits.pending_bytes is set. First come, first served. Reserve
@@ -143,14 +144,14 @@ public:
   [[nodiscard]] pending_amount pending() const;
 
   /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. It is one
-  /// request to all ranks, so it has its place in their order; the other ranks do nothing. A ready event of another
-  /// rank than these two is refused. Errors, thrown: invalid_argument (not a rank of the world).
+  /// request to all ranks and has a position in their order; the other ranks do nothing. A ready event of another rank
+  /// than these two is refused. Errors, thrown: invalid_argument (not a rank of the world).
   [[nodiscard]] std::future<completion> transfer(rank source, operand from, rank destination, operand to,
                                                  std::size_t count, dtype type, int tag = 0,
                                                  request_options options = {}, call_site site = call_site::current());
-  /// Copies \p from to \p to on the stream of rank \p whom: see troupe::copy. Without an epoch in the options it is for
-  /// the current one.
-  [[nodiscard]] std::future<completion> copy(rank whom, operand from, operand to, request_options options = {},
+  /// Copies \p from to \p to on the stream of rank \p whom: see troupe::copy. If the options name no epoch, the request
+  /// is for the current one.
+  [[nodiscard]] std::future<completion> copy(rank target, operand from, operand to, request_options options = {},
                                              call_site site = call_site::current());
 
   /// Splits off a sub-world for each group of ranks. A group names a rank once; the order in it is the order of the

@@ -1,4 +1,4 @@
-/// The state that all handles of one world share. Internal.
+/// Defines the state that all handles of one world share. Internal.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
@@ -24,16 +24,17 @@
 
 namespace troupe {
 
-/// The worlds of one runtime. The runtime stops them and then removes their actors' handles. Threads: any.
+/// Holds the worlds of one runtime. The runtime stops them and then removes their actors' handles. Threads: any.
 class world_registry : public std::enable_shared_from_this<world_registry> {
 public:
   using core_ptr = std::shared_ptr<world::core>;
 
   void add(core_ptr one);
-  /// Returns the pointer that users' handles hold. When its last copy is destroyed, the world is told to stop, unless
+  /// Returns the pointer that users' handles hold. When its last copy is destroyed, the world is asked to stop, unless
   /// its actors are held elsewhere. \p parent is held until then. Call once per world.
   [[nodiscard]] core_ptr counted(core_ptr one, core_ptr parent = {});
-  /// Waits until few of the worlds that were told to stop are still ending. Does not throw; each end has deadlines.
+  /// Waits until only a few of the worlds that were asked to stop are still ending. Does not throw; each end has
+  /// deadlines.
   void await_ends() const;
   [[nodiscard]] std::vector<core_ptr> all() const;
   /// Stops sending messages to worlds, because the actor system ends.
@@ -41,13 +42,13 @@ public:
 
 private:
   void let_go(const core_ptr& one) noexcept;
-  /// Tells worlds without handles to stop. Returns those that have stopped.
+  /// Asks worlds without handles to stop. Returns those that have stopped.
   [[nodiscard]] std::vector<core_ptr> sweep();
 
   const int process_ = ::getpid(); ///< A forked process has no threads that could end a world.
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<core_ptr> worlds_;
-  std::vector<core_ptr> dropped_; ///< The worlds of worlds_ that have no handles.
+  std::vector<core_ptr> dropped_; ///< The elements of worlds_ that have no handles.
   bool closed_ = false;
 };
 
@@ -65,14 +66,14 @@ std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_
           std::move(future)};
 }
 
-/// Returns the promise for both answers of one request of \p part_count ranks, and their futures.
+/// Returns the promise for both answers of one request to \p part_count ranks, and their futures.
 [[nodiscard]] std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count);
 
 class world::core {
 public:
   std::shared_ptr<world_status> status;
   world_inner_handle actor;
-  /// Something other than a handle may hold the world's actors.
+  /// Whether something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
   bool is_split_off = false;
   std::atomic<bool> is_told_to_stop{false};
@@ -80,20 +81,20 @@ public:
   [[nodiscard]] bool is_alone() const;
   /// Returns the index of \p whom in the vectors below. \p now is the state in which the rank has that number. Errors:
   /// invalid_argument.
-  [[nodiscard]] std::size_t place_of(rank whom, const world_event& now) const;
-  [[nodiscard]] std::size_t place_of(rank whom) const { return place_of(whom, status->latest()); }
+  [[nodiscard]] std::size_t place_of(rank target, const world_event& now) const;
+  [[nodiscard]] std::size_t place_of(rank target) const { return place_of(target, status->latest()); }
 
-  std::shared_ptr<rank_directory> ranks; ///< By place.
-  std::vector<rank> local_ranks;         ///< In the first epoch, by place. Later epochs may number them otherwise.
-  std::vector<std::shared_ptr<memory_pool>> pools; ///< By place.
+  std::shared_ptr<rank_directory> ranks;           ///< The ranks' actors, indexed by place.
+  std::vector<rank> local_ranks;                   ///< The local ranks in the first epoch, indexed by place.
+  std::vector<std::shared_ptr<memory_pool>> pools; ///< The ranks' memory pools, indexed by place.
   world_deadlines deadlines;
   std::mutex registered_guard;
-  std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
+  std::shared_ptr<registered_pool> registered; ///< Registered memory; null if there is none.
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
   std::shared_ptr<const admission_quota> pending;
-  std::shared_ptr<const retry_queue> retries; ///< Null if nothing is retried.
+  std::shared_ptr<const retry_queue> retries; ///< The retry queue; null if no requests are retried.
   std::shared_ptr<world_history> history = std::make_shared<world_history>();
   std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
   /// Makes `history` count events. Call it before the first event, or as early as possible.

@@ -25,7 +25,7 @@ struct part_options {
 /// its methods (collective_methods): each adds a part for every rank. Operations are checked in ask(), which then
 /// accepts or refuses the whole group.
 ///
-/// Lifetime: holds the buffers of its parts. Threads: as a plain value.
+/// Lifetime: holds the buffers of its parts. Threads: one at a time.
 class world_group : public collective_methods<world_group, arguments_of_all, void, part_options> {
 public:
   /// Creates an empty group for \p where. All its ranks must be in this process.

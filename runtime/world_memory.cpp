@@ -1,4 +1,4 @@
-// The memory functions of a world: allocation, registration, suspension.
+// Implements the memory functions of a world: allocation, registration, suspension.
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
 
@@ -44,7 +44,7 @@ per_rank<buffer> world::allocate_all(std::size_t size_bytes) const {
   if (pool) {
     try {
       return {pool->allocate(size_bytes), ranks.empty() ? rank{0} : ranks.front()};
-    } catch (const exception& failure) { // full: the ranks' pools have more
+    } catch (const exception& failure) { // the registered memory is full: the ranks' pools are used instead
       if (failure.why().code != errc::out_of_memory) throw;
     }
   }

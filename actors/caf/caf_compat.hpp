@@ -1,6 +1,6 @@
 /// Hides the differences between CAF 0.17.6 and CAF 1.x, and contains nothing else. Besides the tests' caf_stepping.hpp
-/// this is the only file that distinguishes the two lines. Keep to the common subset: class-based typed actors, state
-/// in members, clean-up in on_exit(), no links or groups.
+/// this is the only file that distinguishes the two release lines. Keep to the common subset: class-based typed actors,
+/// state in members, clean-up in on_exit(), no links or groups.
 #pragma once
 
 #include <caf/config.hpp>
@@ -40,9 +40,9 @@
 #include <type_traits>
 #include <utility>
 
-// Message types that never leave the process, declared at global scope. 1.x needs an id for each type, in a block that
-// begins at \p offset and is registered before the first actor system; 0.17 needs neither. A user's block begins where
-// troupe's ends: TROUPE_LOCAL_TYPES_AFTER(yours, troupe).
+// These macros declare, at global scope, message types that never leave the process. 1.x needs an id for each type, in
+// a block that begins at \p offset and is registered before the first actor system; 0.17 needs neither. A user's block
+// begins where troupe's ends: TROUPE_LOCAL_TYPES_AFTER(yours, troupe).
 #if TROUPE_CAF_0_17
 #define TROUPE_LOCAL_TYPES_BEGIN(block, offset)
 #define TROUPE_LOCAL_TYPES_AFTER(block, previous)
@@ -85,7 +85,7 @@ template <class... Old, class... New>
 struct extension_of<caf::typed_actor<caf::statically_typed<Old...>>, New...> {
   using type = typed_actor<Old..., New...>;
 };
-/// The interface of \p Handle and more signatures.
+/// The interface of \p Handle, extended by \p Signatures.
 template <class Handle, class... Signatures>
 using extended = typename extension_of<Handle, Signatures...>::type;
 #endif
@@ -128,7 +128,7 @@ public:
 #if TROUPE_CAF_0_17
     caf::delayed_anon_send(to, delay, std::forward<Message>(what));
 #else
-    // delay() counts in real time, also when the system has another clock.
+    // delay() uses the real clock even if the actor system has another one.
     const auto now = caf::actor_cast<caf::abstract_actor*>(alive)->home_system().clock().now();
     caf::anon_mail(std::forward<Message>(what)).schedule(now + delay).send(to);
 #endif
@@ -176,19 +176,19 @@ inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_
 #endif
 }
 
-/// Sets about how long a worker polls for work before it sleeps between two polls.
+/// Sets roughly how long a worker polls for work before it sleeps between two polls.
 inline void set_worker_spin(caf::actor_system_config& settings, std::chrono::nanoseconds spin) {
 #if TROUPE_CAF_0_17
-  constexpr std::chrono::nanoseconds look{50};
-  settings.set("work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
+  constexpr std::chrono::nanoseconds poll_interval{50};
+  settings.set("work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / poll_interval));
 #else
-  constexpr std::chrono::nanoseconds look{5'000}; // a wait with timeout 0: see end_waits_in_time()
-  settings.set("caf.work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / look));
+  constexpr std::chrono::nanoseconds poll_interval{5'000}; // a wait with timeout 0: see end_waits_in_time()
+  settings.set("caf.work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / poll_interval));
 #endif
 }
 
-/// Sets how long a worker that has been idle for long sleeps before it tries to steal work from others. Work of its own
-/// wakes it at once.
+/// Sets how long a worker that has been idle for a long time sleeps before it tries to steal work from other workers.
+/// Work in its own queue wakes it immediately.
 inline void set_worker_nap(caf::actor_system_config& settings, caf::timespan nap) {
 #if TROUPE_CAF_0_17
   settings.set("work-stealing.relaxed-sleep-duration", nap);
@@ -245,8 +245,7 @@ using enqueue_host = caf::scheduler;
 using enqueue_result = bool;
 #endif
 
-/// Returns the content of \p element if it is exactly one \p Message. The message is moved out if nobody else shares
-/// it.
+/// Returns the content of \p element if it is exactly one \p Message. The message is moved out if it is not shared.
 template <class Message>
 [[nodiscard]] std::optional<Message> take_message(caf::mailbox_element& element) {
   auto& content = element.content();
@@ -258,8 +257,8 @@ template <class Message>
   return std::move(content.template get_mutable_as<Message>(0));
 }
 
-/// Calls a down handler per watched actor. 0.17 has one handler for all actors, 1.x has one for each. Keep it as a
-/// member of the actor.
+/// Holds one down handler per monitored actor. 0.17 has one handler for all actors, 1.x has one for each. Keep this
+/// object as a member of the monitoring actor.
 class watches {
 public:
   using callback = std::function<void(const caf::error&)>;
@@ -289,7 +288,7 @@ private:
 #endif
 };
 
-/// Holds the reply to the request being handled outside the handler, so that any thread may deliver it.
+/// Keeps the reply to the current request beyond its handler, so that any thread may deliver it.
 /// It enqueues the reply at the requester with a null execution unit, which is thread-safe in both lines. Delivering a
 /// caf::response_promise on a foreign thread is a data race in both.
 class foreign_reply {
@@ -299,7 +298,7 @@ public:
     if (auto* element = self->current_mailbox_element()) take(self, *element);
     if (requester_) id_ = self->take_current_message_id();
   }
-  /// Holds the reply to the request in \p element, which \p self has not put into its mailbox and never will.
+  /// Keeps the reply to the request in \p element, which never enters the mailbox of \p self.
   template <class Self>
   foreign_reply(Self* self, const caf::mailbox_element& element) {
     take(self, element);

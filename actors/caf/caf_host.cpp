@@ -18,10 +18,10 @@ namespace {
 
 #if TROUPE_CAF_0_17
 constexpr const char* prefix = "";
-constexpr std::chrono::nanoseconds look{50};
+constexpr std::chrono::nanoseconds poll_interval{50};
 #else
 constexpr const char* prefix = "caf.";
-constexpr std::chrono::nanoseconds look{5'000}; // as in set_worker_spin()
+constexpr std::chrono::nanoseconds poll_interval{5'000}; // as in set_worker_spin()
 #endif
 
 std::optional<std::size_t> setting_of(const caf::actor_system_config& settings, const char* name) {
@@ -65,7 +65,7 @@ void try_threads(std::size_t count) {
 } // namespace
 
 std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings) {
-  constexpr std::size_t most_others = 6; // the clock, the printer, and those of its I/O
+  constexpr std::size_t most_others = 6; // CAF's clock, printer and I/O threads
   const std::size_t cores = std::max<std::size_t>(4, std::thread::hardware_concurrency());
   try_threads(worker_count_of(settings).value_or(cores) + most_others);
   return std::make_unique<caf::actor_system>(settings);
@@ -81,7 +81,7 @@ std::optional<std::size_t> messages_per_turn_of(const caf::actor_system_config& 
 
 std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings) {
   constexpr std::size_t of_caf = 100; // CAF's default in both lines
-  return look * setting_of(settings, "work-stealing.aggressive-poll-attempts").value_or(of_caf);
+  return poll_interval * setting_of(settings, "work-stealing.aggressive-poll-attempts").value_or(of_caf);
 }
 
 bool knows_messages() {
@@ -93,7 +93,7 @@ bool knows_messages() {
 }
 
 bool await_end(const std::vector<caf::weak_actor_ptr>& actors, std::chrono::nanoseconds longest) {
-  // They have been told to end, so only their last turns remain.
+  // The actors have already been asked to end: this only waits until each has handled its last messages.
   const auto give_up = std::chrono::steady_clock::now() + longest;
   while (!std::ranges::all_of(actors, has_ended)) {
     if (std::chrono::steady_clock::now() >= give_up) return false;

@@ -11,16 +11,16 @@
 
 namespace troupe::compat {
 
-/// Creates an actor system, after as many threads as it starts have been started and ended. CAF does not survive a
-/// thread that cannot be started: it destroys the workers that run already. \p settings must outlive the system.
-/// Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no memory.
+/// Creates an actor system. Before that, it starts and ends as many threads as the system will start, because CAF does
+/// not survive a thread that cannot be started: it destroys the workers that run already. \p settings must outlive the
+/// system. Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no memory.
 [[nodiscard]] std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings);
 
 /// Returns the configured number of workers, or nullopt if it is left to CAF's default (one per core, at least four).
 [[nodiscard]] std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings);
 /// Returns the value of set_messages_per_turn(), or nullopt if an actor handles all messages that it has.
 [[nodiscard]] std::optional<std::size_t> messages_per_turn_of(const caf::actor_system_config& settings);
-/// Returns about how long a worker polls for work before it sleeps between two polls.
+/// Returns roughly how long a worker polls for work before it sleeps between two polls.
 [[nodiscard]] std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings);
 /// Returns whether troupe's message types are registered. 0.17 does not need that.
 [[nodiscard]] bool knows_messages();

@@ -1,5 +1,5 @@
-/// Defines the messages that troupe's own parts send to its actors, and the interfaces that accept them besides those
-/// of clients.
+/// Defines the messages that troupe's own components send to its actors, and the actor interfaces that accept them in
+/// addition to the messages of clients.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -44,7 +44,7 @@ static_assert(caf::id_block::troupe_inner::end <= caf::id_block::troupe::begin);
 
 namespace troupe {
 
-/// The reply to a request.
+/// Maps a request type to the type of its reply.
 template <class Request>
 struct reply_to;
 template <>
@@ -62,7 +62,7 @@ struct reply_to<capture_request> : std::type_identity<capture_reply> {};
 template <>
 struct reply_to<credit_request> : std::type_identity<credit> {};
 
-/// The promise of a request's reply.
+/// The promise type for the reply to a \p Request.
 template <class Request, class Reply = typename reply_to<Request>::type>
 using promise_for = std::conditional_t<std::is_same_v<Reply, completion>, reply_promise, value_promise<Reply>>;
 
@@ -74,7 +74,7 @@ template <class Request>
 struct posted {
   Request what;
   std::shared_ptr<promise_for<Request>> reply;
-  std::uint64_t client = 0; ///< For a rank: the owner of the lane; 0: no particular owner.
+  std::uint64_t client = 0; ///< For a request to a rank: the client that owns the lane; 0: no client.
 };
 
 /// A posted request to a world, except a world_request, which its sender passes to the request gate.
@@ -92,7 +92,7 @@ struct watch_client {
 /// Sent by the world to a collective actor: the pipeline has been released, so the actor must end.
 struct leave {};
 
-/// Sent to a world by one of its parts.
+/// Sent to a world by one of its own components (helpers, pipelines, arbiter, controller connection).
 struct world_notice {
   world_note what;
 };
@@ -111,7 +111,7 @@ using collective_inner_handle = compat::extended<collective_handle, caf::result<
 using world_inner_handle = compat::extended<world_handle, caf::result<void>(posted_to_world),
                                             caf::result<void>(world_notice), caf::result<void>(sub_worlds_report)>;
 
-/// What a world of this process needs to know of a sub-world besides its public handle.
+/// The internal objects of a sub-world that a world in this process needs besides the public handle.
 struct sub_world_parts {
   world_inner_handle actor{};
   std::shared_ptr<rank_directory> ranks{}; ///< The actors of sub_world::local_ranks, in the same order.
@@ -120,13 +120,13 @@ struct sub_world_parts {
   std::shared_ptr<retry_queue> retries{};
 };
 
-/// Sends \p what to a rank. \p reply gets its outcome.
+/// Sends \p what to a rank. \p reply receives the outcome.
 inline void post_request(const collective_inner_handle& to, rank_request what, reply_promise reply,
                          std::uint64_t client = 0) {
   compat::post(to, posted<rank_request>{std::move(what), std::make_shared<reply_promise>(std::move(reply)), client});
 }
-/// Sends a request to a world. \p reply gets its reply. A world_request goes to the world's request gate instead, which
-/// needs no message (world_status::gate()).
+/// Sends a request to a world. \p reply receives the reply. A world_request goes to the world's request gate instead,
+/// which needs no message (world_status::gate()).
 template <class Request>
 void post_request(const world_inner_handle& to, Request what, std::shared_ptr<promise_for<Request>> reply) {
   compat::post(to, posted_to_world{posted<Request>{std::move(what), std::move(reply)}});

@@ -1,5 +1,5 @@
-/// Defines the messages that clients send to troupe's actors, the handles of these actors, and what an actor of a
-/// client needs for that with either line of CAF.
+/// Defines the messages that clients send to troupe's actors, the handles of these actors, and helper functions for
+/// client actors that work with both release lines of CAF.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -28,7 +28,7 @@ struct stop_world;
 struct subscribe;
 } // namespace troupe
 
-// The numbers before these belong to the messages that troupe's actors send to each other (inner_messages.hpp).
+// The type ids before 32 belong to the messages that troupe's actors send to each other (inner_messages.hpp).
 TROUPE_LOCAL_TYPES_BEGIN(troupe, 32)
 TROUPE_LOCAL_TYPE(troupe, troupe::cancel_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
@@ -62,21 +62,23 @@ TROUPE_LOCAL_TYPES_END(troupe)
 
 namespace troupe {
 
-// For actors of clients, with either line of CAF. Their own message types are declared with TROUPE_LOCAL_TYPES_AFTER.
+// Helpers for client actors, for both release lines of CAF. Clients declare their own message types with
+// TROUPE_LOCAL_TYPES_AFTER.
 
 /// An actor's handle: typed_actor<caf::result<Reply>(Request)...>.
 using compat::typed_actor;
 /// post(handle, message) sends a message without a sender, also from a thread that is not an actor. Never blocks.
 using compat::post;
-/// request_unbounded(self, handle, message) sends a request without CAF's own timeout: a request has a deadline.
+/// request_unbounded(self, handle, message) sends a request without CAF's own timeout: every request carries a
+/// deadline.
 using compat::request_unbounded;
 
-/// A request that is answered when it is in the GPU's queue, with an event that follows it. The client can chain its
-/// own kernels to that event without the CPU. (docs/overlap.md)
+/// A request to one rank that is answered as soon as it is enqueued on the GPU, with an event recorded behind it. The
+/// client can make its own kernels wait for that event without the CPU. (docs/overlap.md)
 struct overlapped_request {
   rank_request what;
 };
-/// A request to all ranks that is answered when it is in the queue of each of their GPUs.
+/// A request to all ranks that is answered as soon as it is enqueued on the GPU of every rank.
 struct overlapped_world_request {
   world_request what;
 };
@@ -87,8 +89,8 @@ struct outcome_request {
   outcome_claim outcome;
 };
 
-/// Tells a rank that a client sends no more requests in its lanes. Its waiting requests are withdrawn and the lanes
-/// become free. A client actor that ends need not send it.
+/// Notifies a rank that a client will send no more requests in its lanes. The client's waiting requests are withdrawn
+/// and the lanes become free. A client actor that ends need not send it.
 struct leave_lane {
   std::uint64_t client = 0;
 };
@@ -140,14 +142,14 @@ struct sub_world {
   rank_group group;
   std::vector<rank> local_ranks{}; ///< Rank numbers in the sub-world, ascending.
   world_handle world{};
-  std::shared_ptr<sub_world_parts> parts{}; ///< Not for users.
+  std::shared_ptr<sub_world_parts> parts{}; ///< Internal, not for users.
 };
 
 /// Returns the collective actor of rank \p whom of \p where. Another actor replaces it when it ends. Errors:
-/// invalid_argument (not one of its local_ranks).
-[[nodiscard]] collective_handle collective_of(const sub_world& where, rank whom);
+/// invalid_argument (\p whom is not one of its local_ranks).
+[[nodiscard]] collective_handle collective_of(const sub_world& where, rank target);
 
-/// The sub-worlds in the order of the requested groups. All of them are ready.
+/// The answer to a split_request: the sub-worlds in the order of the requested groups. All of them are ready.
 struct split_reply {
   std::vector<sub_world> worlds;
 };

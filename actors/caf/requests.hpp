@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// Withdraws a request that waits for its peers. The request is answered with errc::cancelled, and the peers are told.
-/// A request that has already been released keeps its outcome.
+/// Withdraws a request that waits for its peers. The request is answered with errc::cancelled, and its peers are
+/// notified. A request that has already been released keeps its outcome.
 struct cancel_request {
   troupe::lane lane;
   std::uint64_t position = 0; ///< Index from 0 among the requests of this rank in the lane in `epoch`.
@@ -29,16 +29,16 @@ struct registration_request {
   troupe::epoch epoch;
 };
 
-/// Memory that requests use through registered windows automatically. If windows are not available, why_ordinary() of
-/// the pool gives the reason.
+/// The answer to a registration_request. Requests on memory of this pool use registered windows automatically. If
+/// windows are not available, the pool's why_ordinary() gives the reason.
 struct registration_reply {
   std::shared_ptr<registered_pool> pool;
 };
 
 /// Asks an idle world to release the device memory of its communicators. Requests that arrive while it is suspended
-/// wait until it is resumed, and their deadlines run. Memory of clients, registered memory included, keeps its contents
-/// and addresses. Every process must ask for it, at the same place among its requests. Stopping the world resumes it
-/// first. An epoch that follows a fault has its memory.
+/// wait until it is resumed, and their deadlines keep running. Memory of clients, registered memory included, keeps its
+/// contents and addresses. Every process must ask for it, at the same place among its requests. Stopping the world
+/// resumes it first. An epoch that follows a fault is not suspended.
 /// Errors: unsupported (the backend lacks a feature), invalid_argument (already suspended), stale_epoch, stopping,
 /// world_failed.
 struct suspension_request {
@@ -61,8 +61,8 @@ struct resumption_reply {};
 /// launches the work, or \p steps, which are requests only. The capture has a place in the order of requests, and later
 /// requests wait for it. A failed capture has no effect, and the world continues.
 /// Errors: invalid_argument, unsupported (ranks in other processes), mismatch (ranks ask for different things),
-/// deadline_exceeded, stale_epoch, stopping, world_failed, and what the function throws (exceptions that are not
-/// troupe's become cancelled).
+/// deadline_exceeded, stale_epoch, stopping, world_failed, and any error that the function throws (exceptions of other
+/// types become cancelled).
 struct capture_request {
   capture_function function{};
   plan_steps steps{};
@@ -83,7 +83,7 @@ struct credit_request {
   std::size_t operations = 1; ///< Number of requests that may be pending under the credit at once.
   std::size_t bytes = 0;      ///< Bytes of the buffers that they name; used only if limits.pending_bytes is set.
   troupe::epoch epoch;
-  nanoseconds deadline = world_default_deadline; ///< Limit of the wait for quota.
+  nanoseconds deadline = world_default_deadline; ///< Maximum time to wait for quota.
 };
 
 using registration_promise = value_promise<registration_reply>;

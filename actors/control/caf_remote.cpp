@@ -41,9 +41,9 @@ void load_remote(caf::actor_system_config& settings) {
 }
 
 // These are the messages that CAF's middleman sends to the same broker after it has opened a socket of its own.
-void offer_through(caf::actor_system& system, const caf::actor& whom, file_descriptor connection) {
+void offer_through(caf::actor_system& system, const caf::actor& target, file_descriptor connection) {
   auto line = system.middleman().backend().new_scribe(connection.release());
-  auto offered = caf::actor_cast<caf::strong_actor_ptr>(whom);
+  auto offered = caf::actor_cast<caf::strong_actor_ptr>(target);
 #if TROUPE_CAF_0_17
   caf::anon_send(basp_broker(system), caf::publish_atom_v, std::move(line), no_port, std::move(offered),
                  std::set<std::string>{});

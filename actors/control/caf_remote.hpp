@@ -20,13 +20,13 @@ void register_remote_types();
 void load_remote(caf::actor_system_config& settings);
 
 /// Publishes \p whom to the system at the other end of \p connection. Threads: any.
-void offer_through(caf::actor_system& system, const caf::actor& whom, file_descriptor connection);
+void offer_through(caf::actor_system& system, const caf::actor& target, file_descriptor connection);
 /// Returns the actor that the system at the other end of \p connection publishes. Blocks until that system has answered
 /// or the connection has ended. Errors: missing (the connection ended, or no actor is published).
 [[nodiscard]] caf::actor find_through(caf::actor_system& system, file_descriptor connection);
 
-/// Sends \p bytes from an actor to an actor of another system, whose interface is not known here. The order of sending
-/// is kept.
+/// Sends \p bytes from the actor \p self to an actor of another system, whose typed interface is not known here.
+/// Messages arrive in the order of sending.
 template <class Self>
 void send_to_remote(Self* self, const caf::actor& to, std::string bytes) {
   auto sender = caf::actor_cast<caf::strong_actor_ptr>(self);

@@ -20,7 +20,7 @@ public:
   void number(std::uint64_t value, std::uint64_t) { to_.varint(value); }
   void signed_number(std::int64_t value) { to_.signed_varint(value); }
   void flag(bool value) { to_.flag(value); }
-  /// Truncates a text that is too long, because it is only read by people.
+  /// Truncates a text that is too long. These texts are only shown to users.
   void text(const std::string& value, std::size_t most) { to_.bytes(std::string_view{value}.substr(0, most)); }
   void bytes(const std::string& value, std::size_t) { to_.bytes(value); }
   void id(const unique_id& value) { to_.raw({reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()}); }

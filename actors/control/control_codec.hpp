@@ -14,12 +14,12 @@ namespace troupe {
 /// The maximum size of one frame in bytes.
 inline constexpr std::size_t control_frame_limit = std::size_t{16} << 20U;
 
-/// A message of a process with the session that it belongs to; 0 before there is a session.
+/// A message from a process, with its session; the session is 0 before the process has joined.
 struct process_frame {
   session_id session = 0;
   process_message what;
 };
-/// A message of a controller with the session that it belongs to.
+/// A message from a controller, with the session of the receiving process.
 struct controller_frame {
   session_id session = 0;
   controller_message what;
@@ -28,7 +28,7 @@ struct controller_frame {
 [[nodiscard]] std::string encode(const process_frame& frame);
 [[nodiscard]] std::string encode(const controller_frame& frame);
 
-/// Decodes \p bytes. Returns nullopt on an error, and \p why describes it.
+/// Decodes \p bytes. On an error it returns nullopt and stores the description in \p why.
 [[nodiscard]] std::optional<process_frame> decode_process_frame(std::string_view bytes, error& why);
 [[nodiscard]] std::optional<controller_frame> decode_controller_frame(std::string_view bytes, error& why);
 

@@ -18,8 +18,9 @@ namespace troupe {
 /// The version of the control protocol. Both ends must use the same version.
 inline constexpr std::uint32_t control_protocol = 1;
 
-/// Identifies one membership of one process with one controller; 0: none. It is drawn at random, so that only a process
-/// that received it can use it. If a process was declared lost and sends again, its session is no longer known (EPO-1).
+/// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
+/// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
+/// if the process sends again (EPO-1).
 using session_id = std::uint64_t;
 
 /// A version or setting that must be equal in all processes of a world.
@@ -31,11 +32,11 @@ struct shared_fact {
 /// Process → controller: the first message.
 struct join_request {
   std::uint32_t protocol = control_protocol;
-  std::string token{}; ///< Never logged (SEC-1).
+  std::string token{}; ///< The join token, which is never logged (SEC-1).
   process_identity who{};
   std::vector<shared_fact> facts{};
-  std::optional<int> place{}; ///< The rank that it was started as, if one was given.
-  bool spare = false;         ///< Stands by until a place is free. If `place` is set, it prefers that one.
+  std::optional<int> place{}; ///< The rank that the launcher assigned to the process, if any.
+  bool spare = false;         ///< Whether it stands by until a place is free. It prefers `place` if that is set.
   /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
   /// stands by.
   int attempt = 0;
@@ -47,20 +48,20 @@ struct join_request {
 
 /// Process → controller: the process is alive.
 struct heartbeat {};
-/// Process → controller: the unique id for the forming of `of`, as requested by id_wanted.
+/// Process → controller: the unique id for forming epoch `of`, as requested by id_wanted.
 struct id_offer {
   epoch of;
   unique_id id{};
 };
-/// Process → controller: its rank has formed `of`.
+/// Process → controller: its rank has formed epoch `of`.
 struct formed_report {
   epoch of;
 };
-/// Process → controller: its rank failed in `of`, while forming or later.
+/// Process → controller: its rank failed in epoch `of`, while forming or later.
 struct failed_report {
   epoch of;
   error why;
-  std::vector<rank> blamed{}; ///< The ranks that its own report of the fault names.
+  std::vector<rank> blamed{}; ///< The ranks that the process's own fault report blames.
 };
 /// Process → controller, after quiesce_order: no operation is in flight in this process.
 struct drained_report {
@@ -101,7 +102,7 @@ struct formation_order {
   int world_size = 1;
   unique_id id{};
   error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
-  bool has_newcomers = false;       ///< Some process was not part of the previous epoch.
+  bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
 };
 /// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown.

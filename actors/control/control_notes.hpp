@@ -14,7 +14,7 @@ namespace troupe {
 
 /// Timer tick: check the deadlines.
 struct time_passes {};
-/// The program that started the process called `name` has observed its end.
+/// The process called `name` has ended, as observed by the program that started it.
 struct process_end {
   std::string name;
   std::int64_t pid = 0;

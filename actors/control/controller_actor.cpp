@@ -99,7 +99,7 @@ void controller_actor::hear(std::string_view bytes) {
 
 void controller_actor::take(link_id from, const order_batch& asked) {
   const time_point now = steady_now();
-  carry_out(state_.on_message(from, heartbeat{}, now)); // it is alive
+  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
   const auto self = state_.rank_of(from, asked.of);
   if (!self) return; // the epoch has ended
   if (const error why = order_.receive(*self, asked.bytes, now))
@@ -156,7 +156,7 @@ void controller_actor::carry_out(const control_effects& effects) {
                    [this](const control_effect::kill_process& one) {
                      if (hooks_.kill) hooks_.kill(one.who);
                    },
-                   [this](const control_effect::want_process& one) {
+                   [this](const control_effect::request_process& one) {
                      if (hooks_.wanted) hooks_.wanted(one.place);
                    },
                    [this](const control_effect::announce& one) {

@@ -1,9 +1,9 @@
-/// Defines the controller actor of a world that spans processes. Every process sends to this one actor.
+/// Defines the controller actor of a world that spans processes. All processes of the world send to this actor.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <caf/actor.hpp>
 #include <caf/actor_addr.hpp>
@@ -29,7 +29,7 @@ struct controller_hooks {
   std::function<void(const process_identity&)> joined;
   /// Called when the world rebuilds and there is no process for this place.
   std::function<void(int place)> wanted;
-  /// Called when there is nothing left to control; errc::none: all processes have finished their work.
+  /// Called when the world has ended. \p why is errc::none if all processes have finished their work.
   std::function<void(const error& why)> ended;
 };
 
@@ -37,9 +37,9 @@ struct controller_hooks {
 /// each frame identifies the process.
 using controller_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(controller_note)>;
 
-/// Connects controller_state to CAF: it passes on messages and ticks, and executes the returned effects. It ends only
-/// on quit_control, which no other system can send. If an exception in a handler ends it, its hooks report that the
-/// world has failed.
+/// Connects controller_state to CAF: it forwards messages and timer ticks to it, and executes the returned effects. It
+/// ends only on quit_control, which no other system can send. If an exception in a handler ends it, its hooks report
+/// that the world has failed.
 class controller_actor final : public controller_inner_handle::base {
 public:
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
@@ -54,16 +54,16 @@ private:
   void admit(const join_request& asked);
   void lose(const caf::actor_addr& process);
   void carry_out(const control_effects& effects);
-  /// Adds requests of a process's rank to the order.
+  /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
   /// Sends every rank its pending decisions of the order.
   void hand_out();
   void tick_later();
 
   controller_state state_;
-  order_keeper order_;
+  order_server order_;
   controller_hooks hooks_;
-  int ordered_ = 0; ///< Number of ranks whose requests it orders.
+  int ordered_ = 0; ///< Number of ranks whose requests are ordered.
   bool is_told_to_quit_ = false;
   std::map<link_id, caf::actor> links_;
   /// The latest link of each watched process. A process is watched once, even if it joins several times.

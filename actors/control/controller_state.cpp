@@ -49,8 +49,8 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     refuse(std::move(why));
     return out;
   }
-  // The same process has joined by a new connection: its old membership has ended, even if that has not been noticed
-  // yet.
+  // If the same process has joined through another connection before, that membership has ended, even if its end has
+  // not been noticed yet.
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (is_same_process(one->second.who, asked.who))
@@ -60,13 +60,13 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
             .text = describe(asked.who) + " has joined again"},
            false, now, out);
   }
-  if (error why = objection_to(asked, wall_clock_ns)) { // that loss may have ended the world
+  if (error why = objection_to(asked, wall_clock_ns)) { // the loss of the old membership may have ended the world
     refuse(std::move(why));
     return out;
   }
   if (members_.empty() && !served_) {
     agreed_ = asked.facts;
-    due_ = later(now, terms_.gather); // from the first join on: not every started program becomes a member
+    due_ = later(now, terms_.gather); // the time counts from the first join
   }
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
   member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};
@@ -83,7 +83,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
 void controller_state::give_place(member& newcomer, const join_request& asked) {
   newcomer.spare = asked.spare || (asked.place && holder_of(*asked.place) != nullptr); // a spare took the place first
   newcomer.place = asked.place;
-  // there is one: objection_to_place() checked it
+  // a free place exists: objection_to_place() has checked it
   if (!asked.spare && !asked.place) newcomer.place = free_places().front();
 }
 
@@ -182,7 +182,8 @@ control_effects controller_state::on_tick(time_point now) {
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     const bool was_silent = std::exchange(one->second.silent, now - one->second.heard > terms_.suspicion);
-    // Silent at two ticks in a row: messages that had arrived before the first tick are handled before the second.
+    // A process counts as silent only if it is silent at two consecutive ticks, because messages that arrived before
+    // the first tick are handled before the second.
     if (!one->second.silent || !was_silent) continue;
     lose(one,
          {.code = errc::communicator_failed,
@@ -294,7 +295,7 @@ void controller_state::go_on(time_point now, control_effects& out) {
 void controller_state::want_processes(time_point now, control_effects& out) {
   if (phase_ != control_phase::rebuilding || now < not_before_) return;
   for (const int place : free_places())
-    if (wanted_.insert(place).second) out.emplace_back(control_effect::want_process{place});
+    if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
 }
 
 void controller_state::fill_places(time_point now) {
@@ -423,7 +424,7 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   if (was_serving || nobody_works) phase_ = control_phase::finishing;
   const bool is_ending =
       phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
-  // Spares are not waited for.
+  // The end of the world does not wait for spares.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
     for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{told_to_end()}});
@@ -573,7 +574,7 @@ error controller_state::objection_to(const join_request& asked, std::int64_t wal
               describe(asked.who) + " speaks " + std::to_string(asked.protocol) +
               ": run the same version of troupe everywhere");
   if (!terms_.token.empty() && !is_same_secret(terms_.token, asked.token))
-    return no("the join token is not the one of this world: give every process the token of its controller "
+    return no("the join token is not that of this world: give every process the token of its controller "
               "(TROUPE_JOIN_TOKEN)");
   if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
     return {.code = errc::stopping, .text = "the world is stopping: no process can join it any more"};
@@ -640,7 +641,8 @@ bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
   return all.contains({one.second, one.first});
 }
 
-/// Prefers links that both ends have reported: a rank that waits for a peer which is itself stuck reports a link, too.
+/// Returns the link that is most probably broken. A link that both ends have reported is preferred, because a rank
+/// whose peer is itself stuck reports its link too.
 std::pair<rank, rank> surest_of(const directed_links& all) {
   const auto found = std::ranges::find_if(all, [&](const auto& one) { return is_mutual(all, one); });
   return found == all.end() ? *all.begin() : *found;
@@ -662,7 +664,7 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
   for (const rank peer : report.blamed)
     if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(*one.self, peer);
-  // Ranks whose connections were closed by others fail after those: such a report adds nothing.
+  // A rank whose connections were closed by other failed ranks fails after them, so its report adds no information.
   if (unreached_.empty() || is_of_its_own(report.why.code)) {
     error why = report.why;
     if (!why.rank && report.blamed.empty()) why.rank = one.self;
@@ -671,9 +673,9 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   if (all_reported()) judge_links(now, out);
 }
 
-/// Returns the links of the ranks to exclude. This is the rank with the most broken links (of equal ranks the last). If
-/// its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the other end if
-/// these are fewer.
+/// Returns the links of the ranks to exclude. This is the rank with the most broken links (the last one, if several are
+/// equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
+/// other end if these are fewer.
 std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
   std::map<rank, std::set<rank>> ends;
   for (const auto& [from, to] : unreached) {
@@ -722,7 +724,8 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
   const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
   const bool is_old = std::ranges::any_of(names, is_known);
-  // A single report may be a short network outage or a pause of one process. The same report twice is not.
+  // A single report may result from a short network outage or a pause of one process, so a link counts as broken only
+  // if it is also reported in the next forming.
   if (!is_old && std::ranges::none_of(names, [&](const link_name& one) { return suspected_.contains(one); })) {
     suspected_ = std::move(names);
     return fail_epoch(std::move(why), {}, terms_.settle, now, out);
@@ -736,7 +739,7 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   }
   if (set_aside(side, now)) {
     const auto wait = std::chrono::duration_cast<std::chrono::seconds>(broken_.at(*names.begin()).wait);
-    why.text += "; the world goes on without ";
+    why.text += "; the world continues without ";
     for (const link_id one : side)
       why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
     why.text += ", and tries again after " + std::to_string(wait.count()) + " s";

@@ -1,4 +1,5 @@
-/// Decides, without CAF, which processes are in the world and which epoch forms next with which of them.
+/// Implements a controller's membership decisions without CAF: which processes belong to the world, and which of them
+/// form the next epoch.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -22,7 +23,7 @@ namespace troupe {
 /// Identifies a connection to a process: the session that controller_actor draws for it.
 using link_id = session_id;
 
-/// Returns whether both describe one process, whatever connections it uses.
+/// Returns whether both describe the same process, regardless of its connections.
 [[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
 
 namespace control_effect {
@@ -39,8 +40,8 @@ struct close_link {
 struct kill_process {
   process_identity who;
 };
-/// Asks for a process: the world rebuilds, and there is none for this place.
-struct want_process {
+/// Requests a process for a place that has none during a rebuild.
+struct request_process {
   int place;
 };
 /// Reports an event to the owner.
@@ -56,7 +57,7 @@ struct open_order {
 struct close_order {
   error why;
 };
-/// Reports the end: no process is left, or no remaining one will be waited for.
+/// Reports that the world has ended: it waits for no further process.
 struct end {
   error why;
 };
@@ -64,7 +65,7 @@ struct end {
 
 using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
-                             control_effect::want_process, control_effect::announce, control_effect::open_order,
+                             control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::close_order, control_effect::end>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
@@ -76,7 +77,7 @@ public:
 
   [[nodiscard]] control_effects on_join(link_id from, const join_request& asked, time_point now,
                                         std::int64_t wall_clock_ns);
-  /// Handles a message of a process that has joined by \p from. A process whose session has ended is fenced.
+  /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
   [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
   [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
@@ -98,19 +99,19 @@ public:
 private:
   struct member {
     process_identity who;
-    std::optional<int> place{}; ///< For a spare: the preferred place.
+    std::optional<int> place{}; ///< Its assigned place; for a spare, the preferred one.
     bool spare = false;
     std::optional<rank> self{}; ///< Its rank in the present epoch.
-    epoch joined_in{};          ///< The epoch before its first.
-    bool reported = false;      ///< It has sent the report that the phase waits for.
-    bool worked = false;        ///< It was a rank of the latest epoch that served.
+    epoch joined_in{};          ///< The epoch before the first one that it is part of.
+    bool reported = false;      ///< Whether it has sent the report that the phase waits for.
+    bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
     time_point heard{};
-    bool silent = false; ///< It had been silent for too long at the last tick.
+    bool silent = false; ///< Whether it had been silent for too long at the last tick.
   };
   using members = std::map<link_id, member>;
-  /// Two hosts, or two processes of one host, in alphabetical order.
+  /// Names a network link by its ends: two hosts, or two processes of one host, in alphabetical order.
   using link_name = std::pair<std::string, std::string>;
-  /// When a broken link is tried again.
+  /// The time at which a broken link is tried again, and the delay before it.
   struct link_retry {
     time_point at{};
     nanoseconds wait{};
@@ -138,7 +139,7 @@ private:
                   control_effects& out, bool counts = true);
   /// Requests, once per rebuild, a process for each place that has none.
   void want_processes(time_point now, control_effects& out);
-  /// Takes the next step that the present phase allows: forms an epoch, or quiesces to grow.
+  /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
   void go_on(time_point now, control_effects& out);
   void fill_places(time_point now);
   void begin_epoch(time_point now, control_effects& out);
@@ -148,10 +149,10 @@ private:
   /// Excludes from all deadlines the time in which this process did not run.
   void forgive_sleep(time_point now);
 
-  // controller_links.cpp: decides which link is broken and which ranks are excluded.
+  // Broken links: decide which link is broken and which ranks are excluded.
   /// Handles the report that \p one has not formed the epoch.
   void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
-  /// Judges the broken links when all expected reports have arrived or the deadline has passed.
+  /// Decides which links are broken, after all expected reports have arrived or the deadline has passed.
   void judge_links(time_point now, control_effects& out);
   [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
   /// Turns the processes in \p side into spares if the world can form without them now. Returns whether it can.
@@ -170,29 +171,29 @@ private:
 
   controller_terms terms_;
   members members_;
-  std::map<link_id, error> fenced_; ///< Former members, which are told that they are excluded if they send again.
+  std::map<link_id, error> fenced_; ///< Former members, with the reason why they were excluded.
   std::vector<shared_fact> agreed_; ///< The facts of the first process that joined.
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;
-  bool named_ = false;     ///< The epoch's id has arrived.
-  bool served_ = false;    ///< Some epoch has served.
-  bool some_done_ = false; ///< Since the latest epoch served, a rank of it has left with its work finished.
-  std::set<int> wanted_;   ///< Places for which want_process has been emitted in this rebuild.
+  bool named_ = false;     ///< Whether the epoch's unique id has arrived.
+  bool served_ = false;    ///< Whether any epoch has served.
+  bool some_done_ = false; ///< Whether a rank of the latest epoch that served has finished its work.
+  std::set<int> wanted_;   ///< Places for which request_process has been emitted in this rebuild.
   error reason_{};
   time_point due_;          ///< Deadline of the present phase.
   time_point not_before_{}; ///< Earliest time of the next epoch.
-  time_point spoke_{};      ///< When the last heartbeat was sent to all.
+  time_point spoke_{};      ///< Time of the last heartbeat to all processes.
   std::optional<time_point> detected_{};
   std::deque<time_point> faults_; ///< Times of the faults within the window.
   time_point ticked_;
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
   std::set<std::pair<rank, rank>> unreached_;
-  time_point judged_at_{};          ///< Valid if unreached_ is not empty.
+  time_point judged_at_{};          ///< Time at which unreached_ is judged; valid if that is not empty.
   std::set<link_name> suspected_{}; ///< Links suspected in the previous forming.
   std::map<link_name, link_retry> broken_{};
-  int vain_formings_ = 0; ///< Failed formings in a row because of a link that the world needs.
+  int vain_formings_ = 0; ///< Consecutive formings that failed because of a link that the world needs.
 };
 
 } // namespace troupe

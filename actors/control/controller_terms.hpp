@@ -1,4 +1,4 @@
-/// The settings and credentials of a controller, and the events by which it reports its world.
+/// Defines the settings and credentials of a controller, and the events with which it reports the state of its world.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// Identifies a process for people and for the program that started it.
+/// Identifies a process to users and to the program that started it.
 struct process_identity {
   std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
   std::string host{};
@@ -41,11 +41,11 @@ struct controller_terms {
   int world_size = 1; ///< Number of processes, one rank each.
   loss_policy policy = loss_policy::respawn;
   int smallest = 1; ///< The minimum number of ranks under loss_policy::shrink.
-  /// The token that a joining process must present; empty (in simulations only): none is required.
+  /// The token that a joining process must present. If it is empty (in simulations only), no token is required.
   std::string token{};
   nanoseconds heartbeat{std::chrono::milliseconds{250}};
-  /// Silence after which a process counts as lost. Only time in which the controller itself was awake counts. The end
-  /// of a process is noticed at once, by its connection or its launcher (docs/design/0050-silence.md).
+  /// Silence after which a process counts as lost. Only time in which the controller itself was running counts. The end
+  /// of a process is noticed immediately, by its connection or its launcher (docs/design/0050-silence.md).
   nanoseconds suspicion{std::chrono::seconds{10}};
   nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};
@@ -57,7 +57,7 @@ struct controller_terms {
   /// that time (docs/design/0051-broken-links.md).
   nanoseconds judge{std::chrono::seconds{1}};
   nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubles each time.
-  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of that delay.
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of this delay.
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
   /// Maximum number of losses and faults within `window`; the next one ends the world.
@@ -70,10 +70,10 @@ enum class control_phase : std::uint8_t {
   gathering, ///< Processes join for the first time.
   forming,   ///< The ranks of an epoch create their communicators.
   serving,
-  quiescing,  ///< It accepts no more requests, in order to form with more ranks.
-  rebuilding, ///< Between two epochs, after a loss or a fault.
+  quiescing,  ///< The epoch accepts no more requests, so that a larger epoch can form.
+  rebuilding, ///< The next epoch is being prepared after a loss or a fault.
   finishing,  ///< Some processes have finished their work and left; the others may finish theirs.
-  stopping,   ///< Processes have been told to end.
+  stopping,   ///< All processes have been asked to end.
   failed,
 };
 [[nodiscard]] std::string_view to_string(control_phase phase) noexcept;
@@ -84,7 +84,7 @@ struct control_event {
   troupe::epoch epoch{};
   int ranks = 0;                      ///< Number of ranks in the epoch.
   int world_size = 0;                 ///< Configured number of ranks.
-  std::size_t spares = 0;             ///< Processes that stand by.
+  std::size_t spares = 0;             ///< Number of processes that stand by.
   std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
   error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.
   std::optional<process_identity> lost{};       ///< The process whose loss caused the event.

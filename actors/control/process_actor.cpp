@@ -21,12 +21,12 @@ constexpr std::chrono::seconds connects_within{10};
 } // namespace
 
 void process_outlet::set(caf::actor to) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   to_ = std::move(to);
 }
 
 void process_outlet::send(std::string bytes) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (to_) compat::post(to_, std::move(bytes));
 }
 
@@ -37,7 +37,7 @@ public:
   pulse& operator=(const pulse&) = delete;
   ~pulse() {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       stopped_ = true;
     }
     changed_.notify_all();
@@ -47,15 +47,15 @@ public:
 private:
   void beat() {
     name_this_thread("troupe/pulse");
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     while (!changed_.wait_for(lock, beat_every, [this] { return stopped_; })) link_->beat();
   }
 
   const std::shared_ptr<process_link> link_;
-  std::mutex guard_;
+  std::mutex mutex_;
   condition changed_;
   bool stopped_ = false;
-  worker thread_; ///< Last: it uses the other members.
+  worker thread_; ///< Declared last, because it uses the other members.
 };
 
 process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link,

@@ -19,14 +19,15 @@ namespace troupe {
 /// controller answers.
 using controller_search = std::function<caf::actor()>;
 
-/// Sends to the controller that the process is connected with, if there is one. Threads: safe from any.
+/// Sends messages to the controller that the process is connected to, or drops them if it is not connected. Threads:
+/// safe from any.
 class process_outlet {
 public:
   void set(caf::actor to);
   void send(std::string bytes) const;
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   caf::actor to_;
 };
 
@@ -55,7 +56,7 @@ private:
   std::shared_ptr<process_outlet> outlet_;
   controller_search search_;
   std::shared_ptr<deadline_pool> helpers_;
-  std::shared_ptr<pulse> pulse_; ///< Set until on_exit().
+  std::shared_ptr<pulse> pulse_; ///< Null after on_exit().
   bool searching_ = false;
   std::uint64_t connection_ = 0; ///< Number of connections made; the end of an older one is ignored.
   compat::watches watches_;

@@ -26,14 +26,14 @@ process_link::process_link(join_request who, link_services services, orphan_poli
     orphaned_{ticked_} {}
 
 std::string process_link::introduction() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   return encode(process_frame{0, who_});
 }
 
 void process_link::connected() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (state_ != state::unconnected) return;
   state_ = state::joining;
   heard_ = spoke_ = services_.time->now();
@@ -46,7 +46,7 @@ void process_link::receive(std::string_view bytes) {
     if (frame->session == session_.load(std::memory_order_relaxed)) follow(std::get<order_batch>(frame->what));
     return;
   }
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (state_ == state::left || state_ == state::unconnected) return;
   if (state_ == state::leaving) {
     const bool is_farewell =
@@ -57,7 +57,7 @@ void process_link::receive(std::string_view bytes) {
   if (!frame) return end(why);
   const bool is_answer =
       std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
-  // Ignore messages for an earlier session, for example that it has ended.
+  // Ignore messages for an earlier session, for example a notice that it has ended.
   if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
   heard_ = services_.time->now();
   std::visit(overloaded{
@@ -97,7 +97,7 @@ void process_link::take_leave() {
 }
 
 void process_link::await_farewell(nanoseconds at_most) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   static_cast<void>(heard_out_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
 }
 
@@ -108,7 +108,7 @@ void process_link::end(const error& why) {
 }
 
 void process_link::disconnected(const error& why) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (state_ == state::left) return;
   if (state_ == state::leaving) return take_leave();
   const time_point now = services_.time->now();
@@ -124,7 +124,7 @@ void process_link::disconnected(const error& why) {
 }
 
 bool process_link::tick() {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   const time_point now = services_.time->now();
   if (const auto order = order_) {
     lock.unlock();
@@ -145,7 +145,8 @@ bool process_link::tick() {
          .text = "the controller has accepted the connection and has not answered for " +
                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
                  " s: check that it runs, or give it more time (control.patience)"});
-  // Silent at two ticks in a row: messages that had arrived before the first tick are handled before the second.
+  // The controller counts as silent only if it is silent at two consecutive ticks, because messages that arrived before
+  // the first tick are handled before the second.
   if (is_silent_ && was_silent) {
     lock.unlock();
     disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});
@@ -155,7 +156,7 @@ bool process_link::tick() {
 }
 
 void process_link::beat() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
 }
 
@@ -178,7 +179,7 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
                                                     if (const auto self = weak.lock())
                                                       self->tell(order_batch{of, std::move(bytes)});
                                                   });
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   order_ = made;
   return made;
 }
@@ -186,7 +187,7 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
 void process_link::follow(const order_batch& decided) {
   std::shared_ptr<distributed_order> order;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     heard_ = services_.time->now();
     if (decided.of == epoch_) order = order_;
   }
@@ -198,7 +199,7 @@ void process_link::follow(const order_batch& decided) {
 }
 
 void process_link::tell(process_message what) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const bool is_last = std::holds_alternative<leave_notice>(what);
   const bool is_heard = state_ == state::joined;
   if (is_heard) send(std::move(what));

@@ -1,9 +1,9 @@
-/// Implements a process's side of the control protocol between a process and its world's controller, without CAF.
+/// Implements the process's side of the protocol between a process and its world's controller, without CAF.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/world/controller_channel.hpp>
 #include <troupe/actors/world/recovery_terms.hpp>
-#include <troupe/actors/world/world_guide.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
@@ -24,16 +24,16 @@ struct link_services {
   /// Sends to the connected controller. Called from any thread; never blocks.
   std::function<void(std::string bytes)> send;
   /// Sends to the world of this process. Called from any thread; never blocks.
-  std::function<void(guidance)> deliver;
-  /// Creates a unique id for a forming and passes it to the callback. Creating it may take long, so this call must
-  /// return before.
+  std::function<void(controller_directive)> deliver;
+  /// Creates a unique id for a forming and passes it to the callback. Creating the id may take long, so this function
+  /// must return without waiting for it.
   std::function<void(std::function<void(unique_id)>)> make_id;
-  /// Reports that there is no controller and that none will be sought, because of \p why.
+  /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
 };
 
 /// Holds the connection state of one process. Threads: safe from any; the services must not call back into it.
-class process_link final : public world_guide, public std::enable_shared_from_this<process_link> {
+class process_link final : public controller_channel, public std::enable_shared_from_this<process_link> {
 public:
   /// \p orphaned_for: how long the process may be without a controller before it gives up.
   process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for);
@@ -45,8 +45,8 @@ public:
   void receive(std::string_view bytes);
   /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
-  /// Checks the deadlines. Call it more often than heartbeats are due. Time in which it was not called does not count
-  /// as silence: the process was stopped or had no processor, and messages that arrived meanwhile are still to be read.
+  /// Checks the deadlines. Call it more often than heartbeats are due. Time without calls does not count as silence of
+  /// the controller: the process was stopped or not scheduled, and messages that arrived meanwhile have not been read.
   /// Returns whether a connection is needed.
   [[nodiscard]] bool tick();
   /// Sends a heartbeat if one is due. Does not check the controller's silence.
@@ -55,7 +55,7 @@ public:
   /// Sends \p what to the controller. Nothing is sent after a leave_notice.
   void tell(process_message what) override;
   /// Waits after a leave_notice until the controller has confirmed it, for at most \p at_most. If the process ended
-  /// before, the controller would treat it as lost.
+  /// earlier, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
 
@@ -70,7 +70,7 @@ private:
   void take_leave();
   void send(process_message what);
 
-  std::mutex guard_;
+  std::mutex mutex_;
   condition heard_out_; ///< Signals the end of state::leaving.
   join_request who_;
   link_services services_;
@@ -82,12 +82,12 @@ private:
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
   nanoseconds suspicion_{std::chrono::seconds{10}};
   time_point heard_{};
-  bool is_silent_ = false; ///< The controller had been silent for too long at the last tick.
+  bool is_silent_ = false; ///< Whether the controller had been silent for too long at the last tick.
   time_point ticked_;
   time_point spoke_{};
-  time_point orphaned_{};                      ///< Since when it has had no controller.
+  time_point orphaned_{};                      ///< Time since which it has had no controller.
   std::shared_ptr<distributed_order> order_{}; ///< The order of the present epoch, if the controller keeps one.
-  epoch epoch_{};                              ///< The latest epoch that it was told to form.
+  epoch epoch_{};                              ///< The epoch of the latest formation_order.
 };
 
 } // namespace troupe

@@ -9,35 +9,35 @@ collective_actor::collective_actor(caf::actor_config& settings, std::shared_ptr<
   : collective_inner_handle::base{settings}, state_{std::move(state)} {}
 
 compat::enqueue_result collective_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
-  if (take_at_door(*what)) return compat::enqueue_result(true);
+  if (take_before_handlers(*what)) return compat::enqueue_result(true);
   return collective_inner_handle::base::enqueue(std::move(what), host);
 }
 
-bool collective_actor::take_at_door(caf::mailbox_element& brought) {
-  if (auto asked = compat::take_message<rank_request>(brought)) {
-    const std::uint64_t client = client_of(brought.sender);
-    state_->accept(std::move(*asked), answer_to({this, brought}), client);
+bool collective_actor::take_before_handlers(caf::mailbox_element& element) {
+  if (auto asked = compat::take_message<rank_request>(element)) {
+    const std::uint64_t client = client_of(element.sender);
+    state_->accept(std::move(*asked), answer_to({this, element}), client);
     return true;
   }
-  if (auto taken = compat::take_message<posted<rank_request>>(brought)) {
+  if (auto taken = compat::take_message<posted<rank_request>>(element)) {
     state_->accept(std::move(taken->what), std::move(*taken->reply), taken->client);
     return true;
   }
-  if (auto asked = compat::take_message<overlapped_request>(brought)) {
-    const std::uint64_t client = client_of(brought.sender);
-    state_->accept(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, brought}), 1),
+  if (auto asked = compat::take_message<overlapped_request>(element)) {
+    const std::uint64_t client = client_of(element.sender);
+    state_->accept(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, element}), 1),
                    client);
     return true;
   }
-  if (const auto wish = compat::take_message<outcome_request>(brought)) {
-    wish->outcome.redeem(answer_to({this, brought}));
+  if (const auto query = compat::take_message<outcome_request>(element)) {
+    query->outcome.redeem(answer_to({this, element}));
     return true;
   }
-  if (const auto wish = compat::take_message<cancel_request>(brought)) {
-    state_->cancel(*wish);
+  if (const auto query = compat::take_message<cancel_request>(element)) {
+    state_->cancel(*query);
     return true;
   }
-  if (const auto gone = compat::take_message<leave_lane>(brought)) {
+  if (const auto gone = compat::take_message<leave_lane>(element)) {
     leave_lanes(*gone);
     return true;
   }
@@ -60,11 +60,11 @@ collective_actor::behavior_type collective_actor::make_behavior() {
         state_->accept(std::move(asked.what), make_overlapped_promise(take_value_promise<enqueued>(this), 1), client);
         return caf::delegated<enqueued>{};
       },
-      [this](const outcome_request& wish) -> caf::result<completion> {
-        wish.outcome.redeem(take_answer(this));
+      [this](const outcome_request& query) -> caf::result<completion> {
+        query.outcome.redeem(take_answer(this));
         return caf::delegated<completion>{};
       },
-      [this](const cancel_request& wish) { state_->cancel(wish); },
+      [this](const cancel_request& query) { state_->cancel(query); },
       [this](const leave_lane& gone) { leave_lanes(gone); },
       [this](const watch_client& one) { watch(one.client); },
       [this](leave) { quit(); },

@@ -1,4 +1,4 @@
-/// Defines the actor that represents one rank (one GPU). It is the only address of that rank.
+/// Defines the actor that represents one rank (one GPU). All requests to the rank go to this actor.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
@@ -60,9 +60,9 @@ public:
 
 private:
   /// Handles \p brought on the sender's thread if it is a client message. Returns whether it was.
-  [[nodiscard]] bool take_at_door(caf::mailbox_element& brought);
-  /// Returns the client number of \p asker, or 0 if there is none. From its first request on, the client is watched,
-  /// because its lanes end with it.
+  [[nodiscard]] bool take_before_handlers(caf::mailbox_element& element);
+  /// Returns the client number of \p asker, or 0 if \p asker is null. The actor monitors a client from its first
+  /// request on, because the client's lanes are released when it ends.
   [[nodiscard]] std::uint64_t client_of(const caf::strong_actor_ptr& asker);
   void watch(const caf::actor& client);
   void leave_lanes(const leave_lane& gone);

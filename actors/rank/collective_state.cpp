@@ -88,7 +88,7 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
                                   .retry_safe = asked.retry_safe,
                                   .site = asked.site});
   } catch (...) {
-    reply.deliver(current_error()); // out of memory before the request was handed on
+    reply.deliver(current_error()); // out of memory before the request was passed on
   }
 }
 
@@ -97,9 +97,9 @@ error collective_state::charge(const rank_request& asked, const terms& now, repl
                         now.pending->counts_bytes() ? held_bytes(asked.what) : 0, reply);
 }
 
-void collective_state::cancel(const cancel_request& wish) {
+void collective_state::cancel(const cancel_request& query) {
   const auto now = terms_.read();
-  if (now->order && now->admits(wish.epoch)) now->order->cancel(name_in(*now), wish.lane, wish.position);
+  if (now->order && now->admits(query.epoch)) now->order->cancel(name_in(*now), query.lane, query.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
@@ -113,7 +113,7 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
   if (!now.admits(asked.epoch)) return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  error objection = validate(asked.what, now.pipeline->sitting());
+  error objection = validate(asked.what, now.pipeline->context());
   return objection || !asked.retry_safe ? objection : objection_to_retry(asked, now, reply);
 }
 
@@ -150,7 +150,7 @@ pending_line& lane_lines::of(lane one, const std::shared_ptr<admission_quota>& w
 }
 
 pending_line& lane_lines::make(std::size_t run, std::size_t place, const std::shared_ptr<admission_quota>& where) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   slot* there = runs_[run].load(std::memory_order_relaxed);
   if (there == nullptr) {
     all_runs_.push_back(std::make_unique<slot[]>(std::size_t{1} << run));

@@ -1,4 +1,4 @@
-/// Decides without CAF whether a rank's request is admitted, and with which error it is refused.
+/// Decides, without CAF, whether a rank's request is admitted or with which error it is refused.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -33,8 +33,8 @@ private:
 
   pending_line& make(std::size_t run, std::size_t place, const std::shared_ptr<admission_quota>& where);
 
-  std::array<std::atomic<slot*>, 33> runs_{}; ///< One more than an index has bits.
-  std::mutex guard_;                          ///< Protects creation.
+  std::array<std::atomic<slot*>, 33> runs_{}; ///< Number of runs: one more than the bits of an index.
+  std::mutex mutex_;                          ///< Serializes the creation of lines.
   std::vector<std::unique_ptr<slot[]>> all_runs_;
   std::vector<pending_line_owner> all_;
 };
@@ -60,11 +60,11 @@ public:
 
   /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   void accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept;
-  void cancel(const cancel_request& wish);
+  void cancel(const cancel_request& query);
   /// Withdraws the waiting requests of \p client, which sends no more.
   void forget(std::uint64_t client, const error& why);
 
-  /// Ends the rank with its actor. Work in flight loses its owner, so its outcome is unknown.
+  /// Ends the rank because its actor has ended. The outcome of work in flight is unknown.
   void end(const std::string& reason);
 
 private:

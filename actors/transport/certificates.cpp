@@ -229,7 +229,7 @@ std::vector<made_file> make_certificates(const certificate_order& order) {
   certificate_pair host = authority.issue(certificate_use::host, hosts, span);
   std::vector<planned_file> all;
   all.push_back({"ca.pem", std::move(own.certificate), "the CA's certificate: every process needs it"});
-  all.push_back({"ca.key", std::move(own.key), "the CA's key, which signs: no process needs it; keep it elsewhere"});
+  all.push_back({"ca.key", std::move(own.key), "the CA's private key: no process needs it; store it elsewhere"});
   all.push_back({"controller.pem", std::move(controller.certificate), "the controller's certificate"});
   all.push_back({"controller.key", std::move(controller.key), "the controller's key"});
   all.push_back({"host.pem", std::move(host.certificate), "the other processes' certificate"});

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// The role of a certificate. A host's certificate is not accepted for a controller, nor the other way round.
+/// The role of a certificate. A host's certificate is not accepted for a controller, and vice versa.
 enum class certificate_use : std::uint8_t { controller, host };
 
 /// The validity period of a certificate.
@@ -42,7 +42,7 @@ public:
   [[nodiscard]] certificate_pair own() const;
 
   /// Creates a new key (EC P-256) and a certificate for it that names \p hosts: DNS names and IP addresses. \p span may
-  /// lie in the past. Errors: invalid_argument for a host that is neither, internal.
+  /// lie in the past. Errors: invalid_argument (a host that is neither), internal (OpenSSL failed).
   [[nodiscard]] certificate_pair issue(certificate_use use, const std::vector<std::string>& hosts,
                                        certificate_span span) const;
 
@@ -53,9 +53,9 @@ private:
 
 /// The arguments of `troupe certs`.
 struct certificate_order {
-  std::filesystem::path folder{};   ///< Created if it does not exist.
+  std::filesystem::path folder{};   ///< Output folder, created if it does not exist.
   std::vector<std::string> hosts{}; ///< Named by the certificates in addition to localhost, 127.0.0.1 and ::1.
-  int days = 30;                    ///< 1 to 3,650.
+  int days = 30;                    ///< Validity in days, 1 to 3,650.
 };
 
 /// A created file and its purpose.

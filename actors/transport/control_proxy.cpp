@@ -106,14 +106,14 @@ private:
 
   proxy_state& terms_;
   file_descriptor listening_;
-  file_descriptor wake_; ///< An eventfd.
+  file_descriptor wake_; ///< An eventfd that ends a wait in poll.
   maker make_;
-  std::vector<std::unique_ptr<proxy_connection>> connections_; ///< Oldest first.
+  std::vector<std::unique_ptr<proxy_connection>> connections_; ///< Open connections, oldest first.
   std::vector<pollfd> looks_;
   std::vector<std::pair<std::size_t, std::size_t>> spans_; ///< The range in looks_ of each connection.
-  time_point accept_after_{}; ///< No accept before this time, because descriptors had run out.
+  time_point accept_after_{}; ///< Accepts nothing before this time, because no descriptors were left.
   std::mutex adopted_guard_;
-  std::vector<file_descriptor> adopted_; ///< Passed to adopt(), but not yet processed.
+  std::vector<file_descriptor> adopted_; ///< Sockets passed to adopt() but not processed yet.
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
@@ -139,8 +139,8 @@ file_descriptor new_wake() {
   return made;
 }
 
-/// Threads inherit the signal mask of their creator. With signals blocked, a SIGPIPE from a socket that TLS writes to
-/// has no effect.
+/// Blocks all signals while a thread is created, because the thread inherits the signal mask: a SIGPIPE from a socket
+/// that TLS writes to then has no effect.
 class all_signals_blocked {
 public:
   all_signals_blocked() noexcept {
@@ -252,7 +252,7 @@ void proxy_loop::wait_and_advance() {
   const time_point now = proxy_now();
   for (std::size_t i = 0; i < spans_.size() && !stopping_.load(); ++i) {
     proxy_connection& one = *connections_[i];
-    const auto is_ready = [](const pollfd& look) { return look.revents != 0; };
+    const auto is_ready = [](const pollfd& polled) { return polled.revents != 0; };
     const auto from = looks_.begin();
     if (std::any_of(from + static_cast<std::ptrdiff_t>(spans_[i].first),
                     from + static_cast<std::ptrdiff_t>(spans_[i].second), is_ready) ||
@@ -301,7 +301,8 @@ void proxy_loop::take_in(file_descriptor socket, const proxy_address& peer, time
   }
 }
 
-/// If the limit of pending connections is reached, closes the oldest: a legitimate peer needs only milliseconds.
+/// If the limit of pending connections is reached, closes the oldest one. A legitimate peer is admitted within
+/// milliseconds.
 void proxy_loop::make_room() {
   const auto is_pending = [](const auto& one) { return !one->is_admitted() && !one->is_over(); };
   if (std::count_if(connections_.begin(), connections_.end(), is_pending) < terms_.limits.pending) return;
@@ -366,7 +367,7 @@ struct proxy_dialer::parts {
   /// Stores failures, then reports the event to the owner.
   void note(const proxy_event& event, const proxy_event_sink& owner) {
     if (event.kind != proxy_event_kind::warning && event.kind != proxy_event_kind::ended) {
-      const std::scoped_lock lock{guard};
+      const std::scoped_lock lock{mutex};
       last_failure = {event.kind, event.kind == proxy_event_kind::admitted ? std::string{} : event.text};
     }
     if (owner) owner(event);
@@ -374,7 +375,7 @@ struct proxy_dialer::parts {
 
   proxy_state terms;
   proxy_destination to;
-  std::mutex guard;
+  std::mutex mutex;
   proxy_fault last_failure;
   std::optional<proxy_loop> loop;
 };
@@ -409,7 +410,7 @@ file_descriptor proxy_dialer::connect() {
 }
 
 proxy_fault proxy_dialer::last_failure() const {
-  const std::scoped_lock lock{parts_->guard};
+  const std::scoped_lock lock{parts_->mutex};
   return parts_->last_failure;
 }
 

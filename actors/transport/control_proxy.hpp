@@ -15,8 +15,8 @@ namespace troupe {
 /// The options of a proxy_listener.
 struct proxy_listener_options {
   proxy_mode mode = proxy_mode::plain;
-  std::string address = "127.0.0.1"; ///< A name or an IP address of this machine.
-  std::uint16_t port = 0;            ///< 0: any free port.
+  std::string address = "127.0.0.1"; ///< A host name or IP address of this machine.
+  std::uint16_t port = 0;            ///< Port to listen on; 0: any free port.
   /// Connects to the service behind the proxy: returns a stream socket that is connected or connecting. On failure it
   /// returns an empty socket and sets errno. Called by the proxy's thread, after the peer has proved that it knows the
   /// token.
@@ -29,8 +29,8 @@ struct proxy_listener_options {
 /// Admits peers that present a certificate of our CA (mutual_tls) and prove that they know the join token. It passes
 /// their bytes on, one BASP frame at a time within limits.frame_bytes.
 ///
-/// Order: it listens from its construction on. The service behind it may start later; until then dialers get the answer
-/// that it is unreachable.
+/// Order: it listens from its construction on. The service behind it may start later; until then dialers receive
+/// join_verdict::unreachable.
 /// Lifetime: the destructor stops it. Threads: it has one thread; its members may be called from any thread, one at a
 /// time.
 /// Errors: invalid_argument for plain mode beyond loopback (SEC-1), for an address or port that is not available and
@@ -42,9 +42,9 @@ public:
   proxy_listener& operator=(const proxy_listener&) = delete;
   ~proxy_listener();
 
-  /// Returns the port at which it listens.
+  /// Returns the port on which it listens.
   [[nodiscard]] std::uint16_t port() const noexcept;
-  /// Returns the address at which it listens, for example "10.0.0.1:7000".
+  /// Returns the address on which it listens, for example "10.0.0.1:7000".
   [[nodiscard]] const std::string& address() const noexcept;
 
   /// Closes all connections and returns when its thread has ended. Must not be called from on_event. A second call does
@@ -59,7 +59,7 @@ private:
 /// The options of a proxy_dialer.
 struct proxy_dialer_options {
   proxy_mode mode = proxy_mode::plain;
-  /// The host of the controller's proxy: a name, which is looked up once, or an IP address.
+  /// The host of the controller's proxy: a name, which is resolved once, or an IP address.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0; ///< The port of the controller's proxy.
   proxy_credentials credentials{};
@@ -67,8 +67,9 @@ struct proxy_dialer_options {
   proxy_event_sink on_event{};
 };
 
-/// Makes connections to the controller's TLS proxy. It does not listen in this process, so no other process can use its
-/// certificate and token. A connection that cannot be made is closed, and \p last_failure() returns the reason.
+/// Makes connections to the controller's TLS proxy. It opens no listening socket, so no other process can use this
+/// process's certificate and token. A connection that cannot be made is closed, and \p last_failure() returns the
+/// reason.
 ///
 /// Lifetime: the destructor stops it. Threads: it has one thread; connect and last_failure may be called from any
 /// thread, stop from one at a time.
@@ -81,13 +82,13 @@ public:
   proxy_dialer& operator=(const proxy_dialer&) = delete;
   ~proxy_dialer();
 
-  /// Returns one end of a new connection at once. Bytes written there wait until the controller's proxy has admitted
-  /// it.
+  /// Returns one end of a new connection immediately. Bytes written there wait until the controller's proxy has
+  /// admitted it.
   /// Errors: internal (no descriptors left).
   [[nodiscard]] file_descriptor connect();
 
-  /// Returns why the latest connection failed, as a sentence for people: "the controller at 10.0.0.1:7000 refused the
-  /// join token". Its text is empty if no connection has failed since the latest admitted one. It is set before the
+  /// Returns why the latest connection failed, as a human-readable sentence: "the controller at 10.0.0.1:7000 refused
+  /// the join token". Its text is empty if no connection has failed since the latest admitted one. It is set before the
   /// failed connection is closed.
   [[nodiscard]] proxy_fault last_failure() const;
 

@@ -27,7 +27,7 @@ join_secret::~join_secret() {
   OPENSSL_cleanse(token_.data(), token_.size());
 }
 
-join_digest join_secret::proof(proxy_side whose, const join_occasion& occasion) const {
+join_digest join_secret::proof(proxy_side whose, const handshake_transcript& transcript) const {
   static constexpr std::string_view of_listener = "troupe guard 1 listener";
   static constexpr std::string_view of_dialer = "troupe guard 1 dialer..";
   static_assert(of_listener.size() == of_dialer.size());
@@ -35,9 +35,9 @@ join_digest join_secret::proof(proxy_side whose, const join_occasion& occasion) 
 
   std::array<std::uint8_t, of_dialer.size() + 2 * join_nonce_bytes + join_digest_bytes> message{};
   auto* at = std::copy(label.begin(), label.end(), message.begin());
-  at = std::copy(occasion.of_listener.begin(), occasion.of_listener.end(), at);
-  at = std::copy(occasion.of_dialer.begin(), occasion.of_dialer.end(), at);
-  std::copy(occasion.channel.begin(), occasion.channel.end(), at);
+  at = std::copy(transcript.of_listener.begin(), transcript.of_listener.end(), at);
+  at = std::copy(transcript.of_dialer.begin(), transcript.of_dialer.end(), at);
+  std::copy(transcript.channel.begin(), transcript.channel.end(), at);
 
   join_digest made{};
   unsigned length = 0;
@@ -103,7 +103,7 @@ std::string_view meaning_of(join_verdict verdict) noexcept {
     case join_verdict::too_many: return "has reached its limit of connections";
     case join_verdict::unreachable: return "has no process at its control port: is the controller still starting?";
   }
-  return "answered something unknown";
+  return "sent an unknown answer";
 }
 
 std::array<std::uint8_t, join_greeting_bytes> encode_greeting(const join_nonce& nonce) noexcept {

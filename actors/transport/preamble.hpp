@@ -27,7 +27,7 @@ using join_digest = std::array<std::uint8_t, join_digest_bytes>;
 enum class proxy_side : std::uint8_t { listener, dialer };
 
 /// Binds a proof to one connection.
-struct join_occasion {
+struct handshake_transcript {
   join_nonce of_listener{};
   join_nonce of_dialer{};
   join_digest channel{}; ///< Exported from the TLS session; zeros without TLS.
@@ -37,18 +37,18 @@ struct join_occasion {
 /// thread.
 class join_secret {
 public:
-  static constexpr std::size_t shortest = 16; ///< Characters.
+  static constexpr std::size_t shortest = 16; ///< Minimum length in characters.
   static constexpr std::size_t longest = 1'024;
 
-  /// Stores \p token. Errors: invalid_argument if it is shorter or longer than the limits. The text does not contain
-  /// it.
+  /// Stores \p token. Errors: invalid_argument if it is shorter or longer than the limits. The error's text does not
+  /// contain the token.
   explicit join_secret(std::string_view token);
   join_secret(const join_secret&) = delete;
   join_secret& operator=(const join_secret&) = delete;
   ~join_secret();
 
-  /// Returns the HMAC-SHA256 of \p whose and \p occasion under the token. Errors: internal, if OpenSSL fails.
-  [[nodiscard]] join_digest proof(proxy_side whose, const join_occasion& occasion) const;
+  /// Returns the HMAC-SHA256 of \p whose and \p occasion with the token as key. Errors: internal, if OpenSSL fails.
+  [[nodiscard]] join_digest proof(proxy_side whose, const handshake_transcript& transcript) const;
 
 private:
   std::string token_;
@@ -79,7 +79,8 @@ enum class join_verdict : std::uint8_t {
 };
 inline constexpr std::uint8_t last_join_verdict = 4;
 
-/// Describes \p verdict from the dialer's view as a predicate: "refused the join token".
+/// Returns \p verdict from the dialer's view as a predicate for a sentence about the listener: "refused the join
+/// token".
 [[nodiscard]] std::string_view meaning_of(join_verdict verdict) noexcept;
 
 /// Dialer → listener: its nonce and the proof that it knows the token.
@@ -88,7 +89,7 @@ struct join_claim {
   join_digest proof{};
 };
 
-/// Listener → dialer: whether it is admitted, and the listener's own proof.
+/// Listener → dialer: whether the dialer is admitted, and the listener's own proof.
 struct join_answer {
   join_verdict verdict = join_verdict::malformed;
   join_digest proof{};
@@ -98,7 +99,7 @@ struct join_answer {
 [[nodiscard]] std::array<std::uint8_t, join_claim_bytes> encode(const join_claim& claim) noexcept;
 [[nodiscard]] std::array<std::uint8_t, join_answer_bytes> encode(const join_answer& answer) noexcept;
 
-/// These return nullopt if the bytes are not such a message of this version.
+/// Decode the three messages. Each function returns nullopt if the bytes are not its message in this version.
 [[nodiscard]] std::optional<join_nonce> decode_greeting(std::span<const std::uint8_t, join_greeting_bytes> bytes);
 [[nodiscard]] std::optional<join_claim> decode_claim(std::span<const std::uint8_t, join_claim_bytes> bytes);
 [[nodiscard]] std::optional<join_answer> decode_answer(std::span<const std::uint8_t, join_answer_bytes> bytes);

@@ -1,5 +1,5 @@
-/// Reads and writes the bytes of one socket, with or without TLS, and describes TLS errors in terms of their remedy. No
-/// call blocks.
+/// Reads and writes the bytes of one socket, with or without TLS, and describes TLS errors so that users can correct
+/// them. No call blocks.
 #pragma once
 
 #include <troupe/actors/transport/openssl_owner.hpp>
@@ -16,7 +16,7 @@ struct ssl_st;
 
 namespace troupe {
 
-/// The facts about a failed call besides the session itself.
+/// Describes a failed OpenSSL call, in addition to the session.
 struct tls_failure {
   int returned = 0;            ///< The result of SSL_get_error.
   int system_code = 0;         ///< errno directly after the call.
@@ -28,7 +28,8 @@ struct tls_failure {
 /// that the peer sent.
 [[nodiscard]] proxy_fault tls_fault(const ssl_st& session, const tls_failure& failure);
 
-/// Describes why a certificate was not accepted: X509_V_ERR_… as a predicate.
+/// Returns why a certificate was not accepted, from the code X509_V_ERR_…, as a predicate: "presented a certificate
+/// that has expired".
 [[nodiscard]] std::string certificate_fault_text(long verify_code, const std::string& expected_peer);
 
 /// The result of a channel operation.
@@ -88,8 +89,8 @@ private:
   openssl_owner<ssl_st> tls_;
   proxy_side side_ = proxy_side::dialer;
   std::string expected_peer_;
-  short read_events_ = 0x001;  ///< POLLIN
-  short write_events_ = 0x004; ///< POLLOUT
+  short read_events_ = 0x001;  ///< Initially POLLIN.
+  short write_events_ = 0x004; ///< Initially POLLOUT.
   proxy_fault fault_;
 };
 

@@ -11,7 +11,7 @@ void proxy_state::report(proxy_event_kind kind, std::string peer, std::string te
   if (!on_event) return;
   try {
     on_event({kind, std::move(peer), std::move(text)});
-  } catch (...) { // NOLINT(bugprone-empty-catch): a listener's fault must not end the proxy
+  } catch (...) { // NOLINT(bugprone-empty-catch): an exception from the event sink must not end the proxy
   }
 }
 
@@ -139,8 +139,8 @@ incoming_connection::incoming_connection(proxy_state& shared, file_descriptor so
   : proxy_connection{shared, proxy_side::listener, phase::handshake, peer.text(), later(now, shared.limits.admission)} {
   outside_ = public_side(shared, std::move(socket));
   watch_peer(outside_.descriptor(), shared.limits.stall);
-  occasion_.of_listener = fresh_nonce();
-  greeting_ = fixed_message{encode_greeting(occasion_.of_listener)};
+  transcript_.of_listener = fresh_nonce();
+  greeting_ = fixed_message{encode_greeting(transcript_.of_listener)};
 }
 
 void incoming_connection::expire(time_point now) {
@@ -157,7 +157,7 @@ bool incoming_connection::step(time_point now) {
   switch (phase_) {
     case phase::handshake: {
       if (!settle(outside_.handshake(), phase::greet, now)) return false;
-      occasion_.channel = outside_.binding();
+      transcript_.channel = outside_.binding();
       return true;
     }
     case phase::greet: return settle(greeting_.write(outside_), phase::claim, now);
@@ -196,8 +196,8 @@ bool incoming_connection::judge_claim(time_point now) {
     refuse(join_verdict::malformed, {proxy_event_kind::bad_protocol, "sent more than the preamble"}, now);
     return true;
   }
-  occasion_.of_dialer = claim->nonce;
-  if (!is_same(claim->proof, shared_.secret.proof(proxy_side::dialer, occasion_))) {
+  transcript_.of_dialer = claim->nonce;
+  if (!is_same(claim->proof, shared_.secret.proof(proxy_side::dialer, transcript_))) {
     refuse(join_verdict::wrong_token, {proxy_event_kind::bad_token, "does not know the join token"}, now);
     return true;
   }
@@ -221,16 +221,16 @@ bool incoming_connection::judge_claim(time_point now) {
 }
 
 bool incoming_connection::reached(time_point now) {
-  pollfd look{inside_.descriptor(), POLLOUT, 0};
-  if (::poll(&look, 1, 0) == 0) return false;
+  pollfd polled{inside_.descriptor(), POLLOUT, 0};
+  if (::poll(&polled, 1, 0) == 0) return false;
   if (const int code = connect_result(inside_.descriptor()); code != 0) {
     refuse(join_verdict::unreachable,
            {proxy_event_kind::unreachable, "could not be forwarded: " + connect_failure_text(code)}, now);
     return true;
   }
   watch_peer(inside_.descriptor(), shared_.limits.stall);
-  answer_ =
-      fixed_message{encode(join_answer{join_verdict::admitted, shared_.secret.proof(proxy_side::listener, occasion_)})};
+  answer_ = fixed_message{
+      encode(join_answer{join_verdict::admitted, shared_.secret.proof(proxy_side::listener, transcript_)})};
   phase_ = phase::answer;
   return true;
 }
@@ -300,7 +300,7 @@ bool outgoing_connection::step(time_point now) {
     case phase::connect: return connected(now);
     case phase::handshake:
       if (!settle(outside_.handshake(), phase::greet, now)) return false;
-      occasion_.channel = outside_.binding();
+      transcript_.channel = outside_.binding();
       return true;
     case phase::greet: return settle(greeting_.read(outside_), phase::claim, now) && claim_place();
     case phase::claim: return settle(claim_.write(outside_), phase::answer, now);
@@ -342,8 +342,8 @@ void outgoing_connection::dial() {
 }
 
 bool outgoing_connection::connected(time_point now) {
-  pollfd look{connecting_.native(), POLLOUT, 0};
-  if (::poll(&look, 1, 0) == 0) return false;
+  pollfd polled{connecting_.native(), POLLOUT, 0};
+  if (::poll(&polled, 1, 0) == 0) return false;
   connect_code_ = connect_result(connecting_.native());
   if (connect_code_ != 0) {
     phase_ = phase::dial;
@@ -363,9 +363,10 @@ bool outgoing_connection::claim_place() {
   if (!nonce)
     return fail(proxy_event_kind::bad_protocol,
                 "sent an unknown preamble: is it a controller of this version of troupe, in the same mode?");
-  occasion_.of_listener = *nonce;
-  occasion_.of_dialer = fresh_nonce();
-  claim_ = fixed_message{encode(join_claim{occasion_.of_dialer, shared_.secret.proof(proxy_side::dialer, occasion_)})};
+  transcript_.of_listener = *nonce;
+  transcript_.of_dialer = fresh_nonce();
+  claim_ =
+      fixed_message{encode(join_claim{transcript_.of_dialer, shared_.secret.proof(proxy_side::dialer, transcript_)})};
   return true;
 }
 
@@ -374,7 +375,7 @@ bool outgoing_connection::judge_answer(time_point now) {
   if (!answer) return fail(proxy_event_kind::bad_protocol, "sent an unknown answer");
   if (answer->verdict != join_verdict::admitted)
     return fail(kind_of(answer->verdict), std::string{meaning_of(answer->verdict)});
-  if (!is_same(answer->proof, shared_.secret.proof(proxy_side::listener, occasion_)))
+  if (!is_same(answer->proof, shared_.secret.proof(proxy_side::listener, transcript_)))
     return fail(proxy_event_kind::bad_token, "does not know the join token: it is not our controller");
   admit("the controller at " + to_.name + " admitted us", now);
   return true;

@@ -1,4 +1,4 @@
-/// Implements the connections of a TLS proxy, from the first byte of a preamble to the last one passed on.
+/// Implements the connections of a TLS proxy, from the first byte of the preamble to the last forwarded byte.
 #pragma once
 
 #include <troupe/actors/transport/openssl_owner.hpp>
@@ -19,7 +19,7 @@
 
 namespace troupe {
 
-/// The state that a proxy's connections share. Threads: created by one thread, then used by the proxy's.
+/// The state that a proxy's connections share. Threads: created by one thread, then used by the proxy's thread only.
 struct proxy_state {
   proxy_state(proxy_mode wanted, const proxy_limits& bounds, std::string_view token, std::string peer_name)
     : mode{wanted}, limits{bounds}, secret{token}, expected_peer{std::move(peer_name)} {}
@@ -34,9 +34,9 @@ struct proxy_state {
   proxy_limits limits;
   join_secret secret;
   std::string expected_peer;
-  openssl_owner<ssl_ctx_st> tls; ///< Null in plain mode.
+  openssl_owner<ssl_ctx_st> tls; ///< TLS context; null in plain mode.
   proxy_event_sink on_event;
-  std::function<file_descriptor()> connect_inside; ///< Set for a listener only.
+  std::function<file_descriptor()> connect_inside; ///< Connects to the service behind a listener; empty for a dialer.
   int admitted = 0;                                ///< Present number of admitted connections.
 
 private:
@@ -82,7 +82,7 @@ private:
 };
 
 /// One connection of a TLS proxy: its phases before admission, which differ by side, and the copying of bytes both ways
-/// after it. Threads: the proxy's.
+/// after it. Threads: the proxy's thread only.
 class proxy_connection {
 public:
   proxy_connection(const proxy_connection&) = delete;
@@ -95,7 +95,7 @@ public:
   void gather(std::vector<pollfd>& into) const;
   /// Returns the latest time of the next advance().
   [[nodiscard]] time_point due() const noexcept { return is_admitted() ? splice_->due() : deadline_; }
-  /// Returns whether it could continue without waiting.
+  /// Returns whether advance() can continue without waiting.
   [[nodiscard]] bool has_more() const noexcept { return is_admitted() && splice_->has_more(); }
   [[nodiscard]] bool is_admitted() const noexcept { return phase_ == phase::splice; }
   /// Returns whether it may be destroyed, which closes its sockets.
@@ -128,7 +128,7 @@ protected:
   virtual void expire(time_point now) = 0;
   /// Ends a connection that has failed before it was admitted. The fault's text is a predicate about the peer.
   virtual void give_up(const proxy_fault& why, time_point now) = 0;
-  /// Returns the event text for the end of an admitted connection. Null: it ended normally.
+  /// Returns the event text for the end of an admitted connection. \p why is null if the connection ended normally.
   [[nodiscard]] virtual std::string describe_end(const proxy_fault* why, bool is_outside) const = 0;
   /// Returns the socket that the phases connect and reach wait for.
   [[nodiscard]] virtual int connecting() const noexcept = 0;
@@ -143,11 +143,11 @@ protected:
   proxy_state& shared_;
   proxy_side side_;
   phase phase_;
-  std::string peer_; ///< The other side's name for people: "10.0.0.1:7000".
+  std::string peer_; ///< The other side's address in messages: "10.0.0.1:7000".
   proxy_channel outside_;
   proxy_channel inside_;
   time_point deadline_;
-  join_occasion occasion_;
+  handshake_transcript transcript_;
   fixed_message<join_greeting_bytes> greeting_;
   fixed_message<join_claim_bytes> claim_;
   fixed_message<join_answer_bytes> answer_;
@@ -181,8 +181,8 @@ private:
 
 /// The target of a dialer's connections.
 struct proxy_destination {
-  std::string name;                     ///< The name for people: "10.0.0.1:7000".
-  std::vector<proxy_address> addresses; ///< Tried in this order; at least one.
+  std::string name;                     ///< The address in messages: "10.0.0.1:7000".
+  std::vector<proxy_address> addresses; ///< Addresses to try, in this order; at least one.
 };
 
 /// A connection at a process's side, from CAF in this process to the controller's TLS proxy. It connects, performs the
@@ -208,7 +208,7 @@ private:
   const proxy_destination& to_;
   std::size_t next_address_ = 0;
   file_descriptor connecting_;
-  int connect_code_ = 0; ///< Why the last address could not be reached.
+  int connect_code_ = 0; ///< The errno of the last failed attempt to connect.
 };
 
 } // namespace troupe

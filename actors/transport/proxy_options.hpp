@@ -1,5 +1,5 @@
-/// Defines what a TLS proxy is configured with besides its credentials, and what it reports: protection, limits and
-/// events. Event texts consist of fixed words and numbers only; they never contain a secret or bytes from an
+/// Defines the options of a TLS proxy, except its credentials (protection mode, deadlines, limits), and the events that
+/// it reports. Event texts consist of fixed words and numbers only; they never contain a secret or bytes from an
 /// unauthenticated peer.
 #pragma once
 
@@ -25,10 +25,10 @@ enum class proxy_mode : std::uint8_t {
 
 /// Deadlines and limits. Every phase has a deadline (TIM-1).
 struct proxy_limits {
-  std::chrono::milliseconds admission{5'000}; ///< From accept or connect until admission: TLS handshake and preamble.
-  std::chrono::milliseconds connect{5'000};   ///< To connect to the next socket, all its addresses together.
-  std::chrono::milliseconds stall{60'000};    ///< For bytes that wait for a reader or for the rest of their frame.
-  std::chrono::milliseconds closing{5'000};   ///< Without a byte, after one of the two directions has ended.
+  std::chrono::milliseconds admission{5'000}; ///< Limit from accept or connect to admission.
+  std::chrono::milliseconds connect{5'000};   ///< Limit for connecting to all addresses of the next socket.
+  std::chrono::milliseconds stall{60'000};    ///< Limit for bytes that wait for a reader or for the rest of a frame.
+  std::chrono::milliseconds closing{5'000};   ///< Limit without data after one of the two directions has ended.
   std::uint32_t frame_bytes = 16u << 20;      ///< Maximum payload of a BASP frame.
   std::size_t buffer_bytes = 64u << 10;       ///< Buffer of each direction of a connection; at least 1 KiB.
   int connections = 256;                      ///< Maximum number of admitted connections.
@@ -49,18 +49,18 @@ enum class proxy_event_kind : std::uint8_t {
   too_slow,        ///< The deadline of a phase passed.
   too_many,        ///< The limit on connections was reached.
   unreachable,     ///< The target of the connection could not be reached.
-  left_out,        ///< Without a connection: the number of refused connections that had no event of their own.
-  warning,         ///< Without a connection: a problem with the credentials that should be corrected.
+  left_out,        ///< Not about one connection: the number of refused connections that had no event of their own.
+  warning,         ///< Not about a connection: a problem with the credentials that should be corrected.
 };
 
 [[nodiscard]] std::string_view to_string(proxy_event_kind kind) noexcept;
 
-/// One event.
+/// One event of a proxy.
 struct proxy_event {
   proxy_event_kind kind = proxy_event_kind::warning;
   /// Address and port of the public side, for example "10.0.0.1:7000"; empty for warnings and left_out.
   std::string peer;
-  std::string text; ///< A text for people.
+  std::string text; ///< Human-readable text.
 };
 
 /// Receives a proxy's events. Threads: called by the proxy's own thread; warnings by the thread that creates the proxy.
@@ -75,7 +75,8 @@ struct proxy_fault {
 
 /// Checks everything that can be checked without the other side: files exist and have the right content, the key
 /// belongs to the certificate, the CA has signed it for this \p side, nothing has expired, and the token has a valid
-/// length. Returns warnings as lines for people: a key that others may read, a certificate that expires within a week.
+/// length. Returns warnings as human-readable lines: a key that other users may read, a certificate that expires within
+/// a week.
 ///
 /// Errors: missing for a file that cannot be read; invalid_argument for anything else. Texts name the file.
 [[nodiscard]] std::vector<std::string> check_credentials(proxy_mode mode, proxy_side side,

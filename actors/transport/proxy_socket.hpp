@@ -39,12 +39,12 @@ private:
   socklen_t length_ = 0;
 };
 
-/// Returns the addresses of \p host, at most four. May query the name service, for an unbounded time.
+/// Returns the addresses of \p host, at most four. May block on the name service for an unbounded time.
 ///
 /// Errors: invalid_argument for an unknown host or port.
 [[nodiscard]] std::vector<proxy_address> resolve_address(const std::string& host, std::uint16_t port);
 
-/// Formats \p host, as a person wrote it, and \p port as "10.0.0.1:7000" or "[fd00::1]:7000".
+/// Formats \p host, as given by the user, and \p port as "10.0.0.1:7000" or "[fd00::1]:7000".
 [[nodiscard]] std::string host_and_port(std::string_view host, std::uint16_t port);
 
 /// Returns a listening socket. Errors: invalid_argument if the port is in use or this machine has no such address.
@@ -61,10 +61,11 @@ private:
 /// Returns the result of connecting: 0 or an errno. Reading it resets it.
 [[nodiscard]] int connect_result(int descriptor) noexcept;
 
-/// Disables send delays, and detects within \p patience that the other machine is gone.
+/// Sets TCP options: no delay of small segments, and an error within \p patience if the other machine no longer
+/// answers.
 void watch_peer(int descriptor, std::chrono::milliseconds patience) noexcept;
 
-/// Describes an errno of connecting for people: "connection refused".
+/// Returns a human-readable text for an errno of connect: "connection refused".
 [[nodiscard]] std::string connect_failure_text(int native_code);
 
 } // namespace troupe

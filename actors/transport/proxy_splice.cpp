@@ -67,7 +67,7 @@ std::string frame_validator::fault_text() const {
 
 namespace {
 
-constexpr int pump_rounds = 4; ///< Per call.
+constexpr int pump_rounds = 4; ///< Maximum number of rounds per call of pump().
 constexpr std::size_t least_buffer_bytes = 1u << 10;
 
 } // namespace

@@ -1,6 +1,6 @@
 /// Connects the two sockets of an admitted connection in both directions, and checks the headers of BASP frames before
-/// CAF reads them. CAF's port accepts any frame length up to 4 GiB and allocates that much, and a handshake without a
-/// payload ends its process.
+/// CAF reads them. CAF's port accepts any frame length up to 4 GiB and allocates that much, and a handshake frame
+/// without a payload ends its process.
 #pragma once
 
 #include <troupe/actors/transport/proxy_channel.hpp>
@@ -63,12 +63,12 @@ private:
 /// one.
 class proxy_pipe {
 public:
-  /// The result of a pump.
+  /// The result of pump().
   enum class state : std::uint8_t {
     going,         ///< Both sides are open.
     over,          ///< The source has ended; the target has received all bytes and the end.
-    source_failed, ///< The source's channel has the reason.
-    target_failed, ///< The target's channel has the reason.
+    source_failed, ///< fault() of the source's channel is the reason.
+    target_failed, ///< fault() of the target's channel is the reason.
     bad_frame,     ///< frame_text() returns the reason.
   };
 
@@ -80,12 +80,12 @@ public:
 
   [[nodiscard]] bool wants_read() const noexcept { return !has_ended_ && held() < buffer_.size(); }
   [[nodiscard]] bool wants_write() const noexcept { return held() > 0 || (has_ended_ && !is_over_); }
-  /// Returns whether the last pump stopped at that limit, so that the next one should follow without waiting.
+  /// Returns whether the last pump() stopped at this limit, so that the next call should follow without waiting.
   [[nodiscard]] bool has_more() const noexcept { return has_more_; }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
 
-  /// Returns whether bytes wait for their reader or a frame is incomplete. \p last_progress() says since when.
+  /// Returns whether bytes wait for their reader or a frame is incomplete. last_progress() returns since when.
   [[nodiscard]] bool is_stuck() const noexcept { return held() > 0 || (!has_ended_ && !meter_.is_between_frames()); }
   [[nodiscard]] time_point last_progress() const noexcept { return last_progress_; }
 

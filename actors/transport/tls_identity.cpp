@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t most_pem_bytes = 1u << 20;
 constexpr int seconds_of_a_day = 86'400;
 constexpr int days_of_warning = 7;
-constexpr int security_level = 2; ///< RSA of at least 2,048 bits, no SHA-1.
+constexpr int security_level = 2; ///< OpenSSL's level 2: RSA of at least 2,048 bits, no SHA-1.
 
 std::string quoted(const std::filesystem::path& file) {
   return "'" + file.string() + "'";
@@ -38,7 +38,7 @@ std::string quoted(const std::filesystem::path& file) {
   throw exception{errc::invalid_argument, "the " + what + " file " + quoted(file) + " " + fault};
 }
 
-/// The text of a PEM file in memory, wiped in the destructor.
+/// Holds the text of a PEM file and wipes it from memory in the destructor.
 struct pem_text {
   pem_text() = default;
   pem_text(const pem_text&) = delete;
@@ -88,7 +88,7 @@ std::vector<openssl_owner<x509_st>> read_certificates(const std::string& what, c
   return found;
 }
 
-/// Never prompts for a passphrase.
+/// A passphrase callback for OpenSSL that never prompts and returns no passphrase.
 int no_passphrase(char*, int, int, void*) {
   return 0;
 }
@@ -114,7 +114,7 @@ struct free_store_context {
   void operator()(X509_STORE_CTX* one) const noexcept { X509_STORE_CTX_free(one); }
 };
 
-/// Verifies the own certificate as the other side will.
+/// Verifies this process's certificate in the same way as the other side.
 void verify_own(proxy_side side, const tls_identity& identity, const proxy_credentials& files) {
   const std::unique_ptr<X509_STORE_CTX, free_store_context> check{X509_STORE_CTX_new()};
   const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between{

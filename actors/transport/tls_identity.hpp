@@ -1,4 +1,4 @@
-/// Holds the credentials of a TLS proxy after they have been read and checked.
+/// Reads and checks the credentials of a TLS proxy, and creates TLS contexts from them.
 #pragma once
 
 #include <troupe/actors/transport/openssl_owner.hpp>
@@ -18,7 +18,7 @@ struct tls_identity {
   std::vector<std::string> warnings;
 };
 
-/// Reads and checks the credentials. Errors: as check_credentials.
+/// Reads and checks the credentials. Errors: those of check_credentials().
 [[nodiscard]] tls_identity read_tls_identity(proxy_side side, const proxy_credentials& credentials);
 
 /// Creates a TLS context for mutual authentication: TLS 1.2 or later, the other side's certificate required and

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// A place is the index of a local rank. Threads: safe from any.
+/// Maps a place, which is the index of a local rank, to the rank's present actor. Threads: safe from any.
 class rank_directory {
 public:
   explicit rank_directory(std::vector<collective_inner_handle> first) : places_(first.size()) {
@@ -25,19 +25,19 @@ public:
     return *places_[place].load(std::memory_order_acquire);
   }
   void replace(std::size_t place, collective_inner_handle next) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     all_.push_back(std::move(next));
     places_[place].store(&all_.back(), std::memory_order_release);
   }
   /// Drops all handles, because handles must not outlive their actor system. No lookups may follow.
   void clear() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     for (collective_inner_handle& one : all_) one = collective_inner_handle{};
   }
 
 private:
   std::vector<std::atomic<const collective_inner_handle*>> places_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::deque<collective_inner_handle> all_; ///< Includes ended actors, which readers may still use.
 };
 

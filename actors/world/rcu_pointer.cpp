@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// The places of one thread. A new thread reuses those of a thread that has ended.
+/// The hazard pointers of one thread. A new thread reuses those of a thread that has ended.
 struct thread_places {
   std::array<std::atomic<const void*>, 8> all{};
   std::atomic<bool> taken{true};
@@ -27,7 +27,8 @@ thread_places& take_places() {
   return *made;
 }
 
-/// A stack, because readings can nest: a reply that is delivered during a reading may make another request.
+/// The hazard pointers of the calling thread as a stack, because readings can nest: a reply that is delivered during a
+/// reading may make another request.
 class own_places {
 public:
   own_places() = default;

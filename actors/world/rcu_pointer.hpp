@@ -14,7 +14,8 @@ namespace troupe {
 /// A hazard pointer of the calling thread (Michael, IEEE TPDS 15(6), 2004). Threads: any.
 class rcu_reader {
 public:
-  /// Reserves a place. Errors: std::bad_alloc, only at the first use on a thread.
+  /// Reserves a hazard pointer of the calling thread. Errors: std::bad_alloc, only if all pointers of the thread are in
+  /// use.
   rcu_reader();
   rcu_reader(const rcu_reader&) = delete;
   rcu_reader& operator=(const rcu_reader&) = delete;
@@ -40,17 +41,17 @@ private:
   std::atomic<const void*>* place_;
 };
 
-/// Earlier values are destroyed when no thread reads them any more. This is checked when the next value is set, and in
-/// the destructor.
+/// Publishes a value to readers that never wait. Earlier values are destroyed when no thread reads them any more. This
+/// is checked when the next value is set, and in the destructor.
 /// Threads: safe from any.
 template <class Value>
 class rcu_pointer {
 public:
   /// Keeps one value alive during its own lifetime. Use it only on the thread that created it; readings end in the
   /// reverse order of their creation.
-  class reading {
+  class read_section {
   public:
-    explicit reading(const rcu_pointer& from) : value_{place_.hold(from.latest_)} {}
+    explicit read_section(const rcu_pointer& from) : value_{place_.hold(from.latest_)} {}
     [[nodiscard]] const Value& operator*() const noexcept { return *value_; }
     [[nodiscard]] const Value* operator->() const noexcept { return value_; }
 
@@ -62,7 +63,7 @@ public:
   explicit rcu_pointer(Value first) { set(std::move(first)); }
   rcu_pointer(const rcu_pointer&) = delete;
   rcu_pointer& operator=(const rcu_pointer&) = delete;
-  /// No thread may read it any more.
+  /// Requires that no thread reads it any more.
   ~rcu_pointer() = default;
 
   void set(Value next) {
@@ -72,7 +73,7 @@ public:
   template <class Make>
   void change(Make make) {
     values gone; // their destructors may take long: run them outside the lock
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     auto next = all_.empty() ? std::make_unique<Value>() : std::make_unique<Value>(*all_.back());
     make(*next);
     all_.push_back(std::move(next));
@@ -82,13 +83,13 @@ public:
     std::move(first_gone, all_.end() - 1, std::back_inserter(gone));
     all_.erase(first_gone, all_.end() - 1);
   }
-  [[nodiscard]] reading read() const { return reading{*this}; }
+  [[nodiscard]] read_section read() const { return read_section{*this}; }
 
 private:
   using values = std::vector<std::unique_ptr<const Value>>;
 
-  std::mutex guard_; ///< Serializes changes.
-  values all_;       ///< The last one is the latest.
+  std::mutex mutex_; ///< Serializes changes.
+  values all_;       ///< Values that may still be read; the last one is the latest.
   std::atomic<const Value*> latest_{nullptr};
 };
 

@@ -17,17 +17,17 @@ struct recovery_step {
   recovery_rung rung = recovery_rung::give_up;
   nanoseconds delay{0};        ///< Delay before the forming.
   std::vector<rank> without{}; ///< The excluded ranks by their present numbers, ascending.
-  error why{};                 ///< For give_up: the fault and what was tried before.
+  error why{};                 ///< For give_up: the fault, and why no other rung is tried.
 };
 
-/// The facts besides the fault on which the choice of a rung depends.
+/// The state of the world that the choice of a rung depends on, in addition to the fault.
 struct recovery_view {
   bool while_rebuilding = false; ///< The fault occurred before the world had recovered from the previous one.
   int world_size = 1;
   std::vector<rank> blamed{}; ///< The result of culprits_of(), ascending.
 };
 
-/// Chooses the rung for each fault of one world. Threads: the world's.
+/// Chooses the rung for each fault of one world. Threads: one at a time.
 class recovery_ladder {
 public:
   /// \p seed: seeds the random delays.

@@ -105,11 +105,11 @@ void check(const recovery_terms& terms) {
   if (std::ranges::find(first_rungs, terms.first_rung) == first_rungs.end())
     refuse("recovery.first_rung is unknown: choose one of " + names_of(first_rungs));
   if (terms.first_rung == recovery_rung::shrink && terms.policy != recovery_policy::shrink)
-    refuse("recovery.first_rung is shrink, and recovery.policy " + std::string{to_string(terms.policy)} +
+    refuse("recovery.first_rung is shrink, and recovery.policy is " + std::string{to_string(terms.policy)} +
            ": set recovery.policy to shrink, or recovery.first_rung to form_beside, abort_first or revoke, which keep "
            "the size");
   if (terms.first_rung == recovery_rung::revoke && terms.policy != recovery_policy::keep_size)
-    refuse("recovery.first_rung is revoke, which keeps the size, and recovery.policy " +
+    refuse("recovery.first_rung is revoke, which keeps the size, and recovery.policy is " +
            std::string{to_string(terms.policy)} +
            ": set recovery.policy to keep_size, or recovery.first_rung to shrink, form_beside or abort_first");
   if (terms.rebuilds == 0)

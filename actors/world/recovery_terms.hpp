@@ -1,4 +1,4 @@
-/// The settings by which worlds and their processes react to faults: policies, budgets and deadlines.
+/// Defines the settings for the reaction of worlds and their processes to faults: policies, budgets and deadlines.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -16,7 +16,7 @@ enum class recovery_policy : std::uint8_t {
   fail_fast, ///< A fault ends the world.
   keep_size, ///< The same ranks form again.
   shrink,    ///< The ranks that cannot be blamed form again; all ranks, if none can be blamed.
-  guided,    ///< A controller decides (world_guide). Only for worlds that span processes; not a user setting.
+  guided,    ///< A controller decides (controller_channel). Only for worlds that span processes; not a user setting.
 };
 [[nodiscard]] std::string_view to_string(recovery_policy policy) noexcept;
 /// Parses the name of a policy. Errors: invalid_argument, which names the choices.
@@ -43,9 +43,9 @@ struct recovery_terms {
   /// Maximum delay before the second rebuild in the window. The maximum doubles for each later rebuild, and the delay
   /// is drawn between half of it and all of it. The first rebuild has no delay.
   nanoseconds backoff{std::chrono::milliseconds{100}};
-  /// Not give_up. shrink requires recovery_policy::shrink; revoke requires keep_size. If no communicator can be derived
-  /// from the failed ones, new ones are formed beside them. If that forming fails too, the failed ones are aborted
-  /// first in any case.
+  /// The first attempt; not give_up. shrink requires recovery_policy::shrink; revoke requires keep_size. If no
+  /// communicator can be derived from the failed ones, new ones are formed beside them. If that forming fails too, the
+  /// failed ones are aborted first in any case.
   recovery_rung first_rung = recovery_rung::form_beside;
 };
 
@@ -65,7 +65,7 @@ void check(const recovery_terms& terms);
 /// The deadlines of a world's phases (TIM-1).
 struct world_deadlines {
   nanoseconds form{std::chrono::seconds{60}};
-  nanoseconds operation{std::chrono::seconds{60}}; ///< For requests that name none.
+  nanoseconds operation{std::chrono::seconds{60}}; ///< For requests without their own deadline.
   nanoseconds drain{std::chrono::seconds{30}};
   nanoseconds release{std::chrono::seconds{30}};
   nanoseconds abort{std::chrono::seconds{30}};

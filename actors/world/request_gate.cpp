@@ -79,11 +79,11 @@ error request_gate::objection_to_retry(const std::vector<operation>& parts, cons
                                        const reply_promise& reply) const {
   if (now.is_ordered_by_callers)
     return {.code = errc::unsupported,
-            .text = "no request can be retry_safe under ordering::caller: troupe cannot know where it is run again in "
-                    "the callers' order. Leave the mark out, and ask again after a fault"};
+            .text = "a request cannot be retry_safe under ordering::caller, because troupe does not know the callers' "
+                    "order. Leave the mark out, and ask again after a fault"};
   if (reply.listener() != nullptr) return two_step_retry();
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (error objection = troupe::objection_to_retry(parts[i], (*now.seats)[i].self, (*now.seats)[i].world_size))
+    if (error objection = troupe::objection_to_retry(parts[i], (*now.contexts)[i].self, (*now.contexts)[i].world_size))
       return objection;
   return {};
 }
@@ -98,7 +98,7 @@ error request_gate::charge(const world_request& asked, reply_promise& reply) con
 error request_gate::objection_to(const std::vector<operation>& parts, const terms& now) const {
   // Check every rank's part before any is sent: a part refused later would leave its peers hanging (ORD-2).
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    seat at = (*now.seats)[i];
+    rank_context at = (*now.contexts)[i];
     at.stamp.epoch = now.admission.epoch;
     if (error objection = validate(parts[i], at)) {
       objection.rank = at.self;

@@ -1,4 +1,4 @@
-/// Admits or refuses requests to a whole world on the thread that asks.
+/// Admits or refuses requests to a whole world, on the thread that sends the request.
 #pragma once
 
 #include <troupe/actors/world/rcu_pointer.hpp>
@@ -30,17 +30,18 @@ struct world_admission {
 /// world that names no epoch is for the present one.
 [[nodiscard]] error epoch_objection(epoch meant_for, epoch now);
 
-/// The world's actor publishes the conditions. Requests do not wait for that actor, because the arbiter determines
-/// their order (docs/design/0023-requests-at-the-door.md). It may outlive the world: it then refuses every request.
-/// Threads: accept() from any, publish() and close() from one at a time.
+/// Admits requests under the conditions that the world's actor publishes. Requests do not wait for that actor, because
+/// the arbiter determines their order (docs/design/0023-requests-at-the-door.md). It may outlive the world: it then
+/// refuses every request. Threads: accept() from any, publish() and close() from one at a time.
 class request_gate {
 public:
   /// The conditions for requests.
   struct terms {
     world_admission admission;
-    /// In rank order, with what they refer to; null while nothing is admitted.
-    std::shared_ptr<const std::vector<seat>> seats{};
-    std::shared_ptr<ordered_world> order{}; ///< Null while nothing is admitted.
+    /// The ranks' contexts in rank order, which keep alive the objects that they refer to; null while no request is
+    /// admitted.
+    std::shared_ptr<const std::vector<rank_context>> contexts{};
+    std::shared_ptr<ordered_world> order{}; ///< The order of requests; null while no request is admitted.
     std::vector<std::shared_ptr<registered_pool>> registered{};
     bool is_ordered_by_callers = false; ///< Whether the callers order requests to single ranks.
   };
@@ -49,11 +50,11 @@ public:
 
   void publish(terms now) { terms_.set(std::move(now)); }
   /// Ends the gate with its world: releases the order and the devices, and refuses every request for the reason
-  /// published last, or as stopping.
+  /// published last, or with errc::stopping.
   void close();
 
   /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
-  /// \p client: an actor's number; 0: no particular client.
+  /// \p client: the number of the requesting actor; 0: no actor.
   void accept(world_request asked, reply_promise reply, std::uint64_t client = 0) noexcept;
 
   /// Returns why \p parts, which are in rank order and agree, cannot be sent to all ranks; errc::none if they can.
@@ -72,7 +73,7 @@ private:
 
   nanoseconds default_deadline_;
   std::shared_ptr<admission_quota> pending_; ///< The quota of pending requests of the world's clients.
-  pending_line_owner line_;                  ///< For requests to the whole world.
+  pending_line_owner line_;                  ///< The line of requests to the whole world.
   rcu_pointer<terms> terms_;
   std::atomic<std::uint64_t> next_{1}; ///< The next ticket.
 };

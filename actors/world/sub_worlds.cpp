@@ -10,7 +10,7 @@ namespace troupe {
 
 void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent,
                        world_split& made, std::shared_ptr<split_answer> reply) {
-  const auto all = std::make_shared<litter>();
+  const auto all = std::make_shared<pending_split>();
   all->reply = std::move(reply);
   std::vector<world_plan> plans;
   for (std::size_t i = 0; i < made.groups().size(); ++i) {
@@ -36,17 +36,17 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
       compat::post(self, sub_worlds_report{name, event});
     });
     auto spawned = spawn_world(system, std::move(*next++));
-    one.world = world_handle{spawned.world}; // by assignment, CAF 1.x would compare the wrong types
+    one.world = world_handle{spawned.world}; // direct assignment would make CAF 1.x compare the wrong types
     one.parts->ranks = std::move(spawned.ranks);
     one.parts->actor = std::move(spawned.world);
     living_.push_back({name, one.world, one.group.name, all});
   }
 }
 
-collective_handle collective_of(const sub_world& where, rank whom) {
-  const auto found = std::ranges::find(where.local_ranks, whom);
+collective_handle collective_of(const sub_world& where, rank target) {
+  const auto found = std::ranges::find(where.local_ranks, target);
   if (found == where.local_ranks.end())
-    throw exception{errc::invalid_argument, "rank " + to_string(whom) + " of the sub-world '" + where.group.name +
+    throw exception{errc::invalid_argument, "rank " + to_string(target) + " of the sub-world '" + where.group.name +
                                                 "' does not live in this process"};
   return collective_handle{where.parts->ranks->at(static_cast<std::size_t>(found - where.local_ranks.begin()))};
 }
@@ -54,7 +54,7 @@ collective_handle collective_of(const sub_world& where, rank whom) {
 std::optional<restored_part> sub_worlds::restored_by(const sub_worlds_report& report) {
   const world_event& event = report.event;
   const auto found = std::ranges::find(living_, report.child, &child::name);
-  if (found == living_.end() || found->born_with) return std::nullopt;
+  if (found == living_.end() || found->unsettled_split) return std::nullopt;
   const bool is_back = event.phase == world_phase::ready && event.recovery && event.epoch > found->back_in;
   if (!is_back && event.phase != world_phase::failed) return std::nullopt;
   found->back_in = event.epoch;
@@ -71,8 +71,8 @@ std::optional<restored_part> sub_worlds::restored_by(const sub_worlds_report& re
 void sub_worlds::heard(const sub_worlds_report& report) {
   const auto found = std::ranges::find(living_, report.child, &child::name);
   if (found == living_.end()) return;
-  if (report.event.phase != world_phase::forming && found->born_with) {
-    const auto all = std::exchange(found->born_with, nullptr);
+  if (report.event.phase != world_phase::forming && found->unsettled_split) {
+    const auto all = std::exchange(found->unsettled_split, nullptr);
     if (report.event.reason && !all->failure) all->failure = report.event.reason;
     if (--all->unsettled == 0) {
       if (all->failure) {
@@ -134,7 +134,7 @@ void world_split::take_part(rank_pipeline& parent) {
 
 void world_split::keep(std::size_t group, rank self, std::shared_ptr<communicator> made) {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (!abandoned_) {
       made_[group].emplace(self, std::move(made));
       return;
@@ -153,16 +153,17 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .above = parent.above,
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
-                  // A controller knows only the whole world.
-                  .recovery = parent.guide ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
+                  // A controller recovers only the whole world, not its sub-worlds.
+                  .recovery =
+                      parent.to_controller ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
                   .seed = parent.seed,
                   .pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller)};
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const auto made = made_[index].find(group.members[i]);
     if (made == made_[index].end()) continue;
     const auto local = std::ranges::find(parent.locals, group.members[i], &local_rank::self);
-    plan.locals.push_back({rank{static_cast<int>(i)}, local->where, local->hand});
+    plan.locals.push_back({rank{static_cast<int>(i)}, local->where, local->launch_thread});
     plan.formed.push_back(std::move(made->second));
   }
   made_[index].clear();
@@ -173,7 +174,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
 void world_split::abandon(deadline_pool& helpers, nanoseconds deadline) {
   std::vector<std::map<rank, std::shared_ptr<communicator>>> left(groups_.size());
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     abandoned_ = true;
     left.swap(made_);
     made_.resize(groups_.size());

@@ -1,4 +1,4 @@
-/// Holds the sub-worlds that were split off one world. They end before it does.
+/// Creates and supervises the sub-worlds that are split off one world. They end before that world.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
@@ -25,7 +25,7 @@ public:
   /// \p groups must have been checked for \p world_size.
   world_split(std::vector<rank_group> groups, int world_size);
 
-  /// Takes part in every round for the rank of \p parent. Blocks until all ranks of the world do.
+  /// Takes part in every round for the rank of \p parent. Blocks until all ranks of the world take part.
   void take_part(rank_pipeline& parent);
 
   /// Returns the plan for group \p index with its communicators, or nullopt if none of its ranks live here.
@@ -41,9 +41,9 @@ private:
   std::vector<rank_group> groups_;
   std::vector<std::vector<std::size_t>> rounds_;
 
-  std::mutex guard_;
+  std::mutex mutex_;
   bool abandoned_ = false;
-  std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Per group, by rank in the parent.
+  std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Communicators per group, by rank in the parent.
 };
 
 /// Spawns, observes and stops sub-worlds. Threads: the parent's actor. Events of sub-worlds arrive there as
@@ -65,7 +65,7 @@ public:
 
 private:
   /// The sub-worlds of one split until each has become ready or failed.
-  struct litter {
+  struct pending_split {
     std::shared_ptr<split_answer> reply;
     split_reply result;
     std::size_t unsettled = 0;
@@ -75,8 +75,8 @@ private:
     std::uint64_t name;
     world_handle world;
     std::string group;
-    std::shared_ptr<litter> born_with; ///< Set until it has become ready or failed.
-    epoch back_in{};                   ///< The latest epoch in which it has recovered.
+    std::shared_ptr<pending_split> unsettled_split; ///< Set until it has become ready or failed.
+    epoch back_in{};                                ///< The latest epoch in which it has recovered.
   };
 
   std::uint64_t next_ = 0;

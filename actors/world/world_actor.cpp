@@ -24,7 +24,7 @@ public:
   void post_after(nanoseconds delay, world_note what) override { to_.post_after(delay, world_notice{std::move(what)}); }
 
 private:
-  compat::weak_handle<world_inner_handle> to_; // weak: pipelines live as long as the actor that they report to
+  compat::weak_handle<world_inner_handle> to_; // weak, because this actor owns the pipelines that post here
 };
 
 } // namespace
@@ -32,7 +32,7 @@ private:
 world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_inner_handle> actors,
                          std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
-    conductor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
+    executor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
     actors_{std::move(actors)},
     ranks_{std::move(ranks)} {}
 
@@ -40,10 +40,10 @@ void world_actor::on_exit() {
   ending_ = true;
   if (!left_) {
     sub_worlds_.stop_all();
-    conductor_.kill({.code = errc::abandoned, .text = "the world actor was killed"});
+    executor_.kill({.code = errc::abandoned, .text = "the world actor was killed"});
     dismiss_ranks();
   }
-  conductor_.let_go();
+  executor_.let_go();
   actors_.clear();
   ranks_ = nullptr;
   listeners_.clear();
@@ -59,7 +59,7 @@ void world_actor::announce(const world_event& event) {
 
 void world_actor::watch_rank(std::size_t place) {
   watches_.add(this, actors_[place], [this, place](const caf::error& reason) {
-    if (!left_) conductor_.on_rank_ended(place, to_string(reason));
+    if (!left_) executor_.on_rank_ended(place, to_string(reason));
   });
 }
 
@@ -82,47 +82,47 @@ void world_actor::dismiss_ranks() {
 }
 
 void world_actor::perform(split_request asked, std::shared_ptr<split_answer> reply) {
-  error objection = conductor_.objection_to_maintenance(asked.epoch);
-  if (!objection) objection = check_groups(asked.groups, conductor_.plan().world_size);
+  error objection = executor_.objection_to_maintenance(asked.epoch);
+  if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
   if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_split>(std::move(asked.groups), conductor_.plan().world_size);
-  conductor_.maintain({.name = "the split",
-                       .step = [made](rank_pipeline& one) { made->take_part(one); },
-                       .done =
-                           [this, made, reply](const error& failure) {
-                             const world_plan& plan = conductor_.plan();
-                             error why = failure ? failure : conductor_.objection_to_maintenance();
-                             if (!why)
-                               return sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), plan,
-                                                        *made, reply);
-                             made->abandon(*plan.helpers, plan.deadlines.abort);
-                             reply->deliver(std::move(why));
-                           }});
+  const auto made = std::make_shared<world_split>(std::move(asked.groups), executor_.plan().world_size);
+  executor_.maintain({.name = "the split",
+                      .step = [made](rank_pipeline& one) { made->take_part(one); },
+                      .done =
+                          [this, made, reply](const error& failure) {
+                            const world_plan& plan = executor_.plan();
+                            error why = failure ? failure : executor_.objection_to_maintenance();
+                            if (!why)
+                              return sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), plan, *made,
+                                                       reply);
+                            made->abandon(*plan.helpers, plan.deadlines.abort);
+                            reply->deliver(std::move(why));
+                          }});
 }
 
 void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {
-  conductor_.gate().accept(std::move(asked), std::move(reply), client);
+  executor_.gate().accept(std::move(asked), std::move(reply), client);
 }
 void world_actor::perform(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
-  conductor_.register_memory(asked, std::move(reply));
+  executor_.register_memory(asked, std::move(reply));
 }
 void world_actor::perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
-  conductor_.suspend(asked, std::move(reply));
+  executor_.suspend(asked, std::move(reply));
 }
 void world_actor::perform(const resumption_request&, std::shared_ptr<resumption_answer> reply) {
-  conductor_.resume(std::move(reply));
+  executor_.resume(std::move(reply));
 }
 void world_actor::perform(capture_request asked, std::shared_ptr<capture_answer> reply) {
-  conductor_.capture(std::move(asked), std::move(reply));
+  executor_.capture(std::move(asked), std::move(reply));
 }
 void world_actor::perform(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
-  conductor_.give_credit(asked, std::move(reply));
+  executor_.give_credit(asked, std::move(reply));
 }
 
 void world_actor::stop() {
   stopping_ = true;
   sub_worlds_.stop_all();
-  if (sub_worlds_.all_stopped()) conductor_.stop();
+  if (sub_worlds_.all_stopped()) executor_.stop();
 }
 
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
@@ -158,8 +158,8 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     perform(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, *what}), parts), client);
     return compat::enqueue_result(true);
   }
-  if (const auto wish = compat::take_message<outcome_request>(*what)) {
-    wish->outcome.redeem(answer_to({this, *what}));
+  if (const auto query = compat::take_message<outcome_request>(*what)) {
+    query->outcome.redeem(answer_to({this, *what}));
     return compat::enqueue_result(true);
   }
   return world_inner_handle::base::enqueue(std::move(what), host);
@@ -167,7 +167,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
 
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < actors_.size(); ++i) watch_rank(i);
-  conductor_.begin();
+  executor_.begin();
   const auto later = [this]<class Request>(Request& asked) {
     using reply = typename reply_to<Request>::type;
     perform(std::move(asked), take_value_promise<reply>(this));
@@ -186,8 +186,8 @@ world_actor::behavior_type world_actor::make_behavior() {
         perform(std::move(asked.what), make_overlapped_promise(take_value_promise<enqueued>(this), parts), client);
         return caf::delegated<enqueued>{};
       },
-      [this](const outcome_request& wish) -> caf::result<completion> {
-        wish.outcome.redeem(take_answer(this));
+      [this](const outcome_request& query) -> caf::result<completion> {
+        query.outcome.redeem(take_answer(this));
         return caf::delegated<completion>{};
       },
       [later](split_request& asked) { return later(asked); },
@@ -196,24 +196,24 @@ world_actor::behavior_type world_actor::make_behavior() {
       [later](resumption_request& asked) { return later(asked); },
       [later](capture_request& asked) { return later(asked); },
       [later](credit_request& asked) { return later(asked); },
-      [this](status_query) { return conductor_.event(); },
+      [this](status_query) { return executor_.event(); },
       [this](capabilities_query) {
-        const auto& able = conductor_.plan().services.able;
+        const auto& able = executor_.plan().services.able;
         return able ? *able : capabilities{};
       },
-      [this](subscribe& wish) {
-        compat::send(this, wish.listener, conductor_.event());
-        listeners_.push_back(std::move(wish.listener));
+      [this](subscribe& query) {
+        compat::send(this, query.listener, executor_.event());
+        listeners_.push_back(std::move(query.listener));
       },
       [this](stop_world) { stop(); },
       [this](posted_to_world& posted) {
         std::visit([this](auto& one) { perform(std::move(one.what), std::move(one.reply)); }, posted.what);
       },
-      [this](world_notice& notice) { conductor_.on(std::move(notice.what)); },
+      [this](world_notice& notice) { executor_.on(std::move(notice.what)); },
       [this](sub_worlds_report& report) {
-        if (auto restored = sub_worlds_.restored_by(report)) conductor_.sub_world_is_back(std::move(*restored));
+        if (auto restored = sub_worlds_.restored_by(report)) executor_.sub_world_is_back(std::move(*restored));
         sub_worlds_.heard(report);
-        if (stopping_ && sub_worlds_.all_stopped()) conductor_.stop();
+        if (stopping_ && sub_worlds_.all_stopped()) executor_.stop();
       },
   };
 }

@@ -1,4 +1,5 @@
-/// Defines the actor that forms a world, receives requests to all of it, watches its ranks and ends it.
+/// Defines the actor that forms a world, receives requests to the whole world, monitors the ranks' actors, and ends the
+/// world.
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
@@ -34,7 +35,7 @@ private:
   void leave() override;
   void watch_rank(std::size_t place);
   void dismiss_ranks();
-  // What the requests of clients do, whether they come from actors or are posted.
+  // Each perform() executes one kind of client request, sent by an actor or posted by a thread.
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
   void perform(split_request asked, std::shared_ptr<split_answer> reply);
   void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
@@ -44,7 +45,7 @@ private:
   void perform(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   void stop();
 
-  world_executor conductor_;
+  world_executor executor_;
   /// The local ranks' actors. A separate copy, because ranks_ may be cleared at any time.
   std::vector<collective_inner_handle> actors_;
   std::shared_ptr<rank_directory> ranks_;
@@ -53,7 +54,7 @@ private:
   compat::watches watches_;
   bool stopping_ = false;
   bool left_ = false;
-  /// Set in on_exit(). The actor may be in destruction because its last handle is gone: no message may name it as
+  /// Set in on_exit(). The actor may be in destruction because its last handle was released: no message may name it as
   /// sender, because that would create a new reference.
   bool ending_ = false;
 };

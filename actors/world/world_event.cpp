@@ -45,10 +45,10 @@ std::string describe(const world_event& event) {
   std::string line = "world of " + std::to_string(event.world_size) + " is " + std::string{to_string(event.phase)} +
                      " (epoch " + to_string(event.epoch) + ", " + std::to_string(event.local_ranks.size()) +
                      " ranks here)";
-  if (event.is_suspended) line += "; suspended, its memory given back";
+  if (event.is_suspended) line += "; suspended, its memory released";
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
-  if (event.restored) line += "; came back with it: " + describe(*event.restored);
+  if (event.restored) line += "; restoration: " + describe(*event.restored);
   if (event.retries.put_aside > 0)
     line += "; so far " + std::to_string(event.retries.put_aside) + " requests were put aside, " +
             std::to_string(event.retries.run_again) + " run again, " + std::to_string(event.retries.given_up) +

@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// The kinds of state that a world has besides its ranks.
+/// The kinds of state, besides the ranks, that a world restores after a fault.
 enum class restored_kind : std::uint8_t {
   registration, ///< Memory that is registered again while the ranks form.
   plan,         ///< A plan that is captured again after the ranks have formed, while requests are served.
@@ -35,8 +35,8 @@ enum class restored_state : std::uint8_t {
 /// One restored or lost part.
 struct restored_part {
   restored_kind kind{};
-  /// Registrations: from 0, in the order of the requests. Plans: captured_plan::number(). Sub-worlds of this process:
-  /// from 0, in the order of the splits.
+  /// The number of the part. Registrations: from 0, in the order of the requests. Plans: captured_plan::number().
+  /// Sub-worlds of this process: from 0, in the order of the splits.
   std::uint64_t number = 0;
   std::string name{}; ///< The group name of a sub-world; empty for other kinds.
   restored_state state = restored_state::under_way;
@@ -46,10 +46,11 @@ struct restored_part {
   error failure{};
 };
 
-/// Registrations first, then plans, then sub-worlds in the order of their arrival.
+/// The restored and lost parts of a world: registrations first, then plans, then sub-worlds in the order of their
+/// reports.
 using restoration = std::vector<restored_part>;
 
-/// The totals of one kind.
+/// The totals of all restored parts of one kind.
 struct restored_sum {
   std::size_t back = 0;
   std::size_t lost = 0;
@@ -60,7 +61,7 @@ struct restored_sum {
 /// Returns the totals of the parts of \p kind.
 [[nodiscard]] restored_sum sum_of(const restoration& all, restored_kind kind) noexcept;
 
-/// Returns a text for people; empty if nothing was restored:
+/// Returns a human-readable text; empty if nothing was restored:
 /// "1 registration in 0.2 ms, 3 plans in 1.5 ms (the slowest in 0.9 ms), 1 plan not (internal: …), sub-world left in
 /// 40.2 ms".
 [[nodiscard]] std::string describe(const restoration& all);
@@ -84,7 +85,7 @@ enum class world_phase : std::uint8_t {
 struct absence_report;
 struct fault_report;
 
-/// A rank that its world continues without.
+/// A rank that has been excluded from its world.
 struct lost_rank {
   rank origin;             ///< Its number in the first epoch.
   troupe::epoch last_in{}; ///< The last epoch that it was part of.
@@ -111,25 +112,26 @@ struct world_event {
   /// The progress of every rank of this process at the fault `reason`, or when the deadline of a request in flight
   /// passed. The latter does not change the phase.
   std::shared_ptr<const fault_report> report{};
-  /// The number in the first epoch of each of local_ranks. When a world continues without some ranks, the others are
+  /// For each of local_ranks, its number in the first epoch. When a world continues without some ranks, the others are
   /// renumbered in their old order.
   std::vector<rank> origins{};
   std::vector<lost_rank> lost{}; ///< The excluded ranks in the order of their loss.
   /// In `ready` after a fault and in `failed`: the attempts in order. In `ready` the last one succeeded.
   std::shared_ptr<const std::vector<recovery_try>> recovery{};
-  /// In `ready`: what else has been restored since the last fault; null if nothing. When all parts that are under way
-  /// have ended, one more event without a change of phase reports them.
+  /// In `ready`: the parts besides the ranks that have been restored since the last fault; null if there are none. When
+  /// all parts that are under way have ended, one more event without a change of phase reports them.
   std::shared_ptr<const restoration> restored{};
 
   /// Returns whether the world serves with fewer ranks than it began with.
   [[nodiscard]] bool is_degraded() const noexcept { return !lost.empty(); }
-  /// The device memory of its communicators has been released: requests wait until it is resumed.
+  /// Whether the world is suspended: the device memory of its communicators has been released, and requests wait until
+  /// it is resumed.
   bool is_suspended = false;
   /// Present counts of requests marked retry_safe.
   retry_counts retries{};
 };
 
-/// Returns one line for people.
+/// Returns one human-readable line.
 [[nodiscard]] std::string describe(const world_event& event);
 
 } // namespace troupe

@@ -24,8 +24,8 @@ std::vector<rank> ranks_of(const world_plan& plan) {
 
 namespace {
 
-/// A rank's stream and those of its staging, two of NCCL's and two that it uses temporarily, and some for other streams
-/// that the process may create meanwhile.
+/// Number of spare streams per rank: the rank's stream and those of its staging, two permanent and two temporary
+/// streams of NCCL, and some for other streams that the process may create meanwhile.
 constexpr std::size_t streams_of_a_rank = 12;
 
 std::uint64_t next_world_number() noexcept {
@@ -88,7 +88,7 @@ void world_executor::on(world_note note) {
                    announce(now);
                  },
                  [this](const restored_report& one) { on_restored(one); },
-                 [this](const guidance& one) { follow(one); },
+                 [this](const controller_directive& one) { follow(one); },
              },
              note);
 }
@@ -143,13 +143,13 @@ void world_executor::let_go() {
   pipelines_.clear();
   failed_.clear();
   registered_.clear();
-  seats_ = nullptr;
+  contexts_ = nullptr;
   order_ = nullptr;
-  guided_order_ = nullptr;
+  distributed_order_ = nullptr;
   plan_.retries = nullptr;
 }
 
-void world_executor::follow(const guidance& from) {
+void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
                            [this](const formation_order& order) { return state_.on_formation(order); },
                            [this](const failure_order& order) {
@@ -170,10 +170,10 @@ void world_executor::carry_out(const world_effects& effects) {
   for (const auto& effect : effects)
     std::visit(overloaded{
                    [this](const world_effect::form& how) { form(how); },
-                   [this](const world_effect::tell& what) { plan_.guide->tell(what.what); },
+                   [this](const world_effect::tell& what) { plan_.to_controller->tell(what.what); },
                    [this](world_effect::adopt) { adopt(); },
                    [this](const world_effect::announce& what) {
-                     publish(); // first: a listener may send requests as soon as it hears that the world is ready
+                     publish(); // first: a listener may send requests as soon as it is notified that the world is ready
                      announce(what.event);
                    },
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
@@ -198,8 +198,8 @@ void world_executor::carry_out(const world_effects& effects) {
                                keep_spares(all, one); // uses the streams that the abort has just freed
                              });
                    },
-                   [this](const world_effect::rebuild_after& wish) {
-                     mail_->post_after(wish.delay, rebuild_due{state_.current_epoch()});
+                   [this](const world_effect::rebuild_after& query) {
+                     mail_->post_after(query.delay, rebuild_due{state_.current_epoch()});
                    },
                    [this](world_effect::drain) { drain(); },
                    [this](world_effect::release) {
@@ -227,7 +227,7 @@ void world_executor::carry_out(const world_effects& effects) {
 
 void world_executor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
-  if (guided_order_) guided_order_->close(reason);
+  if (distributed_order_) distributed_order_->close(reason);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -288,7 +288,7 @@ void world_executor::retire() {
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
-  guided_order_ = nullptr;
+  distributed_order_ = nullptr;
 }
 
 void world_executor::take_report(epoch of, const error& why) {
@@ -314,7 +314,7 @@ void world_executor::announce(world_event event) {
 
 void world_executor::publish() {
   gate_->publish({.admission = state_.admission(),
-                  .seats = seats_,
+                  .contexts = contexts_,
                   .order = order_,
                   .registered = registered_,
                   .is_ordered_by_callers = plan_.ordering == ordering::caller});
@@ -322,8 +322,8 @@ void world_executor::publish() {
 
 namespace {
 
-/// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch, or in the client's
-/// function, that does not return; its launcher is blocked as well.
+/// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch or in the client's
+/// function that does not return, so its launcher is blocked too.
 constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
 
 } // namespace
@@ -388,7 +388,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
                       {.code = errc::deadline_exceeded,
                        .text = "the capture of a plan has not returned from the client's function or from a launch",
                        .rank = one}});
-    if (failure.code == errc::deadline_exceeded) failure = session->failure(); // it knows where each rank was
+    if (failure.code == errc::deadline_exceeded) failure = session->failure(); // the session knows where each rank was
     failure.effect = effect::rejected;
     tell(failure, session->took());
   };
@@ -425,41 +425,41 @@ void world_executor::recapture_plans() {
 
 namespace {
 
-/// Returns the seats of the plan's ranks, which keep alive what they refer to.
-std::shared_ptr<const std::vector<seat>> seats_of(const world_plan& plan, std::uint64_t number) {
+/// Returns the contexts of the plan's ranks, which keep alive the objects that they refer to.
+std::shared_ptr<const std::vector<rank_context>> contexts_of(const world_plan& plan, std::uint64_t number) {
   struct owner {
     std::vector<std::shared_ptr<device>> devices;
     std::shared_ptr<const capabilities> able;
-    std::vector<seat> seats;
+    std::vector<rank_context> contexts;
   };
   auto made = std::make_shared<owner>();
   made->able = plan.services.able;
   for (const local_rank& one : plan.locals) {
     made->devices.push_back(one.where);
-    made->seats.push_back({.self = one.self,
-                           .world_size = plan.world_size,
-                           .where = *one.where,
-                           .able = made->able.get(),
-                           .stamp = {.world = number}});
+    made->contexts.push_back({.self = one.self,
+                              .world_size = plan.world_size,
+                              .where = *one.where,
+                              .able = made->able.get(),
+                              .stamp = {.world = number}});
   }
-  return {made, &made->seats};
+  return {made, &made->contexts};
 }
 
 } // namespace
 
 void world_executor::form(const world_effect::form& how) {
   const epoch now = state_.current_epoch();
-  if (how.order) take_seat(*how.order);
+  if (how.order) take_rank(*how.order);
   for (std::size_t i = 0; i < places_.size(); ++i)
     if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
   ended_.clear();
-  seats_ = seats_of(plan_, number_);
+  contexts_ = contexts_of(plan_, number_);
   try {
     auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
       const local_rank& one = plan_.locals[i];
       pipelines_.push_back(rank_pipeline::create(
-          plan_.services, std::move(ends[i]), one.hand, now, [mail = mail_, at = one.self, now](error why) {
+          plan_.services, std::move(ends[i]), one.launch_thread, now, [mail = mail_, at = one.self, now](error why) {
             mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
       pipelines_.back()->belongs_to(number_);
@@ -474,7 +474,7 @@ void world_executor::form(const world_effect::form& how) {
   plan_.formed.clear(); // used in the first epoch only
 }
 
-void world_executor::take_seat(const formation_order& order) {
+void world_executor::take_rank(const formation_order& order) {
   plan_.world_size = order.world_size;
   plan_.locals.front().self = order.self;
   plan_.id = order.id;
@@ -538,8 +538,8 @@ void world_executor::adopt() {
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
-  if (plan_.guide && !order_ && plan_.ordering == ordering::agreed)
-    guided_order_ = plan_.guide->open_order(pipelines_.front());
+  if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed)
+    distributed_order_ = plan_.to_controller->open_order(pipelines_.front());
   plan_.pending->reopen();
   if (first_ == epoch{}) {
     first_ = state_.current_epoch();
@@ -547,7 +547,7 @@ void world_executor::adopt() {
   }
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
                                             : order_                           ? std::shared_ptr<rank_order>{order_}
-                                                                               : guided_order_;
+                                                                               : distributed_order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
 }
@@ -605,8 +605,9 @@ void world_executor::hold() {
   auto hold_all = [all = pipelines_, opener] {
     for (const auto& one : all) one->hold();
   };
-  if (guided_order_)
-    guided_order_->turn(std::move(hold_all)); // in the order, or ranks would hold different operations
+  if (distributed_order_)
+    distributed_order_->turn(
+        std::move(hold_all)); // as an element of the order, else ranks would hold different operations
   else
     hold_all();
 }
@@ -616,7 +617,7 @@ void world_executor::do_maintenance() {
   if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
                 [step = next.step, held = held_](rank_pipeline& one) {
-                  held->wait(); // or one rank might hold an operation that another still launches
+                  held->wait(); // else one rank might hold an operation that another rank still launches
                   one.settle();
                   step(one);
                 });
@@ -675,7 +676,7 @@ std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan) {
   const bool is_whole = plan.locals.size() == static_cast<std::size_t>(plan.world_size);
   if (plan.recovery.policy == recovery_policy::fail_fast || plan.ordering == ordering::caller || !is_whole)
     return nullptr;
-  return plan.above->open_shelf();
+  return plan.above->open_retry_queue();
 }
 
 void world_executor::expect_release() {

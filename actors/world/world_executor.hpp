@@ -29,8 +29,8 @@
 
 namespace troupe {
 
-/// Delivers notes to a world's executor, one at a time; notes from one thread keep their order. Notes are dropped when
-/// the world is gone. Threads: safe from any. It outlives the world.
+/// Delivers notes to a world's executor, one at a time; notes from one thread keep their order. Notes are dropped after
+/// the world has ended. Threads: safe from any. It outlives the world.
 class world_mailbox {
 public:
   world_mailbox() = default;
@@ -50,7 +50,7 @@ public:
   world_shell& operator=(const world_shell&) = delete;
   virtual ~world_shell() = default;
 
-  /// Sends \p event to all subscribers; the world_status has it already.
+  /// Sends \p event to all subscribers, after it has been published on the world_status.
   virtual void announce(const world_event& event) = 0;
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
   [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
@@ -61,13 +61,14 @@ public:
 /// One piece of work, for example a split, a registration of memory, or one half of a suspension. The world holds
 /// requests, waits until the launched operations have ended, runs the work, and continues.
 struct maintenance {
-  std::string name; ///< The name for people: "the split".
-  /// For work that waits for more than its turn: returns whether it is due now. The world stays held until then.
+  std::string name; ///< The name in messages: "the split".
+  /// Optional condition: the work runs when it returns true. Until then the world continues to hold requests.
   std::function<bool()> is_due{};
-  /// The part of every local rank. It runs in helpers, for all ranks at once, because ranks may wait for each other. An
+  /// The work for one local rank. It runs in helpers for all ranks at once, because ranks may wait for each other. An
   /// exception fails the world.
   std::function<void(rank_pipeline&)> step{};
-  /// Called once in the world's actor: errc::none when all parts are done, else why the work was not done.
+  /// Called once in the world's actor, with errc::none when all ranks have finished, else with the reason why the work
+  /// was not done.
   std::function<void(const error&)> done{};
 };
 
@@ -116,9 +117,9 @@ private:
   using step = std::function<void(rank_pipeline&)>;
 
   void carry_out(const world_effects& effects);
-  void follow(const guidance& from);
+  void follow(const controller_directive& from);
   /// Applies the process's rank and id for the epoch that is to form.
-  void take_seat(const formation_order& order);
+  void take_rank(const formation_order& order);
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);
@@ -132,7 +133,7 @@ private:
   [[nodiscard]] communicators make_ends(const world_effect::form& how);
   /// Derives communicators from the failed ones. Errors: unsupported, communicator_failed.
   [[nodiscard]] communicators make_ends_of_failed(const world_effect::form& how, const pipelines& failed) const;
-  /// Removes \p what.ranks, which are present numbers, from the next epoch.
+  /// Removes \p what.ranks, given by their present numbers, from the next epoch.
   void lose(const world_effect::lose& what);
   /// Returns the ranks that recovery_policy::shrink excludes after \p why.
   [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
@@ -141,7 +142,7 @@ private:
   void close_gates(const error& reason);
   void drain();
   void announce(world_event event);
-  /// Takes a fault report at the first failure of an epoch, before the ranks are failed for it.
+  /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed.
   void take_report(epoch of, const error& why);
   /// Announces that a request's deadline has passed. This alone is not a fault.
   void tell_of_late(const rank_report& one);
@@ -190,37 +191,37 @@ private:
   const std::uint64_t number_;      ///< The number of this world within the process (world_stamp).
   world_state state_;
   std::shared_ptr<request_gate> gate_;                    ///< Shared with the clients, and may outlive the world.
-  std::vector<std::shared_ptr<collective_state>> states_; ///< By place.
+  std::vector<std::shared_ptr<collective_state>> states_; ///< States of the ranks' actors, indexed by place.
   std::shared_ptr<world_mailbox> mail_;
   world_shell& shell_;
 
-  spares spares_; ///< Per local device, if the world may form beside hanging operations.
+  spares spares_; ///< Spare streams per local device; empty if the world never forms beside hanging operations.
 
   std::set<std::size_t> ended_;       ///< Places whose actors are replaced in the next epoch.
   std::map<std::size_t, error> lost_; ///< Places whose ranks have left, with the error for requests to them.
-  std::shared_ptr<const std::vector<seat>> seats_;
+  std::shared_ptr<const std::vector<rank_context>> contexts_;
   pipelines pipelines_;
-  pipelines failed_;  ///< The part of retired_ that was retired last.
-  pipelines retired_; ///< Pipelines of failed epochs that have not been told to abort.
-  /// The pending releases of a retired epoch.
+  pipelines failed_;  ///< The pipelines of retired_ that were retired last.
+  pipelines retired_; ///< Pipelines of failed epochs whose abort has not been started.
+  /// The pipelines of a retired epoch that have not been released.
   struct unreleased {
     std::size_t ranks = 0;
-    bool safely = true; ///< No abort has been abandoned.
+    bool safely = true; ///< Whether no abort has been abandoned.
   };
   std::map<epoch, unreleased> unreleased_;
   std::deque<maintenance> maintenance_;
   std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  std::vector<std::weak_ptr<captured_plan>> captured_;  ///< Captured again in the next epoch.
-  std::shared_ptr<ordered_world> order_;                ///< Set after forming if all ranks live in this process.
-  std::shared_ptr<distributed_order> guided_order_;     ///< Set if a controller keeps the order.
-  std::shared_ptr<latch> held_;                         ///< Opens when every pipeline holds its incoming operations.
-  std::shared_ptr<latch> closed_;                       ///< Opens when order_ releases no more operations.
-  std::shared_ptr<const fault_report> report_;          ///< Attached to the next event that has a reason.
-  epoch reported_{0};                                   ///< The latest epoch for which a report was taken.
-  epoch first_{};                                       ///< The epoch in which it was ready first; 0: not yet.
-  restoration restored_;                                ///< Parts restored since the last fault.
-  std::shared_ptr<restored_registrations> registering_; ///< Set while a forming repeats registrations.
+  std::vector<std::weak_ptr<captured_plan>> captured_;   ///< Plans to capture again in the next epoch.
+  std::shared_ptr<ordered_world> order_;                 ///< Set after forming if all ranks live in this process.
+  std::shared_ptr<distributed_order> distributed_order_; ///< Set if a controller keeps the order.
+  std::shared_ptr<latch> held_;                          ///< Opens when every pipeline holds its incoming operations.
+  std::shared_ptr<latch> closed_;                        ///< Opens when order_ releases no more operations.
+  std::shared_ptr<const fault_report> report_;           ///< Attached to the next event that has a reason.
+  epoch reported_{0};                                    ///< The latest epoch for which a report was taken.
+  epoch first_{};                                        ///< The epoch in which it was ready first; 0: not yet.
+  restoration restored_;                                 ///< Parts restored since the last fault.
+  std::shared_ptr<restored_registrations> registering_;  ///< Set while a forming repeats registrations.
 };
 
 } // namespace troupe

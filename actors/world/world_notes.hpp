@@ -48,10 +48,10 @@ struct restored_report {
 };
 
 /// From the controller of a world that spans processes.
-struct guidance {
+struct controller_directive {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };
 
-using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, guidance>;
+using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, controller_directive>;
 
 } // namespace troupe

@@ -1,8 +1,8 @@
-/// Describes what a world consists of. It is passed to the world actor when it is spawned.
+/// Defines the configuration of a world, which is passed to the world actor when it is spawned.
 #pragma once
 
+#include <troupe/actors/world/controller_channel.hpp>
 #include <troupe/actors/world/recovery_terms.hpp>
-#include <troupe/actors/world/world_guide.hpp>
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/request.hpp>
@@ -23,13 +23,13 @@ namespace troupe {
 struct local_rank {
   rank self;
   std::shared_ptr<device> where;
-  std::weak_ptr<launcher> hand; ///< Owned by the runtime.
+  std::weak_ptr<launcher> launch_thread; ///< The device's launcher, owned by the runtime.
 };
 
 /// The configuration of one world.
 struct world_plan {
   int world_size = 0;
-  std::vector<local_rank> locals{}; ///< Ascending by rank.
+  std::vector<local_rank> locals{}; ///< The local ranks, ascending.
   /// Identifies the formation in all processes. The world creates it itself if all ranks are local.
   std::optional<unique_id> id{};
   /// For a sub-world: the locals' communicators, which have been initialised.
@@ -38,15 +38,15 @@ struct world_plan {
   std::shared_ptr<deadline_pool> helpers;
   std::shared_ptr<world_status> status;
   pipeline_services services{};
-  std::shared_ptr<arbiter> above;                       ///< Shared by all worlds on these GPUs.
-  troupe::ordering ordering = troupe::ordering::agreed; ///< For worlds whose ranks all live in this process.
+  std::shared_ptr<arbiter> above;                       ///< The arbiter, shared by all worlds on these GPUs.
+  troupe::ordering ordering = troupe::ordering::agreed; ///< Used if all ranks live in this process.
   world_deadlines deadlines;
   recovery_terms recovery{};
   std::uint64_t seed = 0;                   ///< Seeds the random delays.
   std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
-  /// Only with recovery_policy::guided: determines as which rank and with which others it forms.
-  std::shared_ptr<world_guide> guide{};
-  /// Holds requests that survive a fault, if the recovery forms again; null: none survive.
+  /// Only with recovery_policy::guided: determines this process's rank in each epoch and the other members.
+  std::shared_ptr<controller_channel> to_controller{};
+  /// Holds retry-safe requests between a fault and the next epoch; null if no requests are retried.
   std::shared_ptr<retry_queue> retries{};
 };
 

@@ -14,14 +14,14 @@
 
 namespace troupe {
 
-/// Collects the times of all ranks. Threads: safe from any.
+/// Measures how long registrations take over all ranks when they are repeated after a fault. Threads: safe from any.
 class restored_registrations {
 public:
   explicit restored_registrations(std::size_t count) : spans_(count) {}
 
   /// Records that one rank took from \p began until \p ended for registration number \p which.
   void note(std::size_t which, time_point began, time_point ended) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     span& all = spans_[which];
     all.began = std::min(all.began, began);
     all.ended = std::max(all.ended, ended);
@@ -29,7 +29,7 @@ public:
 
   /// Returns the result. Call it after all ranks have finished.
   [[nodiscard]] restoration parts() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     restoration made;
     for (const span& one : spans_)
       made.push_back({.kind = restored_kind::registration,
@@ -45,11 +45,11 @@ private:
     time_point ended = time_point::min();
   };
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<span> spans_;
 };
 
-/// Registration has two steps, so that a rank without memory is detected before others wait for it.
+/// Registers memory in two steps, so that a rank without memory is detected before others wait for it.
 /// Threads: allocate() and enroll() from helpers, the rest from the world's actor.
 class world_registration {
 public:
@@ -58,7 +58,7 @@ public:
 
   /// Allocates one rank's region. An error is stored and not thrown, because no other rank waits yet.
   void allocate(rank_pipeline& one);
-  /// Returns errc::none, or the first rank's reason why there is no memory.
+  /// Returns errc::none, or the first error of a rank whose allocation failed.
   [[nodiscard]] error failure() const;
   /// Registers the region with all ranks. Blocks until all ranks do the same.
   void enroll(rank_pipeline& one);
@@ -70,7 +70,7 @@ public:
 private:
   std::size_t size_bytes_;
   std::shared_ptr<registration_promise> reply_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::map<rank, std::shared_ptr<registered_region>> regions_;
   error failure_;
 };

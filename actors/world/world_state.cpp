@@ -171,7 +171,7 @@ world_effects world_state::on_maintained(epoch formed_in, const error& failure, 
 world_effects world_state::fail(error reason, std::vector<rank> blamed) {
   if (guided_ && !stop_requested_) {
     failed_report report{.of = epoch_, .why = reason, .blamed = std::move(blamed)};
-    world_effects effects = await_guidance(std::move(reason));
+    world_effects effects = await_controller(std::move(reason));
     effects.emplace_back(world_effect::tell{std::move(report)});
     return effects;
   }
@@ -304,7 +304,7 @@ world_admission world_state::admission() const {
           .began_with = began_with_};
 }
 
-world_effects world_state::await_guidance(error reason) {
+world_effects world_state::await_controller(error reason) {
   const bool again = phase_ == world_phase::forming;
   if (again && has_served_)
     end_try(reason);
@@ -324,7 +324,7 @@ world_effects world_state::on_formation(const formation_order& order) {
   if (stop_requested_ || !can_form || order.of <= epoch_) return {};
   world_effects effects;
   const bool is_first = phase_ == world_phase::forming && epoch_ == epoch{0};
-  if (phase_ != world_phase::rebuilding && !is_first) effects = await_guidance(order.reason);
+  if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(order.reason);
   epoch_ = order.of;
   world_size_ = order.world_size;
   local_ranks_ = {order.self};
@@ -339,7 +339,7 @@ world_effects world_state::on_formation(const formation_order& order) {
 world_effects world_state::on_failure(const failure_order& order) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_;
   if (order.of != epoch_ || !serving) return {};
-  return stop_requested_ ? fail_closed(order.why) : await_guidance(order.why);
+  return stop_requested_ ? fail_closed(order.why) : await_controller(order.why);
 }
 
 world_effects world_state::on_quiesce(const quiesce_order& order) {

@@ -17,15 +17,15 @@ namespace troupe {
 
 /// The effects that world_executor must execute, in the given order.
 namespace world_effect {
-/// Every local rank forms in a helper. If the communicators cannot be made in the given way, the executor calls
+/// Form every local rank in a helper. If the communicators cannot be made in the given way, the executor calls
 /// fell_back().
 struct form {
-  /// shrink and revoke: derived from the pipelines that were retired last.
+  /// The way to make the communicators. shrink and revoke derive them from the pipelines that were retired last.
   recovery_rung how = recovery_rung::abort_first;
   std::vector<rank> without{};            ///< Excluded ranks by their numbers there; already passed to `lose`.
-  std::optional<formation_order> order{}; ///< Set if the world is guided.
+  std::optional<formation_order> order{}; ///< The controller's order; set if the world is guided.
 };
-/// Send `what` to the world's guide.
+/// Send `what` to the world's controller.
 struct tell {
   process_message what;
 };
@@ -35,7 +35,7 @@ struct adopt {};
 struct announce {
   world_event event;
 };
-/// Every collective actor rejects requests from now on.
+/// Make every collective actor reject requests from now on.
 struct close_gates {
   error reason;
 };
@@ -45,9 +45,9 @@ struct fail {
 };
 /// Abort all pipelines together, in helpers.
 struct abort {};
-/// Retire every pipeline: those of a new epoch replace them.
+/// Retire every pipeline, because the pipelines of a new epoch replace them.
 struct retire {};
-/// These ranks, by their numbers in the failed epoch, are not in the next. The remaining ranks have new numbers.
+/// Remove these ranks, given by their numbers in the failed epoch. The remaining ranks get new numbers.
 struct lose {
   std::vector<rank> ranks;
   error reason; ///< The error for requests to them.
@@ -60,21 +60,21 @@ struct rebuild_after {
 };
 /// Drain every pipeline, in helpers.
 struct drain {};
-/// Every pipeline releases its communicator, in helpers.
+/// Release the communicator of every pipeline, in helpers.
 struct release {};
 /// End the collective actors and the world, because all resources have been released.
 struct leave {};
-/// Every pipeline accepts requests but launches none.
+/// Let every pipeline accept requests but launch none.
 struct hold {};
 /// In helpers, wait for each pipeline's launched operations, then run the next maintenance.
 struct maintain {};
-/// The maintenance has been done on every rank.
+/// Report that the maintenance is done on every rank.
 struct maintained {};
-/// Waiting maintenance will not be done.
+/// Cancel the waiting maintenance.
 struct drop_maintenance {
   error reason;
 };
-/// Every pipeline launches the held requests.
+/// Let every pipeline launch the held requests.
 struct resume {};
 } // namespace world_effect
 
@@ -101,26 +101,28 @@ public:
   /// Records that the communicators of `form` could not be derived from the failed ones because of \p why, so that new
   /// ones are formed beside them.
   void fell_back(error why);
-  /// A collective actor now rejects requests and has submitted all earlier ones.
+  /// Reports that a collective actor now rejects requests and has submitted all earlier ones.
   [[nodiscard]] world_effects on_closed(epoch formed_in);
   [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
-  /// A communicator was released, or its abort has ended or was abandoned.
+  /// Reports that a communicator was released, or that its abort has ended or was abandoned.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
-  /// The delay of rebuild_after in epoch \p failed is over.
+  /// Reports that the delay of rebuild_after in epoch \p failed is over.
   [[nodiscard]] world_effects on_rebuild_due(epoch failed);
   [[nodiscard]] world_effects on_stop();
-  /// Maintenance was requested: a split, a registration of memory. Pieces of maintenance are done one at a time, in the
-  /// order of the requests; client requests wait meanwhile. Requires that maintenance_objection() is errc::none.
+  /// Requests maintenance, for example a split or a registration of memory. Pieces of maintenance are done one at a
+  /// time, in the order of the requests; client requests wait meanwhile. Requires that maintenance_objection() is
+  /// errc::none.
   [[nodiscard]] world_effects on_maintenance_asked();
-  /// One rank's part of the maintenance has ended. After a failure the ranks' states may differ, so the world fails.
+  /// Reports that one rank's part of the maintenance has ended. After a failure the ranks' states may differ, so the
+  /// world fails.
   [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed = {});
   [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
-  // world_state_guided.cpp: messages of a guided world's controller.
+  // Messages of a guided world's controller.
   [[nodiscard]] world_effects on_formation(const formation_order& order);
   [[nodiscard]] world_effects on_failure(const failure_order& order);
   [[nodiscard]] world_effects on_quiesce(const quiesce_order& order);
-  /// The controller has excluded this process.
+  /// Handles the exclusion of this process by the controller.
   [[nodiscard]] world_effects on_dismissed(error why);
 
   [[nodiscard]] world_admission admission() const;
@@ -135,9 +137,9 @@ private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
   /// Like rebuild(), but the controller decides the next step.
-  [[nodiscard]] world_effects await_guidance(error reason);
+  [[nodiscard]] world_effects await_controller(error reason);
   [[nodiscard]] world_effects on_quiet();
-  /// Removes \p ranks, which are present numbers.
+  /// Removes \p ranks, given by their present numbers.
   [[nodiscard]] world_effect::lose lose(const std::vector<rank>& ranks);
   /// Ends the present recovery attempt with \p failure, or successfully if it is errc::none.
   void end_try(error failure);
@@ -161,18 +163,18 @@ private:
   epoch epoch_{0};
   error reason_;
   std::size_t outstanding_ = 0;
-  bool draining_ = false;  ///< All ranks are closed for requests, and pipelines are drained.
-  bool releasing_ = false; ///< Communicators are being released or aborted.
-  bool released_ = false;  ///< All communicators have been released.
+  bool draining_ = false;  ///< Whether all ranks reject requests and the pipelines are being drained.
+  bool releasing_ = false; ///< Whether communicators are being released or aborted.
+  bool released_ = false;  ///< Whether all communicators have been released.
   bool stop_requested_ = false;
   std::shared_ptr<const clock> time_;
   recovery_ladder ladder_;
   const bool guided_;
-  bool quiescing_ = false;                       ///< Guided: operations in flight end, then another epoch forms.
+  bool quiescing_ = false;                       ///< Guided: whether another epoch forms next, without a fault.
   bool has_served_ = false;                      ///< Only a world that has formed once is formed again.
   epoch retired_up_to_{0};                       ///< The latest retired epoch.
   std::size_t retired_ = 0;                      ///< Number of retired pipelines that are not released yet.
-  bool unaborted_ = false;                       ///< Some of them have not been told to abort.
+  bool unaborted_ = false;                       ///< Whether the abort of some of them has not been started.
   std::optional<nanoseconds> waits_for_retired_; ///< Set if the next epoch begins after their release and this delay.
   std::size_t maintenance_ = 0;                  ///< Number of pieces of maintenance requested and not done.
   recovery_rung rung_ = recovery_rung::abort_first;

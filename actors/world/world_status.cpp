@@ -7,7 +7,7 @@ namespace troupe {
 void world_status::publish(const world_event& event) {
   std::vector<listener> listeners;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     latest_ = event;
     // No event follows: release what the listeners hold.
     listeners = event.phase == world_phase::stopped ? std::exchange(listeners_, {}) : listeners_;
@@ -17,22 +17,22 @@ void world_status::publish(const world_event& event) {
 }
 
 world_event world_status::latest() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return latest_;
 }
 
 epoch world_status::epoch() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return latest_.epoch;
 }
 
 bool world_status::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   return changed_.wait_for(lock, at_most, [&] { return enough(latest_); });
 }
 
 void world_status::listen(listener heard) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   listeners_.push_back(std::move(heard));
 }
 

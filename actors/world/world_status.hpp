@@ -44,7 +44,7 @@ public:
 private:
   std::atomic<std::uint64_t> world_{0};
   std::shared_ptr<request_gate> gate_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   mutable condition changed_;
   world_event latest_;
   std::vector<listener> listeners_;

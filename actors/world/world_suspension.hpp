@@ -12,13 +12,13 @@
 
 namespace troupe {
 
-/// Tracks both halves of a suspension. Threads: give_back() and take_again() from helpers, the rest from the world's
-/// actor.
+/// Tracks the release of the memory and its allocation at the end of the suspension. Threads: give_back() and
+/// take_again() from helpers, the rest from the world's actor.
 class world_suspension {
 public:
   /// Releases one rank's memory. Blocks until all ranks do the same.
   void give_back(rank_pipeline& one);
-  /// Allocates it again. Blocks until all ranks do the same.
+  /// Allocates one rank's memory again. Blocks until all ranks do the same.
   static void take_again(rank_pipeline& one) { one.peers().resume(); }
 
   /// Returns the released bytes by rank.
@@ -28,7 +28,7 @@ public:
   void comes_into_force() noexcept { is_in_force_ = true; }
   [[nodiscard]] bool is_in_force() const noexcept { return is_in_force_; }
 
-  /// Requests the end. Returns whether this is the first request.
+  /// Requests the end of the suspension. Returns whether this is the first such request.
   bool end_it() noexcept { return !std::exchange(is_to_end_, true); }
   [[nodiscard]] bool is_to_end() const noexcept { return is_to_end_; }
   /// Stores \p reply, which is answered when the suspension has ended.
@@ -37,7 +37,7 @@ public:
   void ended(const error& failure);
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::map<rank, std::size_t> bytes_;
   bool is_in_force_ = false;
   bool is_to_end_ = false;

@@ -11,7 +11,7 @@ void communicator::launch_together(std::span<const operation* const>, stream_ref
   throw exception{errc::unsupported, "this kind of communicator launches one operation at a time: set fusion to off"};
 }
 
-std::shared_ptr<communicator> communicator::split(const split_seat&) {
+std::shared_ptr<communicator> communicator::split(const split_spec&) {
   throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
 }
 
@@ -19,12 +19,12 @@ void communicator::split_none() {
   throw exception{errc::unsupported, "this kind of communicator cannot be split: form a world of its own instead"};
 }
 
-std::shared_ptr<communicator> communicator::shrink(const shrink_seat&) {
-  throw exception{errc::unsupported, "this kind of communicator cannot be shrunk: form another beside it"};
+std::shared_ptr<communicator> communicator::shrink(const shrink_spec&) {
+  throw exception{errc::unsupported, "this kind of communicator cannot be shrunk: form a new one instead"};
 }
 
 std::shared_ptr<communicator> communicator::revoke_and_split() {
-  throw exception{errc::unsupported, "this kind of communicator cannot be revoked: form another beside it"};
+  throw exception{errc::unsupported, "this kind of communicator cannot be revoked: form a new one instead"};
 }
 
 std::shared_ptr<registered_region> communicator::allocate_region(std::size_t) {
@@ -41,7 +41,7 @@ std::size_t communicator::suspend() {
 
 void communicator::resume() {
   throw exception{errc::unsupported,
-                  "this kind of communicator cannot release its memory, so there is none to allocate again"};
+                  "this kind of communicator cannot release its memory, so it cannot allocate it again"};
 }
 
 } // namespace troupe

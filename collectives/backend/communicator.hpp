@@ -17,24 +17,24 @@
 
 namespace troupe {
 
-/// A rank's place in a communicator that is split off another: its color and its rank among the ranks of that color.
-struct split_seat {
-  int color = 0; ///< 0 or greater.
-  rank self;     ///< Ranks of one color count from 0, without a gap.
+/// A rank's arguments of a split: its color, and its rank and the world size in the communicator of that color.
+struct split_spec {
+  int color = 0; ///< At least 0. Ranks with the same color form one communicator.
+  rank self;     ///< The ranks of one color are numbered from 0, without gaps.
   int world_size = 1;
 };
 
-/// A rank's place in a communicator that replaces a failed one, without some of its ranks.
-struct shrink_seat {
-  std::vector<rank> without; ///< The excluded ranks, by their ranks in the failed one, ascending; equal at all ranks.
-  rank self;                 ///< The remaining ranks count from 0, without a gap, in their old order.
+/// A rank's arguments of a shrink: the excluded ranks, and its rank and the world size in the new communicator.
+struct shrink_spec {
+  std::vector<rank> without; ///< The excluded ranks, as numbered in the old one, ascending. The same at all ranks.
+  rank self;                 ///< The remaining ranks are numbered from 0, without gaps, in their old order.
   int world_size = 1;
 };
 
-/// Information that a communicator's library gives about a failure, for people.
-struct library_words {
+/// Texts for users in which a communicator's library describes a failure.
+struct library_diagnostics {
   std::string last_error{}; ///< The library's last error. NCCL keeps one per process, so it may be an older one.
-  std::string ask{};        ///< A command that queries the library's communicators, of all processes.
+  std::string ask{};        ///< A shell command that queries the library's communicators in all processes.
 };
 
 /// One rank's end of a communicator.
@@ -54,14 +54,15 @@ public:
   /// it.
   virtual void init() = 0;
 
-  /// Enqueues a validated collective. Returns when it is in the stream. By default: as launch_together() of it alone.
+  /// Enqueues a validated collective. Returns when it is in the stream. The default implementation calls
+  /// launch_together() with this operation only.
   /// Errors: thrown if it could not be enqueued; the communicator must then be considered failed.
   virtual void launch(const operation& what, stream_ref stream);
-  /// Enqueues several operations by one launch, in the same order as the operations of launch(). All ranks do so with
-  /// the same operations in the same order; a rank that takes no part in an operation omits it. The parts of a group
-  /// are treated like the other operations. Copies and barriers are not allowed, nor are operations that overlap in
-  /// memory with a writer among them.
-  /// Order: none among \p all. Errors: as launch(), for all of them: a part of them may have been enqueued (GRP-1).
+  /// Enqueues several operations in one launch. All ranks make the same launches in the same order, each with the same
+  /// operations in the same order; a rank that takes no part in an operation omits it. The parts of a group are treated
+  /// like the other operations. Copies and barriers are not allowed. If one operation writes memory, no other operation
+  /// of the launch may use it.
+  /// Order: the operations may run in any order. Errors: as launch(); some operations may have been enqueued (GRP-1).
   virtual void launch_together(std::span<const operation* const> all, stream_ref stream);
   /// Returns whether launches may be captured; the same at all ranks. If false, nothing is launched into a capture.
   [[nodiscard]] virtual bool can_be_captured() const noexcept { return true; }
@@ -69,20 +70,21 @@ public:
   /// Throws if an asynchronous error has been observed.
   virtual void check() = 0;
 
-  /// Ends all work of this rank: operations in flight leave the device, successful or not. Their completion then means
-  /// nothing. Idempotent.
+  /// Ends all work of this rank: operations in flight leave the device, successful or not. Their completion then does
+  /// not mean success. Idempotent.
   virtual void abort() = 0;
 
   /// Releases all resources after all work has finished and all ranks have stopped launching. Idempotent. Has no effect
   /// after abort().
   virtual void destroy() = 0;
 
-  /// Returns a communicator, not yet formed, of this one's ranks that name the same color. Its init() synchronizes with
-  /// all ranks of this one. Each of them must call split() or split_none(); the k-th calls of all ranks belong
-  /// together. Nothing may be in flight meanwhile. If its init() is stuck, only the abort of this communicator ends it.
+  /// Returns a communicator, not yet formed, of those ranks of this one that pass the same color. Its init()
+  /// synchronizes with all ranks of this one. Each of them must call split() or split_none(); the k-th calls of all
+  /// ranks match. No operation may be in flight meanwhile. If the init() is stuck, only abort() of this communicator
+  /// ends it.
   /// Errors: unsupported.
-  [[nodiscard]] virtual std::shared_ptr<communicator> split(const split_seat& as);
-  /// Takes part in a split without joining a color. Blocks as init() does.
+  [[nodiscard]] virtual std::shared_ptr<communicator> split(const split_spec& as);
+  /// Takes part in a split without joining a new communicator. Blocks as init() does.
   virtual void split_none();
 
   /// Returns a communicator, not yet formed, without some of this one's ranks. This one may have failed with operations
@@ -90,9 +92,9 @@ public:
   /// remaining ranks, each of which does the same. From then on nothing is launched here. This communicator must still
   /// be aborted; if that init() is stuck, only that abort ends it.
   /// Errors: unsupported; communicator_failed (it was aborted, or was never formed).
-  [[nodiscard]] virtual std::shared_ptr<communicator> shrink(const shrink_seat& as);
-  /// Does the same with all of this one's ranks, which keep their numbers: this communicator is revoked, and all ranks
-  /// split off it.
+  [[nodiscard]] virtual std::shared_ptr<communicator> shrink(const shrink_spec& as);
+  /// Does the same as shrink(), but keeps all ranks and their numbers: revokes this communicator and splits all its
+  /// ranks into a new one.
   [[nodiscard]] virtual std::shared_ptr<communicator> revoke_and_split();
 
   /// Returns memory of this rank's device that can be registered, not yet registered. Communicates with no other rank.
@@ -107,12 +109,12 @@ public:
   /// nothing is in flight, and launch nothing before resume(). Blocks; abort() ends it.
   /// Errors: unsupported. After an error, here or from resume(), the communicator must be considered failed.
   virtual std::size_t suspend();
-  /// Takes that memory again, at the same addresses. All ranks call it together. Blocks; abort() ends it.
+  /// Allocates that memory again, at the same addresses. All ranks call it together. Blocks; abort() ends it.
   virtual void resume();
 
   /// Returns what the library reports about a failure. Empty if it reports nothing.
   /// Threads: any, at any time, also while another call is stuck and after abort(). Never blocks.
-  [[nodiscard]] virtual library_words last_words() const { return {}; }
+  [[nodiscard]] virtual library_diagnostics last_diagnostics() const { return {}; }
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
@@ -133,18 +135,18 @@ public:
   virtual ~backend() = default;
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Returns version and origin for people, e.g. "NCCL 2.28.9 from /usr/lib/libnccl.so.2".
+  /// Returns the version and origin as text for users, e.g. "NCCL 2.28.9 from /usr/lib/libnccl.so.2".
   [[nodiscard]] virtual std::string version() const = 0;
 
   /// Returns the capabilities of worlds over \p devices, all of this process. In a world over several processes each
-  /// process knows its own devices only. Cheap enough to call for each world. Forms nothing and waits for nothing.
+  /// process knows its own devices only. Cheap enough to call for each world. Forms no communicator and does not block.
   /// Errors: the driver's.
   [[nodiscard]] virtual troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) = 0;
 
   /// Makes a new id for one formation. It is made once and given to every rank.
   [[nodiscard]] virtual unique_id make_unique_id() = 0;
 
-  /// Makes the end of rank \p self of the communicator that \p id names. The caller then calls init() on it.
+  /// Returns rank \p self's end of the communicator that \p id names, not yet formed. The caller then calls init().
   /// Errors: invalid_argument (rank outside the world).
   [[nodiscard]] virtual std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
                                                              std::shared_ptr<device> where) = 0;

@@ -53,7 +53,7 @@ constexpr std::size_t alignment = 256;
 
 class registered_pool::block final : public memory_block {
 public:
-  /// Shared by the blocks of one allocate(); its end frees their range.
+  /// Shared by the blocks of one allocate(). Its destructor frees their range.
   struct share {
     share(std::shared_ptr<registered_pool> from, room what) : pool{std::move(from)}, taken{std::move(what)} {}
     share(const share&) = delete;
@@ -61,7 +61,7 @@ public:
     ~share() { pool->give_back(taken); }
 
     std::shared_ptr<registered_pool> pool;
-    std::mutex guard;
+    std::mutex mutex;
     room taken;
   };
 
@@ -71,7 +71,7 @@ public:
   void note_use(stream_ref stream) override {
     event mark{where()};
     mark.record(stream);
-    const std::lock_guard lock{mine_->guard};
+    const std::lock_guard lock{mine_->mutex};
     mine_->taken.uses.push_back(std::move(mark));
   }
 
@@ -86,12 +86,12 @@ registered_pool::registered_pool(std::vector<std::shared_ptr<registered_region>>
     offsets_{regions_.front()->size_bytes(), alignment} {}
 
 registered_region& registered_pool::region(std::size_t local) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return *present_[local];
 }
 
 void registered_pool::leave_out(std::span<const std::size_t> places) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::vector<std::shared_ptr<registered_region>> left;
   for (std::size_t i = 0; i < present_.size(); ++i)
     if (std::ranges::find(places, i) == places.end()) left.push_back(present_[i]);
@@ -102,7 +102,7 @@ std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
   std::optional<std::size_t> offset;
   std::vector<std::shared_ptr<registered_region>> on;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     on = present_;
     reclaim();
     offset = offsets_.take(std::max<std::size_t>(size_bytes, 1));
@@ -121,7 +121,7 @@ std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
 
 void registered_pool::give_back(room& left) noexcept {
   return_or_report("registered memory", [&] {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (alone_) retired_.push_back(std::move(left));
   });
 }
@@ -135,7 +135,7 @@ void registered_pool::reclaim() {
 }
 
 std::size_t registered_pool::free_bytes() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::size_t waiting = 0;
   for (const room& one : retired_) waiting += (one.length + alignment - 1) / alignment * alignment;
   return offsets_.free() + waiting;
@@ -152,8 +152,9 @@ std::optional<std::size_t> registered_pool::offset_of(const buffer& memory) cons
 
 namespace {
 
-/// Where one operation's memory is, as far as peers compute addresses from it: the kernels of an all_gather write into
-/// the peers' recv, those of a reduce_scatter read the peers' send, those of an all_reduce do both.
+/// The placement of one operation's buffers. An offset is set only if peers compute addresses from it: the kernels of
+/// an all_gather write into the peers' recv, those of a reduce_scatter read the peers' send, and those of an all_reduce
+/// do both.
 struct places {
   bool send_registered = false;
   bool recv_registered = false;

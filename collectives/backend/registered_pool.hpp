@@ -31,7 +31,7 @@ public:
 
   /// Returns the size of the whole area.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// Returns how much of it is free, in one piece or in several.
+  /// Returns the number of free bytes, contiguous or not.
   [[nodiscard]] std::size_t free() const noexcept { return free_; }
 
 private:
@@ -55,19 +55,19 @@ public:
   registered_pool(std::vector<std::shared_ptr<registered_region>> regions, bool alone);
 
   /// Returns one buffer of \p size_bytes on each local rank, 256-byte aligned, at the same offset. \p size_bytes may be
-  /// 0. The range is free again when the last of these buffers is gone. Contents: undefined. Errors: out_of_memory.
+  /// 0. The range is freed with the last of these buffers. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] std::vector<buffer> allocate(std::size_t size_bytes);
 
   /// Returns the region of the local rank at index \p local, for the communicator of a new epoch.
   [[nodiscard]] registered_region& region(std::size_t local) const;
-  /// Marks the local ranks at indices \p places as gone from the world: allocate() returns no more memory of theirs.
-  /// Existing buffers stay valid.
+  /// Marks the local ranks at indices \p places as removed from the world: allocate() returns no further memory of
+  /// these ranks. Existing buffers stay valid.
   void leave_out(std::span<const std::size_t> places);
-  /// Returns the size on each rank.
+  /// Returns the size of the region on each rank.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return regions_.front()->size_bytes(); }
-  /// Returns how much of it is free on each rank, counting what is freed when noted work has finished.
+  /// Returns the number of free bytes on each rank, including freed ranges whose noted work has not finished yet.
   [[nodiscard]] std::size_t free_bytes() const;
-  /// See registered_region::why_ordinary().
+  /// Returns registered_region::why_ordinary() of the regions.
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return regions_.front()->why_ordinary(); }
 
   /// Returns the offset of \p memory in its region, in bytes, or nothing if it is in none of the regions.
@@ -87,7 +87,7 @@ private:
 
   const std::vector<std::shared_ptr<registered_region>> regions_; ///< Includes the regions of ranks that have left.
   bool alone_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<std::shared_ptr<registered_region>> present_; ///< The regions of the ranks that are present.
   offset_allocator offsets_;
   std::vector<room> retired_;

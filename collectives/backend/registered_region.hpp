@@ -22,7 +22,8 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
   [[nodiscard]] std::byte* address() const noexcept { return address_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  /// Returns why requests on this memory run as on ordinary memory, for people. Empty if they have special kernels.
+  /// Returns a text for users: why requests on this memory run as on ordinary memory. Empty if the library has
+  /// special kernels for it.
   [[nodiscard]] const std::string& why_ordinary() const noexcept { return why_ordinary_; }
 
 protected:

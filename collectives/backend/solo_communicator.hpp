@@ -25,7 +25,7 @@ public:
 
 private:
   std::shared_ptr<device> device_;
-  buffer scratch_; ///< A factor, followed by a piece. Allocated on first use.
+  buffer scratch_; ///< Pinned memory for a factor and a piece. Allocated on first use.
 };
 
 /// A reduction over one rank is a no-op in place, and otherwise one copy in stream order. pre_mul_sum is a
@@ -41,7 +41,7 @@ public:
   void check() override {}
   void abort() override {}
   void destroy() override {}
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat&) override {
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec&) override {
     return std::make_shared<solo_communicator>(where());
   }
   void split_none() override {}

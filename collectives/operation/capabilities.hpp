@@ -54,7 +54,7 @@ inline constexpr feature all_features[] = {feature::fp8_reductions,
 enum class availability : std::uint8_t {
   no,
   yes,
-  unknown, ///< Only use of the feature can tell.
+  unknown, ///< Known only after an attempt to use the feature.
 };
 
 /// Returns the name of \p what as written above.
@@ -76,7 +76,7 @@ struct exclusion {
   /// Selects worlds by their number of ranks.
   enum class world_size : std::uint8_t { any, one, several };
 
-  std::vector<std::size_t> kinds{}; ///< Indices in troupe::operation.
+  std::vector<std::size_t> kinds{}; ///< Indices of alternatives of troupe::operation.
   std::vector<dtype> types{};
   std::vector<reduction> ops{}; ///< If not empty, only reductions match.
   world_size size = world_size::any;
@@ -90,7 +90,7 @@ struct exclusion {
 /// Returns the name of \p size as written in exclusion.
 [[nodiscard]] std::string_view to_string(exclusion::world_size size) noexcept;
 
-/// The capabilities of a backend on given devices. A value: it does not follow later changes of the environment.
+/// The capabilities of a backend on given devices. The value does not follow later changes of the environment.
 /// Threads: any.
 struct capabilities {
   std::string backend; ///< "mock", "nccl" or "gloo".

@@ -19,7 +19,7 @@ namespace troupe {
 
 /// The operands of all ranks, in rank order: a view of a contiguous range of buffers or of operands. It copies nothing.
 ///
-/// Lifetime: that of the range, which a call needs only until it returns.
+/// Lifetime: the range must live as long as the view. A collective needs the view only until the call returns.
 class operands_view {
 public:
   /// Views \p all: a per_rank, std::vector or std::span of buffers or operands.
@@ -58,11 +58,11 @@ struct arguments_of_all {
 
 /// The collectives as methods of \p Handle. \p Arguments is arguments_of_one or arguments_of_all; \p Result is what a
 /// method returns, and \p Options is its options struct. Shapes, units, in-place rules and errors are those of the
-/// operation of the same name (operation.hpp). Fields of the operation that a method does not take are at their
-/// defaults; for others, request the operation itself with the handle's ask().
+/// operation of the same name (operation.hpp). Fields of the operation that a method does not take have their default
+/// values. To set them, pass the operation itself to the handle's ask().
 ///
-/// With arguments_of_all, `send` and `recv` have one operand for each rank, except that the operand which only the root
-/// uses is given once. Errors, thrown: invalid_argument (a different number of send and recv operands).
+/// With arguments_of_all, `send` and `recv` have one operand for each rank, but only one operand if only the root uses
+/// it. Errors, thrown: invalid_argument (a different number of send and recv operands).
 ///
 /// The handle has a private member for its requests:
 /// `Result perform(operation, Options, call_site)` for one rank, and for all ranks
@@ -117,7 +117,7 @@ public:
         std::move(options), from);
   }
 
-  /// As all_gather(), with parts of any size.
+  /// Like all_gather(), with parts of any size.
   [[nodiscard]] Result all_gather_v(operands send, operands recv, partition recv_parts, dtype type,
                                     Options options = {}, call_site from = call_site::current()) {
     return each(
@@ -139,7 +139,7 @@ public:
         std::move(options), from);
   }
 
-  /// As reduce_scatter(), with parts of any size.
+  /// Like reduce_scatter(), with parts of any size.
   [[nodiscard]] Result reduce_scatter_v(operands send, operands recv, partition send_parts, dtype type, reduce_op op,
                                         Options options = {}, call_site from = call_site::current()) {
     return each(
@@ -161,7 +161,7 @@ public:
         std::move(options), from);
   }
 
-  /// As all_to_all(), with parts of any size. The partitions are those of each rank.
+  /// Like all_to_all(), with parts of any size. Each rank has its own partitions.
   [[nodiscard]] Result all_to_all_v(operands send, operands recv, partitions send_parts, partitions recv_parts,
                                     dtype type, Options options = {}, call_site from = call_site::current()) {
     const std::size_t count = count_of(send, recv);
@@ -187,7 +187,7 @@ public:
         std::move(options), from);
   }
 
-  /// As gather(), with parts of any size.
+  /// Like gather(), with parts of any size.
   [[nodiscard]] Result gather_v(operands send, operand recv, partition recv_parts, dtype type, rank root,
                                 Options options = {}, call_site from = call_site::current()) {
     return each(
@@ -209,7 +209,7 @@ public:
         std::move(options), from);
   }
 
-  /// As scatter(), with parts of any size.
+  /// Like scatter(), with parts of any size.
   [[nodiscard]] Result scatter_v(operand send, operands recv, partition send_parts, dtype type, rank root,
                                  Options options = {}, call_site from = call_site::current()) {
     return each(
@@ -220,7 +220,7 @@ public:
         std::move(options), from);
   }
 
-  /// Waits until the stream of every rank has reached this place.
+  /// Completes when the stream of every rank has reached this operation.
   [[nodiscard]] Result barrier(Options options = {}, call_site from = call_site::current()) {
     std::size_t count = 1;
     if constexpr (is_for_all) count = handle().part_count();

@@ -10,12 +10,12 @@ namespace troupe {
 
 namespace {
 
-class surveyor {
+class extent_walker {
 public:
   /// The in-place offset: see footprint.
   using placement = std::optional<std::ptrdiff_t>;
 
-  surveyor(rank self, int world_size, extent_visitor found)
+  extent_walker(rank self, int world_size, extent_visitor found)
     : self_{self}, place_{index(self)}, size_{static_cast<std::size_t>(world_size)}, found_{found} {}
 
   placement operator()(const all_reduce& what) { return both(what, what.count, what.count, 0); }
@@ -137,7 +137,7 @@ footprint footprint_of(const operation& what, rank self, int world_size, std::pm
   footprint found{.extents = std::pmr::vector<extent>{from}};
   found.extents.reserve(extents_of_most);
   auto keep = [&found](const extent& one) { found.extents.push_back(one); };
-  found.in_place = std::visit(surveyor{self, world_size, keep}, what);
+  found.in_place = std::visit(extent_walker{self, world_size, keep}, what);
   return found;
 }
 
@@ -145,7 +145,7 @@ void visit_extents(const operation& what, rank self, int world_size, extent_visi
   if (const auto* several = std::get_if<group>(&what))
     for (const operation& part : several->parts) visit_extents(part, self, world_size, visit);
   else
-    std::visit(surveyor{self, world_size, visit}, what);
+    std::visit(extent_walker{self, world_size, visit}, what);
 }
 
 std::size_t held_bytes(const operation& what) {

@@ -1,5 +1,4 @@
-/// Derives in one place which memory each operation reads and writes, and how large it is. Validation checks these
-/// ranges.
+/// Derives the memory ranges that each operation reads and writes. Validation checks these ranges.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -81,9 +80,9 @@ void visit_operands(const operation& what, Visit&& visit) {
 /// buffer that is named twice in a row (in place) counts once.
 [[nodiscard]] std::size_t held_bytes(const operation& what);
 
-/// Returns the bytes of the elements that \p what counts: for one count, one rank's part; for v-forms, all parts that
-/// the rank sends (or receives, if each rank knows the counts of all); for a group, the sum. A barrier and a replay
-/// have 0.
+/// Returns the payload of \p what in bytes. For an operation with a single count, it is the part of one rank. For a
+/// v-form, it is the sum of all parts that the rank sends, or receives if each rank gives the counts of all ranks. For
+/// a group, it is the sum over its parts. A barrier and a replay have no payload.
 [[nodiscard]] std::size_t payload_of(const operation& what) noexcept;
 
 } // namespace troupe

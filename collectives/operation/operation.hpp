@@ -1,4 +1,4 @@
-/// Describes what one rank is asked to do: one plain struct per operation. n is the number of ranks.
+/// Defines the operations that clients request: one plain struct per operation, for one rank. n is the number of ranks.
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -30,7 +30,7 @@ struct operand {
   shared_event ready{};
 
   operand() = default;
-  /// All of \p range, usable after \p ready_at, or immediately if there is no event.
+  /// Refers to all of \p range. It may be used after \p ready_at, or immediately if there is no event.
   operand(buffer range, shared_event ready_at = {}) // NOLINT(google-explicit-constructor): a buffer is an operand
     : memory{std::move(range)}, ready{std::move(ready_at)} {}
 };
@@ -45,7 +45,7 @@ struct all_reduce {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{}; ///< The factor of pre_mul_sum.
-  bool staged = false;     ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false;     ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[i] on \p root = reduction over all ranks of send[i]. Other ranks do not use recv, which may be empty there.
@@ -59,7 +59,7 @@ struct reduce {
   reduction op = reduction::sum;
   rank root{}; ///< The rank that receives the result.
   troupe::factor factor{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[i] on every rank = send[i] of \p root. Other ranks do not use send, which may be empty there.
@@ -72,24 +72,24 @@ struct broadcast {
   dtype type = dtype::f32;
   /// The rank whose elements all ranks receive.
   rank root{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[r · count + i] on every rank = send[i] of rank r.
 /// Shapes: send \p count elements, recv n · count.
-/// In place: if send is the rank's own part of recv: count elements from r · count.
+/// In place: if send is the rank's own part of recv, that is, count elements from r · count.
 struct all_gather {
   operand send;
   operand recv;
   std::size_t count = 0; ///< Elements in each rank's part.
   dtype type = dtype::f32;
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[i] on rank r = reduction over all ranks of send[r · count + i].
 /// Shapes: send n · count elements, recv \p count.
-/// In place: if recv is the rank's own part of send: count elements from r · count. The other parts of send keep their
-/// values.
+/// In place: if recv is the rank's own part of send, that is, count elements from r · count. The other parts of send
+/// keep their values.
 struct reduce_scatter {
   operand send;
   operand recv;
@@ -97,7 +97,7 @@ struct reduce_scatter {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[r · count + i] on rank q = send[q · count + i] of rank r.
@@ -108,7 +108,7 @@ struct all_to_all {
   operand recv;
   std::size_t count = 0; ///< Elements from each rank to each rank.
   dtype type = dtype::f32;
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[r · count + i] on \p root = send[i] of rank r. Other ranks do not use recv, which may be empty there.
@@ -121,7 +121,7 @@ struct gather {
   dtype type = dtype::f32;
   /// The rank that receives all parts.
   rank root{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// recv[i] on rank r = send[r · count + i] of \p root. Other ranks do not use send, which may be empty there.
@@ -134,7 +134,7 @@ struct scatter {
   dtype type = dtype::f32;
   /// The rank whose elements are distributed.
   rank root{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// The parts of a buffer, one for each rank, in elements: part r is \p counts[r] elements from \p displacements[r].
@@ -157,7 +157,7 @@ struct all_gather_v {
   operand recv;
   partition recv_parts; ///< n parts of recv.
   dtype type = dtype::f32;
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// The same as reduce_scatter, with parts of any size: recv on rank r = reduction over all ranks of part r of send.
@@ -171,7 +171,7 @@ struct reduce_scatter_v {
   dtype type = dtype::f32;
   reduction op = reduction::sum;
   troupe::factor factor{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// The same as all_to_all, with parts of any size: part r of recv on rank q = part q of send on rank r.
@@ -198,7 +198,7 @@ struct gather_v {
   dtype type = dtype::f32;
   /// The rank that receives all parts.
   rank root{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// The same as scatter, with parts of any size: recv on rank r = part r of send of \p root. Other ranks do not use
@@ -214,7 +214,7 @@ struct scatter_v {
   dtype type = dtype::f32;
   /// The rank whose parts are distributed.
   rank root{};
-  bool staged = false; ///< Set it where another rank's memory is host memory and this rank's is not: see operand.
+  bool staged = false; ///< Set this if another rank uses host memory and this rank does not: see operand.
 };
 
 /// Sends \p count elements to \p peer, whose recv names the same count, dtype and tag. Between two ranks, the k-th send
@@ -238,7 +238,7 @@ struct recv {
   int tag = 0; ///< The tag of the matching send.
 };
 
-/// Is answered when every rank's stream has reached it: all requests made earlier at any rank are then done.
+/// Completes when every rank's stream has reached it: all requests made earlier at any rank are then done.
 struct barrier {};
 
 /// Copies all of \p from to the front of \p to on the rank's stream. Each end is memory of the rank's device, memory of
@@ -247,7 +247,7 @@ struct barrier {};
 /// Order: after the rank's earlier requests and before its later ones. A copy between the devices of two ranks may be
 /// requested from either rank. It is not ordered with the other rank's requests: wait for the reply before you use the
 /// memory there.
-/// Errors: wrong_device (device memory, but none of the rank's own device), unsupported (no peer access).
+/// Errors: wrong_device (memory of another device, but none of the rank's own device), unsupported (no peer access).
 struct copy {
   operand from;
   operand to;
@@ -274,8 +274,8 @@ struct group;
 /// refused.
 /// Errors: invalid_argument (an unknown dtype or reduction, or a rank or tag that does not exist; a buffer that is too
 /// short or not aligned; overlapping ranges), wrong_device, stale_buffer, mismatch (the ranks' requests do not match),
-/// unsupported (by this device or library). After these errors nothing has run on any rank. The errors of every request
-/// come in addition: see errc.
+/// unsupported (by this device or library). After these errors nothing has run on any rank. The errors that every
+/// request can have are listed in errc.
 using operation =
     std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, all_gather_v,
                  reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier, copy, group, replay>;
@@ -286,12 +286,12 @@ using operation =
 /// group is valid.
 /// Copies: from and to device memory or pinned host memory. Pageable memory, and copies from host to host, are staged
 /// by other threads and are therefore refused in a group.
-/// Order: the parts are unordered, so parts that overlap in memory with a writer among them are refused.
+/// Order: the parts are unordered. Parts with overlapping memory are refused if one of them writes it.
 struct group {
   std::vector<operation> parts;
 };
 
-/// Returns the addresses of \p all, as communicators take operations that are launched together.
+/// Returns pointers to \p all. Communicators take operations that are launched together in this form.
 [[nodiscard]] std::vector<const operation*> pointers_to(std::span<const operation> all);
 
 /// Returns the name of the operation: "all_reduce".

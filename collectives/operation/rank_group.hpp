@@ -34,7 +34,8 @@ struct mesh_axis {
   int size = 1;
 };
 
-/// Ranks fill the grid in row-major order, as in the meshes of other systems: ranks along the last axis are neighbours.
+/// A grid of ranks with named axes. Ranks fill it in row-major order, as in the meshes of other systems: ranks along
+/// the last axis are neighbours.
 class mesh_shape {
 public:
   /// Errors: invalid_argument (no axes, a size below 1, an empty or repeated name, too many ranks).

@@ -55,10 +55,10 @@ struct reduce_op {
   reduction kind = reduction::sum;
   troupe::factor factor{};
 
-  /// Makes \p one, which needs no factor. For pre_mul_sum see below.
+  /// Converts \p one, which must not need a factor. For pre_mul_sum see below.
   reduce_op(reduction one) : kind{one} {} // NOLINT(google-explicit-constructor): a reduction is all that most need
-  /// Returns the sum of elements that each rank has multiplied by \p by. A request to all ranks uses it at every rank.
-  /// For a factor in device memory, or a different one at each rank, request operations instead.
+  /// Returns the sum of elements that each rank has multiplied by \p by. A request to all ranks uses the same factor at
+  /// every rank. For a factor in device memory, or a different one at each rank, request operations instead.
   [[nodiscard]] static reduce_op pre_mul_sum(troupe::factor by) {
     reduce_op made{reduction::pre_mul_sum};
     made.factor = std::move(by);

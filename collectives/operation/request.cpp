@@ -10,7 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// Returns the operand of \p what that takes a ready event: one without an event, with memory if there is one.
+/// Returns the operand of \p what to which a ready event is attached. It has no event, and it has memory if any such
+/// operand has.
 operand* operand_to_wait(operation& what) {
   return std::visit(
       [](auto& one) -> operand* {
@@ -56,7 +57,7 @@ void prepare_operands(std::span<operation> parts, const per_rank<shared_event>& 
     operand* const waits = operand_to_wait(parts[i]);
     if (!waits)
       throw exception{errc::invalid_argument, "no operand of a " + std::string{name_of(parts[i])} +
-                                                  " can wait for the ready event: each has an event, or there is none"};
+                                                  " can take the ready event: all have one already, or there are none"};
     waits->ready = event;
   }
 }

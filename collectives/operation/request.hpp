@@ -17,18 +17,19 @@
 
 namespace troupe {
 
-/// The deadline of a request that names none: the world's default applies.
+/// Value of a deadline that is not set: the world's default deadline applies.
 inline constexpr nanoseconds world_default_deadline{0};
 
-/// Defines who ensures that all ranks launch the same operations in the same order (ORD-1), where each rank is asked by
-/// its own client. A world has one setting.
+/// Defines who ensures that all ranks launch the same operations in the same order (ORD-1) if each rank has its own
+/// client. A world has one setting.
 enum class ordering : std::uint8_t {
   /// troupe ensures it: requests are matched by lane, checked against each other, and launched when all ranks have
-  /// asked. If a rank is not asked, its peers' requests wait until their deadline; their error then reports which ranks
-  /// are missing.
+  /// requested the operation. If a rank does not, the requests of its peers wait until their deadline and then fail
+  /// with an error that reports the missing ranks.
   agreed,
-  /// The clients ensure it. They promise that every rank is asked for the same collectives in the same order, without
-  /// tags. A request goes straight to its GPU; a broken promise hangs the GPUs until limits.hang expires.
+  /// The clients ensure it. They promise to request the same collectives in the same order at every rank. Lanes and
+  /// positions are ignored. A request goes straight to its GPU; a broken promise hangs the GPUs until limits.hang
+  /// expires.
   caller,
 };
 /// Returns the name of \p order as written above.
@@ -36,7 +37,7 @@ enum class ordering : std::uint8_t {
 /// Returns the ordering with this name. Errors: invalid_argument, which lists the choices.
 [[nodiscard]] ordering parse_ordering(std::string_view name);
 
-/// One rank's request (SPMD): each rank's client asks its own rank.
+/// One rank's request (SPMD): each client sends requests to its own rank.
 struct rank_request {
   operation what;
   /// The epoch in which the client continues (EPO-1). 0 means not set: the first epoch in which the world was ready in
@@ -50,14 +51,16 @@ struct rank_request {
   /// The position in the lane that the client expects for this request, counted from 0. It reveals a request that was
   /// lost or repeated on the way. Empty: the next position.
   std::optional<std::uint64_t> position{};
-  /// The credit that the request is charged to: see world::credit(). Empty: the quota that all clients share.
+  /// The credit that the request is charged to: see world::credit(). If empty, it is charged to the quota that all
+  /// clients share.
   troupe::credit credit{};
   /// Promises that the operation may be run again. The operation is out of place. Its inputs have their values when it
   /// is requested (or after the ready events) and keep them until the reply. Nobody uses its outputs before the reply.
   /// If every participant of the operation has set this mark, none has been answered, and a new epoch follows a fault,
   /// then the operation runs again in that epoch instead of failing with the fault. It runs before the new requests of
-  /// its lane in that epoch. Its deadline is not extended (docs/recovery.md). Only under ordering::agreed. Errors:
-  /// invalid_argument (in place, or in two steps), unsupported (a replay; ordering::caller; ranks in other processes).
+  /// its lane in that epoch. Its deadline is not extended (docs/recovery.md). Allowed only under ordering::agreed.
+  /// Errors: invalid_argument (in place, or in two steps), unsupported (a replay; ordering::caller; ranks in other
+  /// processes).
   bool retry_safe = false;
   /// The source line that makes the request, for the flight recorder (docs/operations/tracing.md).
   call_site site = call_site::current();
@@ -86,19 +89,19 @@ struct world_request {
 /// rank_request.
 struct request_options {
   nanoseconds deadline = world_default_deadline; ///< Time from acceptance to the reply.
-  /// The epoch that the request is for (EPO-1). Not set (0): at a world, the epoch when it is asked for; at one rank,
-  /// the epoch that the lane has acknowledged, or without a lane the world's first (rank_request::epoch).
+  /// The epoch that the request is for (EPO-1). If it is not set (0), a world uses its current epoch. A rank uses the
+  /// epoch that the lane has acknowledged or, without a lane, the world's first epoch (rank_request::epoch).
   troupe::epoch epoch{};
-  /// Events in streams of the client that the request waits for on the device, one for each rank that is asked. An
-  /// event is attached to an operand that names none of its own; those of operands are waited for too. Errors:
-  /// invalid_argument, thrown (another number of events, or no operand without an event).
+  /// Events in streams of the client that the request waits for on the device, one for each rank of the request. Each
+  /// event is attached to an operand that has no event. The request also waits for the events that operands already
+  /// have. Errors, thrown: invalid_argument (a different number of events, or no operand without an event).
   per_rank<shared_event> ready{};
-  bool retry_safe = false; ///< Permits running it again after a fault: see rank_request::retry_safe.
-  troupe::credit credit{}; ///< See rank_request::credit. Empty, at a lane: the credit that the lane uses.
+  bool retry_safe = false; ///< Permits running the operation again after a fault: see rank_request.
+  troupe::credit credit{}; ///< See rank_request::credit. If empty, a lane uses its own credit.
   bool staged = false;     ///< Sets `staged` in every operation that has it: see operand.
 };
 
-/// Completes \p parts with what request_options says about memory: \p ready and \p staged. Errors: invalid_argument.
+/// Applies the options that concern memory, \p ready and \p staged, to \p parts. Errors: invalid_argument.
 void prepare_operands(std::span<operation> parts, const per_rank<shared_event>& ready, bool staged);
 
 /// Returns the parts of a transfer between two of \p world_size ranks: a send for \p source, a recv for \p destination,

@@ -16,7 +16,7 @@ namespace troupe {
 
 /// One rank's part that was lost to a fault, or that finished while other parts may be lost. Holds all that is needed
 /// to run the part again or to answer it.
-struct kept_part {
+struct retryable_part {
   rank self{};
   ticket name{};
   operation what{}; ///< Holds its buffers (BUF-1).
@@ -35,16 +35,17 @@ public:
   retried_parts& operator=(const retried_parts&) = delete;
   virtual ~retried_parts() = default;
 
-  /// Called when a fault has taken the part, or when the part is done and is_kept_when_done(). The part has not been
-  /// answered.
-  virtual void keep(kept_part one) noexcept = 0;
+  /// Called when the part was lost to a fault, or when it is done and is_kept_when_done() returns true. The part has
+  /// not been answered.
+  virtual void keep(retryable_part one) noexcept = 0;
   /// Returns whether a part that is done must be answered together with the others.
   [[nodiscard]] virtual bool is_kept_when_done() const noexcept = 0;
   /// Called when the part has been answered, is about to be answered, or will never be answered.
   virtual void settled() noexcept = 0;
 };
 
-/// Calls exactly one of keep() and settled() for its part. The destructor calls settled() if neither was called.
+/// Reports the result of one part: calls exactly one of keep() and settled(). The destructor calls settled() if neither
+/// was called.
 class retry_claim {
 public:
   retry_claim() noexcept = default;
@@ -60,7 +61,7 @@ public:
   ~retry_claim() { settle(); }
 
   [[nodiscard]] explicit operator bool() const noexcept { return whole_ != nullptr; }
-  void keep(kept_part one) noexcept { std::exchange(whole_, nullptr)->keep(std::move(one)); }
+  void keep(retryable_part one) noexcept { std::exchange(whole_, nullptr)->keep(std::move(one)); }
   [[nodiscard]] bool is_kept_when_done() const noexcept { return whole_->is_kept_when_done(); }
   void settle() noexcept {
     if (whole_) std::exchange(whole_, nullptr)->settled();

@@ -106,8 +106,8 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
   for (std::size_t i = 0; i < std::max(sends.size(), recvs.size()); ++i) {
     const bool lone_send = i >= recvs.size() || (i < sends.size() && sends[i].route() < recvs[i].route());
     const bool lone_recv = i >= sends.size() || (i < recvs.size() && recvs[i].route() < sends[i].route());
-    if (lone_send) return refuse("a send from " + name_route(sends[i]) + " has no recv: ask for both");
-    if (lone_recv) return refuse("a recv from " + name_route(recvs[i]) + " has no send: ask for both");
+    if (lone_send) return refuse("a send from " + name_route(sends[i]) + " has no recv: request both");
+    if (lone_recv) return refuse("a recv from " + name_route(recvs[i]) + " has no send: request both");
     const signature& sent = *sends[i].what;
     const signature& received = *recvs[i].what;
     if (sent.count != received.count || sent.type != received.type)

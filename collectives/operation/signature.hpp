@@ -1,5 +1,5 @@
-/// The facts about an operation that ranks must agree on, without its memory. They are compared before launch (ORD-2),
-/// and by the mock.
+/// Signatures: the properties of an operation on which all ranks must agree. Memory is not one of them. Signatures are
+/// compared before launch (ORD-2), and by the mock.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -13,7 +13,7 @@ namespace troupe {
 
 /// One operation of one rank, or one part of its group. Fields that do not apply keep their defaults.
 struct signature {
-  std::size_t kind = 0; ///< Index in troupe::operation.
+  std::size_t kind = 0; ///< Index of the alternative of troupe::operation.
   dtype type{};
   reduction op{};
   std::size_t count = 0;

@@ -22,7 +22,8 @@
 
 namespace troupe {
 
-/// Empty if nothing is wrong. A pointer, because every request passes many checks and an error object is large.
+/// The result of a check: an error, or null. It is a pointer, because every request passes many checks and an error
+/// object is large.
 using objection = std::unique_ptr<error>;
 
 [[nodiscard]] inline objection refuse(errc code, std::string text) {
@@ -36,7 +37,7 @@ using objection = std::unique_ptr<error>;
 /// Checks the values of an operation that do not depend on its memory. Must run before any check of the memory.
 class value_check {
 public:
-  explicit value_check(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+  explicit value_check(const rank_context& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
 
   template <class Operation>
   objection operator()(const Operation& what) const {
@@ -96,13 +97,13 @@ private:
     return {};
   }
 
-  const seat& at_;
+  const rank_context& at_;
   std::size_t size_;
 };
 
 namespace {
 
-/// Checks that apply to memory on any device.
+/// Checks that \p memory belongs to the driver of \p where and is not stale.
 objection check_life(const buffer& memory, std::string_view role, const device& where) {
   const device* home = memory.where();
   if (home == nullptr) return {};
@@ -268,7 +269,7 @@ objection check_copy(const copy& what, const footprint& touched, const device& w
   return {};
 }
 
-objection check_ability(const operation& what, const seat& at) {
+objection check_ability(const operation& what, const rank_context& at) {
   if (at.able != nullptr)
     if (error why = at.able->objection_to(what, at.world_size)) return std::make_unique<error>(std::move(why));
   return {};
@@ -284,9 +285,9 @@ bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device
 
 /// Fast path: returns true only if the memory accesses of \p what are certainly valid. Most requests read one range and
 /// write one.
-class glance {
+class fast_check {
 public:
-  explicit glance(const seat& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+  explicit fast_check(const rank_context& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
 
   bool operator()(const all_reduce& what) const { return is_fine(what, what.count, what.count); }
   bool operator()(const all_gather& what) const { return is_fine(what, what.count, size_ * what.count); }
@@ -308,11 +309,11 @@ private:
            (std::is_same_v<Operation, all_reduce> && from == to);
   }
 
-  const seat& at_;
+  const rank_context& at_;
   std::size_t size_;
 };
 
-objection check_reach(const operation& what, const footprint& touched, const seat& at) {
+objection check_reach(const operation& what, const footprint& touched, const rank_context& at) {
   if (objection failure = check_events(what, at.where)) return failure;
   const auto* move = std::get_if<copy>(&what);
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
@@ -324,7 +325,7 @@ objection in_part(std::size_t index, objection failure) {
   return failure;
 }
 
-objection validate_group(const group& what, const seat& at) {
+objection validate_group(const group& what, const rank_context& at) {
   std::vector<footprint> touched(what.parts.size());
   ranges all;
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
@@ -356,14 +357,14 @@ objection validate_group(const group& what, const seat& at) {
 
 } // namespace
 
-error validate(const operation& what, const seat& at) {
+error validate(const operation& what, const rank_context& at) {
   if (const auto* several = std::get_if<group>(&what)) return as_error(validate_group(*several, at));
   if (const auto* again = std::get_if<replay>(&what))
     return again->of ? again->of->objection_to_replay(at.stamp)
                      : *refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
   if (objection failure = std::visit(value_check{at}, what)) return as_error(std::move(failure));
   if (objection failure = check_ability(what, at)) return as_error(std::move(failure));
-  if (std::visit(glance{at}, what)) return {};
+  if (std::visit(fast_check{at}, what)) return {};
   std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
   std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
   return as_error(check_reach(what, footprint_of(what, at.self, at.world_size, &memory), at));

@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// The context of a check: the rank, the size of its world, and the device on which it works.
-struct seat {
+struct rank_context {
   rank self;
   int world_size = 1;
   const device& where;
@@ -23,13 +23,14 @@ struct seat {
 /// access. For a group, checks every part, and that the parts do not touch each other's memory. check_agreement()
 /// checks what ranks must agree on.
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
-[[nodiscard]] error validate(const operation& what, const seat& at);
+[[nodiscard]] error validate(const operation& what, const rank_context& at);
 
 /// Checks whether \p what, a validated operation of rank \p self, can be run again. Returns errc::none;
 /// invalid_argument if a result overwrites an input; or unsupported for a replay, whose memory accesses are unknown.
 [[nodiscard]] error objection_to_retry(const operation& what, rank self, int world_size);
 
-/// Returns the error for a request in two steps: kernels behind its event may already have used the first result.
+/// Returns the error for a retry_safe request in two steps. It is refused because kernels behind its event may already
+/// have used the first result.
 [[nodiscard]] error two_step_retry();
 
 } // namespace troupe

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// One rank's request. First it is a task; then the sequencer keeps it, until its call is given to the rank's pipeline.
+/// One rank's request. It is a task first. Then the sequencer keeps it until its call is passed to the rank's pipeline.
 class arbiter::joining final : public sequenced, public combining_queue::task {
 public:
   joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call,
@@ -34,7 +34,7 @@ private:
   bool retry_safe_;
 };
 
-/// An operation of all ranks, which needs no matching.
+/// An operation that was requested for all ranks at once, so that it needs no matching.
 class arbiter::whole final : public combining_queue::task {
 public:
   whole(std::shared_ptr<ordered_world> world, released_operation parts, bool is_retry_safe)
@@ -83,19 +83,19 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
   return made;
 }
 
-std::shared_ptr<retry_queue> arbiter::open_shelf() {
+std::shared_ptr<retry_queue> arbiter::open_retry_queue() {
   auto made = std::make_shared<retry_queue>(shared_from_this());
   queue_.run([this, made] {
-    std::erase_if(shelves_, [](const auto& one) { return one.expired(); });
-    shelves_.push_back(made);
+    std::erase_if(retry_queues_, [](const auto& one) { return one.expired(); });
+    retry_queues_.push_back(made);
   });
   return made;
 }
 
-void arbiter::count_shelves() {
+void arbiter::count_retries() {
   put_aside_ = 0;
   retry_due_ = time_point::max();
-  for (const auto& weak : shelves_)
+  for (const auto& weak : retry_queues_)
     if (const auto one = weak.lock()) {
       put_aside_ += one->waiting();
       retry_due_ = std::min(retry_due_, one->next_due());
@@ -116,8 +116,8 @@ bool arbiter::poll(time_point now) {
     settle();
     for (const auto& [number, one] : worlds_) one->queue_.expire(now);
     if (now >= retry_due_) {
-      count_shelves(); // some may have been destroyed
-      for (const auto& weak : std::vector{shelves_})
+      count_retries(); // some may have been destroyed
+      for (const auto& weak : std::vector{retry_queues_})
         if (const auto one = weak.lock()) one->expire(now);
     }
     expiring_.store(false, std::memory_order_release);
@@ -174,8 +174,8 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
 void arbiter::refuse(sequencing_effects::refusal& one) {
   auto& asked = static_cast<joining&>(*one.what);
   if (one.absence) {
-    // Each asker gets a copy: the sequencer gives the same report to later askers, while the first may be reading its
-    // own.
+    // Each client gets a copy, because the sequencer gives the same report to later clients while the first may be
+    // reading it.
     auto mine = std::make_shared<absence_report>(*one.absence);
     complete(*mine, asked.world());
     one.why.absence = std::move(mine);

@@ -27,9 +27,9 @@ class ordered_world;
 /// another B before A, each waits for an operation that the other has not begun. Therefore all worlds that share GPUs
 /// have one arbiter, and every operation for several pipelines goes through it.
 ///
-/// No thread waits for it: its tasks run in a combining_queue. The poller calls it for deadlines, and continues with
-/// tasks that another thread has left to it.
-/// Threads: safe from any.
+/// No thread blocks in it: its tasks run in a combining_queue. The poller calls it for deadlines, and continues with
+/// tasks that another thread has handed over.
+/// Threads: all functions may be called from any thread.
 class arbiter final : public polled, public std::enable_shared_from_this<arbiter> {
 public:
   arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits = {},
@@ -38,14 +38,14 @@ public:
 
   /// Registers a world whose ranks all live in this process. \p ranks are their pipelines, in rank order. \p
   /// on_straggling is called with operations whose peers are late; it must neither block nor throw. Operations that \p
-  /// retries has kept from the previous epoch come first in the new world. If \p retries is null, retry_safe marks are
-  /// ignored.
+  /// retries has kept from the previous epoch run before all new requests of their lane. If \p retries is null,
+  /// retry_safe marks are ignored.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
              std::shared_ptr<retry_queue> retries = {});
   /// Makes the retry queue for all epochs of one world. The world must call its end().
-  [[nodiscard]] std::shared_ptr<retry_queue> open_shelf();
+  [[nodiscard]] std::shared_ptr<retry_queue> open_retry_queue();
 
   bool poll(time_point now) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
@@ -66,8 +66,8 @@ private:
   /// Lets the poller continue with the tasks. Returns false if it does not poll this object.
   [[nodiscard]] bool hand_to_poller() const noexcept;
   /// Recomputes the totals over the retry queues, after one of them has changed.
-  void count_shelves();
-  /// A launcher has become idle: sends on what waited for it.
+  void count_retries();
+  /// Called when a launcher has become idle. Sends the operations that waited for it.
   void continue_with(ordered_world& world);
 
   std::shared_ptr<const clock> time_;
@@ -81,25 +81,26 @@ private:
   sequencer order_;
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
-  std::vector<std::shared_ptr<ordered_world>> released_to_; ///< In this round.
-  std::vector<std::weak_ptr<retry_queue>> shelves_;
+  std::vector<std::shared_ptr<ordered_world>> released_to_; ///< Worlds to which operations were released in this round.
+  std::vector<std::weak_ptr<retry_queue>> retry_queues_;
   std::size_t put_aside_ = 0;                ///< Operations kept in all retry queues.
   time_point retry_due_ = time_point::max(); ///< Minimum over all retry queues.
 
-  combining_queue queue_; ///< Last: its tasks use all other members.
+  combining_queue queue_; ///< Declared last, because its tasks use all other members.
 };
 
-/// One world's access to the order. Threads: safe from any; the requests of one thread keep their order.
+/// One world's access to the common order. Threads: all functions may be called from any thread; the requests of one
+/// thread keep their order.
 class ordered_world final : public rank_order, public std::enable_shared_from_this<ordered_world> {
 public:
-  /// Made by arbiter::open_world().
+  /// Used by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
                 std::shared_ptr<retry_queue> retries);
 
   void ask(rank self, lane_request asked) override;
-  /// Asks for an operation of all ranks, already validated. \p parts are in rank order. \p reply is delivered when the
-  /// last rank is done. \p client identifies the asking client in reports; 0: none.
+  /// Requests an operation of all ranks, which has already been validated. \p parts are in rank order. \p reply is
+  /// delivered when the last rank is done. \p client identifies the client in reports; 0: none.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,
                bool is_retry_safe = false, std::uint64_t client = 0, call_site site = {});
 
@@ -109,14 +110,14 @@ public:
 
   /// Registers a pool: requests on memory of \p pool must use the same offset on every rank.
   void add_registered(std::shared_ptr<registered_pool> pool);
-  /// Holds every pipeline: they accept requests and launch none. All of them hold the same set of operations. The latch
-  /// opens when this is done.
-  [[nodiscard]] std::shared_ptr<latch> hold();
-  /// Runs \p work on every rank's launcher, at one place in the order of all worlds: everything released before goes
-  /// first. It must not throw.
-  void sequence(std::function<void(rank_pipeline&)> work);
-  /// Refuses requests that wait for peers, and all later ones, with \p why. Requests that were released are sent on.
+  /// Holds every pipeline: it then accepts requests and launches none. All pipelines hold the same set of operations.
   /// The latch opens when this is done.
+  [[nodiscard]] std::shared_ptr<latch> hold();
+  /// Runs \p work on every rank's launcher, at one place in the order of all worlds: everything released earlier is
+  /// launched first. \p work must not throw.
+  void sequence(std::function<void(rank_pipeline&)> work);
+  /// Refuses requests that wait for peers, and all later ones, with \p why. Requests that were already released are
+  /// still sent to the pipelines. The latch opens when this is done.
   std::shared_ptr<latch> close(error why);
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
@@ -131,13 +132,13 @@ private:
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
-  std::shared_ptr<retry_queue> retries_; ///< Null: no operation is run again.
+  std::shared_ptr<retry_queue> retries_; ///< Null if no operation is to be run again.
 
   // Accessed only by tasks of the arbiter's queue.
   std::uint32_t number_ = 0;
   release_queue queue_;
   error closed_;          ///< Set once the world is closed: the reason for which requests are refused.
-  bool in_round_ = false; ///< An operation was released to it in this round.
+  bool in_round_ = false; ///< An operation was released to this world in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
 };
 

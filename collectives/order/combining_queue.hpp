@@ -35,7 +35,7 @@ public:
     task& operator=(const task&) = delete;
     virtual ~task() = default;
 
-    /// \p self owns this task: keep it, or let it end.
+    /// Executes the task. \p self owns this object, so the function may keep it.
     virtual void execute(std::unique_ptr<task> self) noexcept = 0;
 
   private:
@@ -107,7 +107,7 @@ private:
       task* expected = executing();
       if (rest_ == nullptr && newest_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) return;
       if (left > 0 || !hand_over_) continue;
-      // Set before the call, because the notified thread may look at once.
+      // Set before the call, because the notified thread may check it immediately.
       handed_over_.store(true);
       if (hand_over_() || !handed_over_.exchange(false)) return;
       left = most_tasks;
@@ -139,7 +139,7 @@ private:
   marker mark_;
   task* rest_ = nullptr;               ///< Taken from newest_, the oldest first. Accessed only in execute().
   std::atomic<task*> newest_{nullptr}; ///< Null: no tasks are enqueued or executed.
-  /// In a cache line of its own, because the poller reads it all the time.
+  /// On its own cache line, because the poller reads it all the time.
   alignas(64) std::atomic<bool> handed_over_{false};
 };
 

@@ -1,4 +1,5 @@
-/// A summary of an operation that outlives it: enough to compare most operations, and to name all of them in messages.
+/// A summary of an operation, which may outlive the operation. It suffices to compare most operations, and to name all
+/// of them in messages.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -13,7 +14,7 @@ struct compact_signature {
   std::uint64_t count = 0; ///< v-forms: all elements; copy: bytes; group: number of parts; replay: number of the plan.
   std::int32_t root = 0;   ///< For a send or recv: the peer.
   std::int32_t tag = 0;
-  std::uint8_t kind = 0; ///< Index in troupe::operation.
+  std::uint8_t kind = 0; ///< Index of the alternative of troupe::operation.
   dtype type{};
   reduction op{};
   bool staged = false;
@@ -23,9 +24,9 @@ struct compact_signature {
 
 /// How an operation is matched with those of its peers.
 enum class matching : std::uint8_t {
-  all_ranks, ///< A collective, or a group that contains one: by its position among those of the lane.
-  routes,    ///< A send, a recv, or a group of these and copies: by source, destination and tag of each.
-  nobody,    ///< A copy, or a group of only copies.
+  all_ranks, ///< By its position among those of the lane: a collective, or a group that contains one.
+  routes,    ///< By source, destination and tag: a send, a recv, or a group of these and copies.
+  nobody,    ///< Not matched: a copy, or a group of only copies.
 };
 
 [[nodiscard]] compact_signature compact(const operation& what) noexcept;
@@ -33,7 +34,7 @@ enum class matching : std::uint8_t {
 /// Returns whether equal compact signatures of this kind prove that the ranks agree.
 [[nodiscard]] bool is_decided_by_compact(const compact_signature& what) noexcept;
 
-/// As describe(operation), except that the parts of v-forms and groups are only counted.
+/// Like describe(operation), except that the parts of v-forms and groups are only counted.
 [[nodiscard]] std::string describe(const compact_signature& what);
 
 } // namespace troupe

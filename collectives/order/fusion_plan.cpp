@@ -23,8 +23,8 @@ struct awaited_event {
   const event* ready = nullptr;
 };
 
-/// Returns whether an alternative of troupe::operation may be fused. Calls \p visit for its operands until that is
-/// refuted.
+/// Returns whether an alternative of troupe::operation may be fused. Calls \p visit for its operands until one of them
+/// rules it out.
 template <class T, class Visit>
 bool look_over(const T& one, Visit& visit) {
   if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay>) return false;
@@ -148,7 +148,7 @@ private:
 
   int world_size_;
   fusion_limits limits_;
-  std::vector<member> members_; ///< By rank.
+  std::vector<member> members_; ///< Indexed by rank.
   std::size_t count_ = 0;
   std::size_t all_bytes_ = 0;
   bool open_ = false; ///< Other operations may join.

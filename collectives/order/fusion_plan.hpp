@@ -1,5 +1,5 @@
-/// Decides which released operations share one launch. It is decided once for all ranks, because ranks with different
-/// groupings would not match (ORD-1).
+/// Decides which released operations share one launch. The decision is made once for all ranks, because ranks with
+/// different groupings would not match (ORD-1).
 #pragma once
 
 #include <troupe/collectives/collective_settings.hpp>
@@ -28,12 +28,13 @@ struct fusion_part {
 /// Divides the operations released to one world into launches.
 ///
 /// A batch is a run of operations in the order of release. No operation overtakes another, so one that cannot join ends
-/// the batch. It joins if on every rank it overlaps no member's memory with a writer among them, the batch already
-/// waits for its ready events, and the limits allow it. Events are not queried: plans are made on actors' threads,
-/// which do not touch devices (BLK-1). Every mode except off fuses; for mode plans, the caller passes only the
-/// operations of a captured plan.
+/// the batch. An operation joins if three conditions hold: on every rank, it shares no memory with a member if one of
+/// the two writes that memory; the batch already waits for its ready events; the limits allow it. Events are not
+/// queried: plans are made on actors' threads, which do not touch devices (BLK-1). Every mode except off fuses; for
+/// mode plans, the caller passes only the operations of a captured plan.
 ///
-/// Lifetime: keeps its memory, so that planning stops allocating after a while. Threads: one at a time, any.
+/// Lifetime: working memory is reused, so that planning stops allocating after a while. Threads: any, but one at a
+/// time.
 class fusion_planner {
 public:
   fusion_planner(int world_size, fusion_limits limits);
@@ -41,9 +42,9 @@ public:
   fusion_planner& operator=(const fusion_planner&) = delete;
   ~fusion_planner();
 
-  /// Plans the launches of some operations. \p parts holds the parts of all ranks of one operation after the other;
-  /// ends[i] is the end of the i-th operation's parts. A rank that does not take part has no part. Sets \p batches to
-  /// the number of operations up to the end of each batch.
+  /// Plans the launches of a sequence of operations. \p parts holds the parts of all ranks of one operation after the
+  /// other; ends[i] is the end of the i-th operation's parts. A rank that does not take part has no part. Sets \p
+  /// batches to the number of operations up to the end of each batch.
   void plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends, std::vector<std::size_t>& batches);
   /// Returns whether an operation with these parts could share a launch with any other operation.
   [[nodiscard]] bool may_have_company(std::span<const fusion_part> parts);

@@ -8,21 +8,22 @@
 
 namespace troupe {
 
-/// The requests of one client of a rank, in the order in which the client asks for them. The k-th collective that each
-/// rank asks for in a lane is one operation of all ranks. Different lanes may interleave differently on different
+/// The requests of one client of a rank, in the order in which the client makes them. The k-th collectives that the
+/// ranks request in a lane are one operation of all ranks. Different lanes may interleave differently on different
 /// ranks.
 ///
 /// A name means the same lane in the whole process. The lookup by name is needed once; a lane is as cheap to copy as a
 /// number.
-/// Threads: safe from any.
+/// Threads: all functions may be called from any thread.
 class lane {
 public:
-  /// The lane of clients that name none.
+  /// Creates the default lane, for clients that name no lane.
   constexpr lane() noexcept = default;
-  /// Returns the lane called \p name. Errors: invalid_argument (empty, longer than 64 bytes, or the 65,536th name).
+  /// Returns the lane called \p name. Errors: invalid_argument (empty, longer than 64 bytes, or there are already
+  /// 65,535 names).
   [[nodiscard]] static lane named(std::string_view name);
 
-  /// Returns the name; "default" for the lane of clients that name none.
+  /// Returns the name; "default" for the default lane.
   [[nodiscard]] const std::string& name() const;
   /// Returns the number of the lane: from 0, without gaps, in the order of first naming.
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }
@@ -34,7 +35,7 @@ private:
   std::uint32_t index_ = 0;
 };
 
-/// Operations of one world since it was formed. Each counts once, however many ranks ask for it.
+/// Numbers of retried operations of one world since it was formed. Each operation counts once, not once per rank.
 struct retry_counts {
   std::uint64_t put_aside = 0; ///< Interrupted by a fault, and kept instead of answered.
   std::uint64_t run_again = 0; ///< Run in a later epoch. One operation can be run again several times.

@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-/// Only grows: a name keeps its number. Threads: safe from any.
+/// A table of names that only grows, so that a name keeps its number. Threads: all functions may be called from any
+/// thread.
 class lane_names {
 public:
   static constexpr std::size_t longest_bytes = 64;
@@ -19,10 +20,10 @@ public:
   /// Holds at most \p most names. The first one, "default", exists from the start.
   explicit lane_names(std::size_t most = 65'535);
 
-  /// Returns the number of \p name, and adds the name if it is new. Errors: invalid_argument (empty, too long, one name
-  /// too many).
+  /// Returns the number of \p name, and adds the name if it is new. Errors: invalid_argument (empty, too long, or too
+  /// many names).
   [[nodiscard]] std::uint32_t index_of(std::string_view name);
-  /// Returns the name of \p index, which index_of() has returned, or 0. The reference stays valid.
+  /// Returns the name of \p index, which is 0 or was returned by index_of(). The reference stays valid.
   [[nodiscard]] const std::string& name_of(std::uint32_t index) const;
 
 private:

@@ -13,7 +13,7 @@ void lane_queue::grow() {
 }
 
 lane_table::lane_table(std::uint32_t world_number, lane lane_name, int size, std::pmr::memory_resource& memory)
-  : world{world_number}, name{lane_name}, queues(static_cast<std::size_t>(size)), routes{memory}, meetings_(4) {}
+  : world{world_number}, name{lane_name}, queues(static_cast<std::size_t>(size)), routes{memory}, matches_(4) {}
 
 lane_table::~lane_table() {
   for (lane_queue& one : queues)
@@ -21,42 +21,42 @@ lane_table::~lane_table() {
       delete one.at(i).one; // NOLINT(cppcoreguidelines-owning-memory): the slot owns it
 }
 
-void lane_table::open(node_pool<meeting>& pool) {
-  if (end_ - first_ == meetings_.size()) {
-    std::vector<meeting*> larger(meetings_.size() * 2);
+void lane_table::open(node_pool<collective_match>& pool) {
+  if (end_ - first_ == matches_.size()) {
+    std::vector<collective_match*> larger(matches_.size() * 2);
     for (std::uint64_t i = first_; i != end_; ++i)
-      larger[i & (larger.size() - 1)] = meetings_[i & (meetings_.size() - 1)];
-    meetings_ = std::move(larger);
+      larger[i & (larger.size() - 1)] = matches_[i & (matches_.size() - 1)];
+    matches_ = std::move(larger);
   }
-  meeting* const made = pool.take();
-  made->over = made->straggling_told = made->differs = false;
+  collective_match* const made = pool.take();
+  made->over = made->straggling_reported = made->differs = false;
   made->heads = 0;
   made->index = end_;
   made->where = this;
-  made->oldest = time_point::max(); // no rank has asked yet
-  meetings_[end_ & (meetings_.size() - 1)] = made;
+  made->oldest = time_point::max(); // no rank has requested it yet
+  matches_[end_ & (matches_.size() - 1)] = made;
   ++end_;
 }
 
-void lane_table::forget(meeting& one, node_pool<meeting>& pool) noexcept {
+void lane_table::forget(collective_match& one, node_pool<collective_match>& pool) noexcept {
   one.over = true;
   one.withdrawn.reset();
-  meetings_[one.index & (meetings_.size() - 1)] = nullptr;
+  matches_[one.index & (matches_.size() - 1)] = nullptr;
   // A withdrawn meeting may end before an older one that still waits.
-  while (first_ != end_ && meetings_[first_ & (meetings_.size() - 1)] == nullptr) ++first_;
+  while (first_ != end_ && matches_[first_ & (matches_.size() - 1)] == nullptr) ++first_;
   pool.put_back(&one);
 }
 
-void lane_table::forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept {
+void lane_table::forget_withdrawn(collective_match& one, node_pool<collective_match>& pool) noexcept {
   for (lane_queue& queue : queues) --queue.withdrawn;
   forget(one, pool);
 }
 
-void lane_table::forget_all(node_pool<meeting>& pool) noexcept {
-  while (first_ != end_) forget(*meetings_[first_ & (meetings_.size() - 1)], pool);
+void lane_table::forget_all(node_pool<collective_match>& pool) noexcept {
+  while (first_ != end_) forget(*matches_[first_ & (matches_.size() - 1)], pool);
 }
 
-std::uint32_t lane_table::come_to(const meeting& one) const noexcept {
+std::uint32_t lane_table::come_to(const collective_match& one) const noexcept {
   return static_cast<std::uint32_t>(
       std::ranges::count_if(queues, [&](const lane_queue& queue) { return queue.collectives > one.index; }));
 }

@@ -1,7 +1,7 @@
 /// One lane of one world: each rank's requests in order, and the operations in which they wait.
 #pragma once
 
-#include <troupe/collectives/order/gathering.hpp>
+#include <troupe/collectives/order/operation_match.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-/// On one route, the k-th send matches the k-th recv. Ends without a partner on a route are all of one kind, in order.
+/// Matches sends with recvs. On one route, the k-th send matches the k-th recv. The ends that wait on a route are
+/// therefore all sends or all recvs, oldest first.
 class route_table {
 public:
   explicit route_table(std::pmr::memory_resource& memory) : routes_{&memory} {}
@@ -56,8 +57,8 @@ private:
   std::pmr::unordered_map<route, queue, hash> routes_; ///< Only routes on which an end waits.
 };
 
-/// Memory grows to the maximum of nodes in use at one time and is never released. take() returns a node as put_back()
-/// left it.
+/// A pool of nodes. Its memory grows to the maximum number of nodes in use at one time and is released only with the
+/// pool. take() returns a node in the state in which put_back() received it.
 template <class Node>
 class node_pool {
 public:
@@ -85,19 +86,20 @@ private:
 
 /// A position in a rank's lane.
 struct lane_slot {
-  sequenced* one = nullptr;   ///< Owned. Null: refused, to be skipped.
-  gathering* where = nullptr; ///< Null: it needs no other rank.
+  sequenced* one = nullptr;         ///< Owned; null if it was refused and is to be skipped.
+  operation_match* where = nullptr; ///< Null if the request needs no other rank.
 };
 
-/// One rank's requests in one lane. A ring indexed by position, so that the neighbour is the next in memory.
+/// One rank's requests in one lane. They are in a ring indexed by position, so that consecutive requests are adjacent
+/// in memory.
 class alignas(64) lane_queue {
 public:
-  std::uint64_t collectives = 0; ///< Number of collectives that the rank has asked for in this lane.
+  std::uint64_t collectives = 0; ///< Number of collectives that the rank has requested in this lane.
   std::uint64_t owner = 0;       ///< The client that owns the lane; 0: none.
-  std::uint32_t withdrawn = 0;   ///< Withdrawn requests of the rank that some peer has not asked for yet.
+  std::uint32_t withdrawn = 0;   ///< Withdrawn requests of the rank that are remembered for peers.
 
-  /// Returns the number of positions in use: also those of requests that are gone, and of those remembered for peers
-  /// that have not asked.
+  /// Returns the number of positions in use, including those of removed requests and of withdrawn requests that are
+  /// remembered for peers.
   [[nodiscard]] std::uint64_t extent() const noexcept { return next_ - head_ + withdrawn; }
   [[nodiscard]] bool empty() const noexcept { return head_ == next_; }
   [[nodiscard]] std::uint64_t head() const noexcept { return head_; }
@@ -112,7 +114,7 @@ public:
     at(next_) = what;
     ++next_;
   }
-  /// Adds a position that is empty from the start.
+  /// Adds an empty position, for a refused request.
   void push_refused() {
     if (!empty()) return push({});
     ++head_;
@@ -142,28 +144,28 @@ public:
 
   const std::uint32_t world;
   const lane name;
-  std::vector<lane_queue> queues; ///< By rank.
+  std::vector<lane_queue> queues; ///< Indexed by rank.
   route_table routes;
-  time_point due = time_point::max(); ///< No request here is due before.
-  bool held = false;                  ///< No operation is released for now.
+  time_point due = time_point::max(); ///< No request in this lane is due before this time.
+  bool held = false;                  ///< While true, no operation of this lane is released.
 
-  /// Returns the meeting with this number. Makes it if it is the first that no rank has asked for.
-  [[nodiscard]] meeting& meeting_at(std::uint64_t index, node_pool<meeting>& pool) {
+  /// Returns the meeting with this number. Creates it if no rank has requested it yet.
+  [[nodiscard]] collective_match& match_at(std::uint64_t index, node_pool<collective_match>& pool) {
     if (index == end_) open(pool);
-    return *meetings_[index & (meetings_.size() - 1)];
+    return *matches_[index & (matches_.size() - 1)];
   }
-  /// Removes \p one, for which all ranks have asked.
-  void forget(meeting& one, node_pool<meeting>& pool) noexcept;
-  /// Removes \p one, which was withdrawn and for which all ranks have asked.
-  void forget_withdrawn(meeting& one, node_pool<meeting>& pool) noexcept;
-  void forget_all(node_pool<meeting>& pool) noexcept;
-  /// Returns how many ranks have asked for \p one.
-  [[nodiscard]] std::uint32_t come_to(const meeting& one) const noexcept;
+  /// Removes \p one, which all ranks have requested.
+  void forget(collective_match& one, node_pool<collective_match>& pool) noexcept;
+  /// Removes \p one, which was withdrawn and which all ranks have requested.
+  void forget_withdrawn(collective_match& one, node_pool<collective_match>& pool) noexcept;
+  void forget_all(node_pool<collective_match>& pool) noexcept;
+  /// Returns how many ranks have requested \p one.
+  [[nodiscard]] std::uint32_t come_to(const collective_match& one) const noexcept;
 
 private:
-  void open(node_pool<meeting>& pool);
+  void open(node_pool<collective_match>& pool);
 
-  std::vector<meeting*> meetings_; ///< A ring indexed by number.
+  std::vector<collective_match*> matches_; ///< A ring indexed by number.
   std::uint64_t first_ = 0;
   std::uint64_t end_ = 0;
 };

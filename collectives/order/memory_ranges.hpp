@@ -1,4 +1,4 @@
-/// A set of memory ranges, read or written. Tells whether another range may be used at the same time.
+/// A set of memory ranges that are read or written. It determines whether another range may be used at the same time.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct memory_range {
   bool written = false;
 };
 
-/// Sorted and disjoint. Overlapping ranges are merged; the result counts as written if one of them is.
+/// The ranges are sorted and disjoint. Overlapping ranges are merged; the result counts as written if one of them is.
 class memory_ranges {
 public:
   void clear() noexcept { all_.clear(); }
@@ -75,7 +75,7 @@ private:
       first += first[half - 1].end() <= address ? half : 0;
       left -= half;
     }
-    return static_cast<std::size_t>(first - all_.data()); // the last range ends behind it, so one exists
+    return static_cast<std::size_t>(first - all_.data()); // the last range ends behind the address, so one exists
   }
 
   [[nodiscard]] bool is_first_behind(std::size_t at, std::uintptr_t address) const noexcept {

@@ -18,7 +18,7 @@ namespace troupe {
 struct lane_request {
   operation what;
   ticket name;
-  nanoseconds deadline{0}; ///< From now to the reply.
+  nanoseconds deadline{0}; ///< Time from now to the reply.
   reply_promise reply;
   lane where{};
   std::uint64_t client = 0;
@@ -27,8 +27,9 @@ struct lane_request {
   call_site site{};
 };
 
-/// One world in one epoch. It is an ordered_world if all its ranks live in this process, and a distributed_order if
-/// this process has one of them. Threads: safe from any; the requests of one thread keep their order.
+/// The order of one world in one epoch. It is an ordered_world if all its ranks live in this process, and a
+/// distributed_order if this process has one of them. Threads: all functions may be called from any thread; the
+/// requests of one thread keep their order.
 class rank_order {
 public:
   rank_order() = default;
@@ -36,12 +37,13 @@ public:
   rank_order& operator=(const rank_order&) = delete;
   virtual ~rank_order() = default;
 
-  /// Asks for one rank's part of an operation. It is released when its peers have asked for theirs. Never blocks.
+  /// Requests one rank's part of an operation. The part is released when its peers have requested their parts. Never
+  /// blocks.
   virtual void ask(rank self, lane_request asked) = 0;
-  /// Takes back a request that is not released. Does nothing if there is no such request.
+  /// Withdraws a request that has not been released. Does nothing if there is no such request.
   virtual void cancel(rank self, lane where, std::uint64_t position) = 0;
-  /// Withdraws all waiting requests of a client of \p self that has ended. Its peers are informed, and its lanes become
-  /// free.
+  /// Withdraws all waiting requests of a client of \p self that has ended. The peers of the requests are informed, and
+  /// the client's lanes become free.
   virtual void withdraw(rank self, std::uint64_t client, error why) = 0;
   /// Returns whether retry_safe marks have an effect here.
   [[nodiscard]] virtual bool can_retry() const noexcept = 0;

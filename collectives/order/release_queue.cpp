@@ -7,13 +7,14 @@ namespace troupe {
 
 namespace {
 
-/// Fuses released requests in mode free only, because the requests released at one time differ from run to run.
+/// Returns limits that fuse released requests only in mode free, because the requests released at one time differ from
+/// run to run.
 fusion_limits of_releases(fusion_limits limits) noexcept {
   if (limits.mode != fusion::free) limits.mode = fusion::off;
   return limits;
 }
 
-/// Launches after which a launcher counts as busy: the one in progress, and the next.
+/// Number of launches with which a launcher counts as busy: the one in progress, and the next.
 constexpr std::size_t enough = 2;
 
 } // namespace

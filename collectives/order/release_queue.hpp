@@ -20,20 +20,20 @@ struct released_part {
   rank self;
   std::shared_ptr<pipeline_call> call;
 };
-/// The parts of all participants.
+/// An operation whose place in the order is fixed: the parts of all participants.
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
-/// Sends operations on in the order of their release, as many in one launch as fusion_plan allows. Operations that can
-/// be fused stay here while a launcher is busy, so that there is something to fuse. A launcher with two launches queued
-/// does not become idle before it asks for more.
+/// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_plan allows.
+/// Operations that can be fused stay here while a launcher is busy, so that there is something to fuse. A launcher
+/// counts as busy with two queued launches, so it does not become idle before it gets the next one.
 ///
-/// Threads: functions marked so from any; the rest only from the arbiter's tasks.
+/// Threads: a function marked "any thread" may be called from any thread; all others only from the arbiter's tasks.
 class release_queue {
 public:
   release_queue(std::vector<std::shared_ptr<rank_pipeline>> ranks, fusion_limits limits);
 
   void push(released_operation one);
-  /// Sends the operations that may go now.
+  /// Sends the operations that do not have to wait for a launcher.
   void flush();
   /// Sends all operations, even if the launchers are busy.
   void flush_all();
@@ -44,7 +44,8 @@ public:
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept { return due_; }
 
-  /// Any thread: whether flush() must be called when a launcher becomes idle. It outlives the queue.
+  /// Any thread: returns the flag that is true if flush() must be called when a launcher becomes idle. The flag may
+  /// outlive the queue.
   [[nodiscard]] const std::shared_ptr<const std::atomic<bool>>& waits() const noexcept { return waiting_; }
   [[nodiscard]] std::size_t size() const noexcept { return ready_.size(); }
 
@@ -55,7 +56,7 @@ private:
   void survey(std::size_t operations);
   void send(std::size_t operations);
   void end_waiting() noexcept;
-  /// Notes waiting operations in the flight recorder already.
+  /// Records waiting operations in the flight recorder before they are sent.
   void note_waiting() noexcept;
   [[nodiscard]] rank_pipeline& rank_of(const released_part& one) const {
     return *ranks_[static_cast<std::size_t>(one.self.value())];
@@ -65,16 +66,16 @@ private:
   fusion_limits limits_;
   fusion_planner planner_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
-  std::size_t noted_ = 0; ///< Number of operations of ready_ that were noted, from its front.
+  std::size_t noted_ = 0; ///< Number of operations at the front of ready_ that are recorded.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;
 
-  // Members to reuse their memory.
+  // Members so that their memory is reused.
   std::vector<fusion_part> parts_;
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> batches_;
-  std::vector<pipeline_calls> together_; ///< By rank.
+  std::vector<pipeline_calls> together_; ///< Indexed by rank.
 };
 
 } // namespace troupe

@@ -116,7 +116,7 @@ void retry_queue::advance(time_point now) {
     return true;
   });
   above_->settle();
-  above_->count_shelves();
+  above_->count_retries();
 }
 
 bool retry_queue::dispose(std::shared_ptr<retried_operation>& one, bool line_is_free, time_point now) {
@@ -142,25 +142,27 @@ bool retry_queue::dispose(std::shared_ptr<retried_operation>& one, bool line_is_
 error retry_queue::misfit(const retried_operation& one) const {
   if (one.world_size() != world_->size())
     return {.code = errc::mismatch,
-            .text = "the request was asked of a world of " + std::to_string(one.world_size()) +
+            .text = "the request was made in a world of " + std::to_string(one.world_size()) +
                     " ranks, which has recovered with " + std::to_string(world_->size()) +
                     ": ask again for the new size"};
   error why;
-  one.visit([&](const kept_part& part) {
+  one.visit([&](const retryable_part& part) {
     if (why) return;
-    why = validate(part.what, world_->pipeline_of(part.self).sitting());
+    why = validate(part.what, world_->pipeline_of(part.self).context());
     if (why) why.rank = part.self;
   });
   return why;
 }
 
 void retry_queue::run_again(std::shared_ptr<retried_operation>& one, time_point now) {
-  std::vector<kept_part> kept = one->take();
-  std::ranges::stable_sort(kept, {}, [](const kept_part& part) { return std::pair{part.self, part.from.position}; });
+  std::vector<retryable_part> kept = one->take();
+  std::ranges::stable_sort(kept, {}, [](const retryable_part& part) {
+    return std::pair{part.self, part.from.position};
+  });
   auto next = retried_operation::make(weak_from_this(), one->line(), epoch_of(*world_), one->world_size(), kept.size());
   released_operation parts;
   parts.reserve(kept.size());
-  for (kept_part& part : kept) {
+  for (retryable_part& part : kept) {
     auto call = world_->pipeline_of(part.self).prepare({.name = part.name,
                                                         .what = std::move(part.what),
                                                         .deadline = part.deadline - now,
@@ -182,7 +184,7 @@ void retry_queue::give_up(retried_operation& one, error instead) {
   if (one.counted()) given_up_.fetch_add(1, std::memory_order_relaxed);
   // An operation that may have run is not reported as rejected, whatever prevents another run.
   const bool says_why = instead && !one.may_have_run();
-  for (kept_part& part : one.take()) {
+  for (retryable_part& part : one.take()) {
     if (!says_why) {
       part.reply.deliver(std::move(part.result));
       continue;
@@ -197,31 +199,31 @@ void retry_queue::give_up(retried_operation& one, error instead) {
 
 namespace {
 
-void answer_all(std::vector<kept_part> all) noexcept {
-  for (kept_part& one : all) one.reply.deliver(std::move(one.result));
+void answer_all(std::vector<retryable_part> all) noexcept {
+  for (retryable_part& one : all) one.reply.deliver(std::move(one.result));
 }
 
 } // namespace
 
-std::shared_ptr<retried_operation> retried_operation::make(std::weak_ptr<retry_queue> shelf, std::optional<lane> line,
+std::shared_ptr<retried_operation> retried_operation::make(std::weak_ptr<retry_queue> queue, std::optional<lane> line,
                                                            epoch formed_in, int world_size, std::size_t parts) {
-  return std::allocate_shared<retried_operation>(recycling_allocator<retried_operation>{}, std::move(shelf), line,
+  return std::allocate_shared<retried_operation>(recycling_allocator<retried_operation>{}, std::move(queue), line,
                                                  formed_in, world_size, parts);
 }
 
-retried_operation::retried_operation(std::weak_ptr<retry_queue> shelf, std::optional<lane> line, epoch formed_in,
+retried_operation::retried_operation(std::weak_ptr<retry_queue> queue, std::optional<lane> line, epoch formed_in,
                                      int world_size, std::size_t parts) noexcept
-  : shelf_{std::move(shelf)}, line_{line}, formed_in_{formed_in}, world_size_{world_size}, open_{parts} {}
+  : retry_queue_{std::move(queue)}, line_{line}, formed_in_{formed_in}, world_size_{world_size}, open_{parts} {}
 
 retried_operation::~retried_operation() {
   answer_all(take()); // the retry queue was destroyed first
 }
 
-void retried_operation::keep(kept_part one) noexcept {
+void retried_operation::keep(retryable_part one) noexcept {
   bool kept = false;
   bool all_done = false;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     --open_;
     if (!over_) {
       try {
@@ -238,53 +240,53 @@ void retried_operation::keep(kept_part one) noexcept {
   }
   if (!kept) one.reply.deliver(std::move(one.result));
   if (kept && !all_done)
-    if (const auto shelf = shelf_.lock()) return shelf->look_again();
+    if (const auto queue = retry_queue_.lock()) return queue->look_again();
   answer_all(take());
 }
 
 void retried_operation::settled() noexcept {
   bool is_awaited = false;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     --open_;
     is_awaited = awaited_ && !over_;
   }
   // One participant has its answer and may reuse its memory, so the others cannot be run again without it.
   answer_all(take());
   if (!is_awaited) return;
-  if (const auto shelf = shelf_.lock()) shelf->look_again();
+  if (const auto queue = retry_queue_.lock()) queue->look_again();
 }
 
 bool retried_operation::await() noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   awaited_ = true;
   return !over_;
 }
 
 retried_operation::stage retried_operation::at() const noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (over_) return stage::over;
   if (!any_lost_) return stage::running;
   return open_ > 0 ? stage::lost_in_part : stage::lost;
 }
 
 bool retried_operation::may_have_run() const noexcept {
-  const std::lock_guard lock{guard_};
-  return std::ranges::any_of(kept_, [](const kept_part& one) {
+  const std::lock_guard lock{mutex_};
+  return std::ranges::any_of(kept_, [](const retryable_part& one) {
     const error* const failure = failure_of(one.result);
     return failure == nullptr || failure->effect == effect::unknown_outcome;
   });
 }
 
 time_point retried_operation::deadline() const noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   time_point first = time_point::max();
-  for (const kept_part& one : kept_) first = std::min(first, one.deadline);
+  for (const retryable_part& one : kept_) first = std::min(first, one.deadline);
   return first;
 }
 
-std::vector<kept_part> retried_operation::take() noexcept {
-  const std::lock_guard lock{guard_};
+std::vector<retryable_part> retried_operation::take() noexcept {
+  const std::lock_guard lock{mutex_};
   over_ = true;
   return std::exchange(kept_, {});
 }

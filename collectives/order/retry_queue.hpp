@@ -22,7 +22,8 @@ namespace troupe {
 
 class retry_queue;
 
-/// Threads: functions of retried_parts from any; the rest from the retry queue's tasks.
+/// An operation that may be run again. Threads: the functions of retried_parts may be called from any thread, all
+/// others only from the retry queue's tasks.
 class retried_operation final : public retried_parts {
 public:
   /// State of the operation.
@@ -34,18 +35,18 @@ public:
   };
 
   [[nodiscard]] static std::shared_ptr<retried_operation>
-  make(std::weak_ptr<retry_queue> shelf, std::optional<lane> line, epoch formed_in, int world_size, std::size_t parts);
-  retried_operation(std::weak_ptr<retry_queue> shelf, std::optional<lane> line, epoch formed_in, int world_size,
+  make(std::weak_ptr<retry_queue> queue, std::optional<lane> line, epoch formed_in, int world_size, std::size_t parts);
+  retried_operation(std::weak_ptr<retry_queue> queue, std::optional<lane> line, epoch formed_in, int world_size,
                     std::size_t parts) noexcept;
   ~retried_operation() override;
 
-  void keep(kept_part one) noexcept override;
+  void keep(retryable_part one) noexcept override;
   /// True for a request to the world, which has one answer for all ranks.
   [[nodiscard]] bool is_kept_when_done() const noexcept override { return !line_; }
   void settled() noexcept override;
 
   [[nodiscard]] stage at() const noexcept;
-  /// nullopt: a request to the whole world.
+  /// Returns the lane; nullopt for a request to the whole world.
   [[nodiscard]] const std::optional<lane>& line() const noexcept { return line_; }
   [[nodiscard]] epoch formed_in() const noexcept { return formed_in_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
@@ -55,39 +56,39 @@ public:
   [[nodiscard]] time_point deadline() const noexcept;
   template <class Visit>
   void visit(Visit visit) const {
-    const std::lock_guard lock{guard_};
-    for (const kept_part& one : kept_) visit(one);
+    const std::lock_guard lock{mutex_};
+    for (const retryable_part& one : kept_) visit(one);
   }
   /// Returns all kept parts. The operation is over then.
-  [[nodiscard]] std::vector<kept_part> take() noexcept;
+  [[nodiscard]] std::vector<retryable_part> take() noexcept;
 
-  /// From now on the retry queue is also notified when the operation is over. Returns false if it is over already.
+  /// Makes the operation notify the retry queue also when it is over. Returns false if it is already over.
   [[nodiscard]] bool await() noexcept;
   [[nodiscard]] bool counted() const noexcept { return counted_; }
   void count() noexcept { counted_ = true; }
 
 private:
-  const std::weak_ptr<retry_queue> shelf_;
+  const std::weak_ptr<retry_queue> retry_queue_;
   const std::optional<lane> line_;
   const epoch formed_in_;
   const int world_size_;
   bool counted_ = false; ///< Included in the count of operations kept for another run.
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::size_t open_; ///< Parts without an outcome.
   bool over_ = false;
   bool any_lost_ = false;
   bool awaited_ = false;
-  std::vector<kept_part> kept_;
+  std::vector<retryable_part> kept_;
 };
 
 class arbiter;
 class ordered_world;
 class retried_operation;
 
-/// One queue for all epochs of a world. It follows each operation that all participants marked so, from its release to
-/// its answers. If a fault interrupts every part of an operation and no part was answered, the operation is kept with
-/// its buffers and reply promises. In the next epoch it enters the order again without being asked for.
+/// One queue for all epochs of a world. It follows each operation that all participants marked retry_safe, from its
+/// release to its answers. If a fault interrupts every part of an operation and no part was answered, the operation is
+/// kept with its buffers and reply promises. In the next epoch it enters the order again without a new request.
 ///
 /// Within a lane the old relative order is kept, and requests of the new epoch wait for the last kept operation of
 /// their lane. Requests to the whole world keep their order among themselves in the same way. An operation that may
@@ -95,19 +96,21 @@ class retried_operation;
 /// waits until the pipelines of that epoch have released their devices. Operations behind it in its lane wait too;
 /// other lanes continue. (docs/design/0030)
 ///
-/// Threads: released(), end(), look_again() and counts() from any; the rest in the arbiter's tasks.
+/// Threads: released(), end(), look_again() and counts() may be called from any thread, all other functions only in the
+/// arbiter's tasks.
 class retry_queue final : public std::enable_shared_from_this<retry_queue> {
 public:
-  /// Made by arbiter::open_shelf().
+  /// Used by arbiter::open_retry_queue().
   explicit retry_queue(std::shared_ptr<arbiter> above);
   retry_queue(const retry_queue&) = delete;
   retry_queue& operator=(const retry_queue&) = delete;
   ~retry_queue();
 
-  /// Every pipeline of epoch \p of has released its device. If not \p safely, an abort was given up, and work of that
-  /// epoch may write indefinitely. Operations launched there are then answered.
+  /// Called when every pipeline of epoch \p of has released its device. If \p safely is false, an abort was given up,
+  /// and work of that epoch may still write at any time. Operations launched there are then answered, not run again.
   void released(epoch of, bool safely);
-  /// There will be no next epoch: all operations, also later ones, are answered with the fault that interrupted them.
+  /// Called when there will be no next epoch. All operations, also later ones, are answered with the fault that
+  /// interrupted them.
   void end();
   /// Checks all operations again, because something may have changed.
   void look_again() noexcept;
@@ -117,9 +120,9 @@ public:
   /// Registers an operation whose \p parts are released to \p where, all marked retry_safe. \p line is its lane;
   /// nullopt for a request to the whole world.
   void enroll(ordered_world& where, std::optional<lane> line, released_operation& parts);
-  /// \p next is the world's new epoch. No request was asked there yet.
+  /// Continues in \p next, the world's new epoch, which has not received any request yet.
   void continue_in(std::shared_ptr<ordered_world> next);
-  /// \p gone is closed.
+  /// Stops using \p gone, which is closed.
   void leave(const ordered_world& gone) noexcept;
   void expire(time_point now);
   [[nodiscard]] time_point next_due() const noexcept { return due_; }
@@ -143,8 +146,8 @@ private:
   std::atomic<std::uint64_t> run_again_{0};
   std::atomic<std::uint64_t> given_up_{0};
 
-  operation_list all_;                   ///< In the order of their release, in any state.
-  std::shared_ptr<ordered_world> world_; ///< The present epoch; null between two epochs.
+  operation_list all_;                   ///< All enrolled operations, in the order of their release.
+  std::shared_ptr<ordered_world> world_; ///< The current epoch; null between two epochs.
   std::vector<lane> held_;               ///< Lanes held in world_.
   std::map<epoch, bool> released_;       ///< Epochs whose work has ended, and whether safely.
   std::size_t waiting_ = 0;

@@ -15,21 +15,21 @@
 
 namespace troupe {
 
-/// Identifies the asker of a request, its place, and its times.
+/// The client of a request, its position, and its times.
 struct sequencing_terms {
-  std::uint32_t world = 0; ///< From sequencer::open_world().
+  std::uint32_t world = 0; ///< The number of the world, from sequencer::open_world().
   troupe::rank rank{};
   troupe::lane lane{};
-  std::uint64_t client = 0; ///< Owns the lane at this rank. 0: no particular client, and any client may join it.
+  std::uint64_t client = 0; ///< The owner of the lane at this rank; 0 if any client may use the lane.
   /// The position in the lane that the client assumes, from 0. It is checked, so that a lost or repeated message is
   /// noticed. nullopt: the next one.
   std::optional<std::uint64_t> position{};
   time_point asked{};
-  time_point deadline = time_point::max(); ///< For the release.
+  time_point deadline = time_point::max(); ///< Deadline of the release.
 };
 
-/// Derived classes hold the operation and the reply. The sequencer owns the request from ask() until it hands it back,
-/// released or refused.
+/// Base class of requests. Derived classes hold the operation and the reply. The sequencer owns the request from ask()
+/// until it returns it, released or refused.
 class sequenced {
 public:
   explicit sequenced(const sequencing_terms& terms) noexcept : terms_{terms} {}
@@ -38,13 +38,14 @@ public:
   virtual ~sequenced() = default;
 
   [[nodiscard]] const sequencing_terms& terms() const noexcept { return terms_; }
-  /// The operation. Its memory is not accessed, because it may belong to another process.
+  /// Returns the operation. Its memory is not accessed, because it may belong to another process.
   [[nodiscard]] virtual const operation& what() const noexcept = 0;
-  /// Summary of what(). Overridden where more is known: an operation without memory does not have the size of a copy.
+  /// Returns a summary of what(). Overridden where more is known: an operation without memory does not have the size of
+  /// a copy.
   [[nodiscard]] virtual compact_signature sketch() const noexcept { return compact(what()); }
 
 protected:
-  /// Call before ask(), if the world's number was not known at construction.
+  /// Sets the number of the world. Call it before ask() if the number was not known at construction.
   void belongs_to(std::uint32_t world) noexcept { terms_.world = world; }
 
 private:

@@ -153,11 +153,11 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
                       " (limits.lead): ask again when one of them has been answered");
   const lane_queue* const queue = at != nullptr ? &at->queues[self] : nullptr;
   if (queue != nullptr && queue->extent() >= limits_.lead)
-    return refuse(
-        errc::busy, asked.rank,
-        std::to_string(queue->extent()) + " requests of rank " + to_string(asked.rank) + " in " +
-            name_lane(asked.lane) + " wait or were cancelled before its peers reached them, and the limit is " +
-            std::to_string(limits_.lead) + " (limits.lead): ask again when the peers have, or in another lane");
+    return refuse(errc::busy, asked.rank,
+                  std::to_string(queue->extent()) + " requests of rank " + to_string(asked.rank) + " in " +
+                      name_lane(asked.lane) +
+                      " wait or were cancelled before its peers reached them, and the limit is " +
+                      std::to_string(limits_.lead) + " (limits.lead): ask again later, or use another lane");
   return {};
 }
 
@@ -181,14 +181,14 @@ void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& e
   there.last[index] = {signed_as, asked.lane, true, queue.next()};
   note_due(at, asked);
   switch (by) {
-    case matching::all_ranks: join_meeting(at, self, signed_as, std::move(one), effects); break;
+    case matching::all_ranks: join_match(at, self, signed_as, std::move(one), effects); break;
     case matching::routes: join_exchange(at, self, std::move(one), effects); break;
     case matching::nobody: join_nobody(at, self, std::move(one)); break;
   }
   settle(effects);
 }
 
-bool sequencer::state::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, gathering* where) {
+bool sequencer::state::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   const bool first = queue.empty();
   queue.push({one.get(), where});
@@ -202,16 +202,16 @@ void sequencer::state::join_nobody(lane_table& at, int self, std::unique_ptr<seq
   if (enter(at, self, std::move(one), nullptr)) come_to_head(at, self);
 }
 
-void sequencer::state::join_meeting(lane_table& at, int self, const compact_signature& what,
-                                    std::unique_ptr<sequenced> one, sequencing_effects& effects) {
+void sequencer::state::join_match(lane_table& at, int self, const compact_signature& what,
+                                  std::unique_ptr<sequenced> one, sequencing_effects& effects) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
-  meeting& joined = at.meeting_at(queue.collectives++, meetings_);
+  collective_match& joined = at.match_at(queue.collectives++, matches_);
   if (joined.withdrawn) {
     queue.push_refused();
     error why = refuse(errc::cancelled, rank{self}, joined.withdrawn->text);
     effects.refused.push_back({std::move(one), std::move(why), joined.withdrawn->absence});
     ++queue.withdrawn;
-    if (++joined.come_by == at.queues.size()) at.forget_withdrawn(joined, meetings_);
+    if (++joined.come_by == at.queues.size()) at.forget_withdrawn(joined, matches_);
     return;
   }
   if (joined.oldest == time_point::max()) {
@@ -227,7 +227,7 @@ void sequencer::state::join_meeting(lane_table& at, int self, const compact_sign
 void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one,
                                      sequencing_effects& effects) {
   exchange& joining = *exchanges_.take();
-  joining.over = joining.straggling_told = joining.differs = false;
+  joining.over = joining.straggling_reported = joining.differs = false;
   joining.heads = 0;
   joining.oldest = one->terms().asked;
   joining.where = &at;
@@ -239,7 +239,7 @@ void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<s
   const operation& what = one->what();
   std::shared_ptr<const withdrawal> told;
   if (const auto* several = std::get_if<group>(&what)) {
-    // In the given order: parts with equal tags match in that order, and each tag is a route of its own.
+    // The parts join in the given order: parts with equal tags match in that order, and each tag is a route of its own.
     for (const operation& part : several->parts)
       if (!std::holds_alternative<copy>(part)) // a copy is local to this rank
         if (auto cause = join_route(at, joining, part)) told = std::move(cause);
@@ -319,7 +319,7 @@ void sequencer::state::expire(time_point now, sequencing_effects& effects) {
     auto report = report_on(one, now);
     const std::string text = "rank " + std::to_string(one.self) + " gave up after " + describe(report->waited);
     error own{.code = errc::deadline_exceeded,
-              .text = describe(*report) + "; it was not launched: ask again when they are there, or give more time"};
+              .text = describe(*report) + "; it was not launched: ask again later, or give more time"};
     take_out(one,
              {.cause = std::make_shared<withdrawal>(withdrawal{text + " on " + describe(*report), report}),
               .own = std::move(own),
@@ -351,15 +351,16 @@ void sequencer::state::scan(lane_table& at, time_point now, std::vector<place>& 
       else
         at.due = std::min(at.due, slot.one->terms().deadline);
       if (slot.where == nullptr || limits_.straggling <= nanoseconds{0}) continue;
-      gathering& where =
-          slot.where->kind == gathering::form::exchange ? static_cast<exchange*>(slot.where)->root() : *slot.where;
-      if (where.straggling_told) continue;
+      operation_match& where = slot.where->kind == operation_match::form::exchange
+                                   ? static_cast<exchange*>(slot.where)->root()
+                                   : *slot.where;
+      if (where.straggling_reported) continue;
       const time_point told = later(where.oldest, limits_.straggling);
       if (told > now) {
         at.due = std::min(at.due, told);
         continue;
       }
-      where.straggling_told = true;
+      where.straggling_reported = true;
       straggling.push_back(here);
     }
   }
@@ -384,8 +385,8 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
   if (slot.where == nullptr) {
     auto& self = made->ranks[static_cast<std::size_t>(which.self)];
     self.participates = self.asked = true;
-  } else if (slot.where->kind == gathering::form::meeting) {
-    const std::uint64_t index = static_cast<const meeting*>(slot.where)->index;
+  } else if (slot.where->kind == operation_match::form::collective_match) {
+    const std::uint64_t index = static_cast<const collective_match*>(slot.where)->index;
     for (auto& one : made->ranks) {
       one.participates = true;
       one.asked = at.queues[static_cast<std::size_t>(one.rank.value())].collectives > index;
@@ -410,10 +411,10 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
 }
 
 void sequencer::state::come_to_head(lane_table& at, int self) {
-  gathering* const where = at.queues[static_cast<std::size_t>(self)].front().where;
+  operation_match* const where = at.queues[static_cast<std::size_t>(self)].front().where;
   if (where == nullptr) {
     ready_.push_back({&at, self, nullptr});
-  } else if (where->kind == gathering::form::meeting) {
+  } else if (where->kind == operation_match::form::collective_match) {
     if (++where->heads == at.queues.size()) ready_.push_back({&at, self, where});
   } else {
     exchange& root = static_cast<exchange*>(where)->root();
@@ -437,7 +438,7 @@ void sequencer::state::try_exchange(exchange& root) {
 
 bool sequencer::state::is_in_front(exchange& root) const {
   if (root.heads == root.size) return true;
-  // A rank may have asked for several exchanges of the closure in sequence. Then no other request may be between them.
+  // A rank may have requested several exchanges of the closure in sequence. Then no other request may be between them.
   std::size_t in_front = 0;
   for (exchange* one = &root;;) {
     lane_queue& queue = one->where->queues[static_cast<std::size_t>(one->self)];
@@ -445,7 +446,7 @@ bool sequencer::state::is_in_front(exchange& root) const {
       for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
         const lane_slot& slot = queue.at(i);
         if (slot.one == nullptr) continue;
-        if (slot.where == nullptr || slot.where->kind != gathering::form::exchange ||
+        if (slot.where == nullptr || slot.where->kind != operation_match::form::exchange ||
             &static_cast<exchange*>(slot.where)->root() != &root)
           break;
         ++in_front;
@@ -463,11 +464,11 @@ void sequencer::state::hold(std::uint32_t world, lane where) {
 void sequencer::state::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
   lane_table* const at = find_lane(world, rank{0}, where);
   if (at == nullptr || !std::exchange(at->held, false)) return;
-  // Operations that became ready while the lane was held may be gone, so they are searched again.
+  // Operations that became ready while the lane was held may have been withdrawn, so the lane is searched again.
   for (std::size_t self = 0; self < at->queues.size(); ++self) {
     if (at->queues[self].empty()) continue;
-    gathering* const first = at->queues[self].front().where;
-    if (first != nullptr && first->kind == gathering::form::exchange)
+    operation_match* const first = at->queues[self].front().where;
+    if (first != nullptr && first->kind == operation_match::form::exchange)
       try_exchange(static_cast<exchange*>(first)->root());
     else if (first == nullptr || first->heads == at->queues.size())
       ready_.push_back({at, static_cast<int>(self), first});
@@ -486,8 +487,8 @@ void sequencer::state::settle(sequencing_effects& effects) {
       effects.released.push_back(remove(*next.at, next.self, queue.head()));
       effects.ends.push_back(effects.released.size());
     } else if (!next.what->over) {
-      if (next.what->kind == gathering::form::meeting)
-        release(static_cast<meeting&>(*next.what), effects);
+      if (next.what->kind == operation_match::form::collective_match)
+        release(static_cast<collective_match&>(*next.what), effects);
       else
         release(static_cast<exchange&>(*next.what), effects);
     }
@@ -498,20 +499,20 @@ void sequencer::state::settle(sequencing_effects& effects) {
 std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, std::uint64_t position) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   std::unique_ptr<sequenced> one{std::exchange(queue.at(position).one, nullptr)};
-  one->terms_.position = position; // tells a client that gave no position
+  one->terms_.position = position; // reports the position to a client that gave none
   --worlds_[at.world]->unreleased[static_cast<std::size_t>(self)];
   --waiting_;
   if (position == queue.head()) {
     queue.skip_empty();
     if (!queue.empty()) come_to_head(at, self);
-  } else if (gathering* const first = queue.front().where;
-             first != nullptr && first->kind == gathering::form::exchange) {
+  } else if (operation_match* const first = queue.front().where;
+             first != nullptr && first->kind == operation_match::form::exchange) {
     try_exchange(static_cast<exchange*>(first)->root()); // it may have waited for the removed request
   }
   return one;
 }
 
-void sequencer::state::release(meeting& one, sequencing_effects& effects) {
+void sequencer::state::release(collective_match& one, sequencing_effects& effects) {
   lane_table& at = *one.where;
   one.over = true;
   const error refusal = one.differs ? disagreement(one) : error{};
@@ -527,7 +528,7 @@ void sequencer::state::release(meeting& one, sequencing_effects& effects) {
     effects.refused.back().why.rank = rank{static_cast<int>(r)};
   }
   if (!refusal) effects.ends.push_back(effects.released.size());
-  at.forget(one, meetings_);
+  at.forget(one, matches_);
 }
 
 void sequencer::state::release(exchange& root, sequencing_effects& effects) {
@@ -557,7 +558,7 @@ void sequencer::state::collect_members(exchange& root) {
   std::ranges::sort(members_, {}, [](const exchange* it) { return std::tuple{it->self, it->position}; });
 }
 
-error sequencer::state::disagreement(const meeting& one) const {
+error sequencer::state::disagreement(const collective_match& one) const {
   std::vector<std::vector<signature>> ranks;
   ranks.reserve(one.where->queues.size());
   for (lane_queue& queue : one.where->queues) ranks.push_back(signatures_of(queue.front().one->what()));
@@ -609,14 +610,14 @@ void sequencer::state::close_world(std::uint32_t world, const error& why, sequen
       for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
         lane_slot& slot = queue.at(i);
         if (slot.one == nullptr) continue;
-        if (slot.where != nullptr && slot.where->kind == gathering::form::exchange)
+        if (slot.where != nullptr && slot.where->kind == operation_match::form::exchange)
           drop(static_cast<exchange*>(slot.where));
         effects.refused.push_back({std::unique_ptr<sequenced>{std::exchange(slot.one, nullptr)}, there->closed});
         effects.refused.back().why.rank = rank{static_cast<int>(self)};
         --waiting_;
       }
     }
-    at->forget_all(meetings_);
+    at->forget_all(matches_);
   }
   there->lanes.clear();
 }
@@ -661,16 +662,16 @@ void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t cl
                {.cause = std::move(cause), .own = own, .first = one, .self = self, .client = client}, effects);
     }
   }
-  // Only after the loop: the request behind one of the client's may be another of its requests.
+  // Settled only after the loop, because the request behind a withdrawn one may be another request of the client.
   settle(effects);
 }
 
 void sequencer::state::take_out(const place& which, const verdict& why, sequencing_effects& effects) {
-  gathering* const where = which.at->queues[static_cast<std::size_t>(which.self)].at(which.position).where;
+  operation_match* const where = which.at->queues[static_cast<std::size_t>(which.self)].at(which.position).where;
   if (where == nullptr)
     effects.refused.push_back({remove(*which.at, which.self, which.position), why.own, why.cause->absence});
-  else if (where->kind == gathering::form::meeting)
-    take_out(static_cast<meeting&>(*where), why, effects);
+  else if (where->kind == operation_match::form::collective_match)
+    take_out(static_cast<collective_match&>(*where), why, effects);
   else
     take_out(static_cast<exchange*>(where)->root(), why, effects);
 }
@@ -691,7 +692,7 @@ error sentence(const sequenced& one, const Verdict& why) {
 
 } // namespace
 
-void sequencer::state::take_out(meeting& one, const verdict& why, sequencing_effects& effects) {
+void sequencer::state::take_out(collective_match& one, const verdict& why, sequencing_effects& effects) {
   lane_table& at = *one.where;
   one.over = true;
   one.withdrawn = why.cause;
@@ -705,7 +706,7 @@ void sequencer::state::take_out(meeting& one, const verdict& why, sequencing_eff
     error told = sentence(*queue.at(position).one, why);
     effects.refused.push_back({remove(at, static_cast<int>(r), position), std::move(told), why.cause->absence});
   }
-  if (one.come_by == at.queues.size()) at.forget_withdrawn(one, meetings_);
+  if (one.come_by == at.queues.size()) at.forget_withdrawn(one, matches_);
 }
 
 void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {

@@ -18,12 +18,13 @@ struct sequencing_effects {
   /// A request that is answered without having been released.
   struct refusal {
     std::unique_ptr<sequenced> what;
-    error why; ///< Rejected: it was not released.
-    /// Which ranks are missing, if peers did not ask.
+    error why; ///< Its effect is rejected, because the request was not released.
+    /// The report of the missing ranks, if peers did not send their requests.
     std::shared_ptr<absence_report> absence{};
   };
 
-  /// In the order of release. The requests of one operation are adjacent: ends[i] is the end of the i-th operation.
+  /// The released requests, in the order of release. The requests of one operation are adjacent: ends[i] is the end of
+  /// the i-th operation.
   std::vector<std::unique_ptr<sequenced>> released{};
   std::vector<std::size_t> ends{};
   std::vector<refusal> refused{};
@@ -34,11 +35,11 @@ struct sequencing_effects {
 
 /// Matches requests and releases complete operations. A state machine without threads, clock or CAF.
 ///
-/// Requests are matched over their participants. A collective needs all ranks of its world; it is matched by its
-/// position among the collectives of the lane. A send is matched with its recv by lane, source, destination, tag and
-/// position among these. A group of sends and receives needs all groups that are connected to it by transfers. A copy
-/// needs no other rank. An operation that has all its participants, each at the head of its lane at its rank, is
-/// validated (ORD-2) and released. So all ranks have one order (ORD-1), and within a lane the order of its requests.
+/// A collective needs all ranks of its world; it is matched by its position among the collectives of the lane. A send
+/// is matched with its recv by lane, source, destination, tag and position among these. A group of sends and receives
+/// needs all groups that are connected to it by transfers. A copy needs no other rank. An operation that has all its
+/// participants, each at the head of its lane at its rank, is validated (ORD-2) and released. All ranks therefore have
+/// one order (ORD-1), which within a lane is the order of its requests.
 class sequencer {
 public:
   explicit sequencer(sequencer_limits limits = {});
@@ -46,21 +47,22 @@ public:
   sequencer& operator=(const sequencer&) = delete;
   ~sequencer();
 
-  /// Opens a world of \p size ranks, all of which will ask here. Returns its number, which is never reused.
+  /// Opens a world of \p size ranks, all of which send their requests to this object. Returns its number, which is
+  /// never reused.
   [[nodiscard]] std::uint32_t open_world(int size);
   /// Refuses waiting requests of the world, and all later ones, with \p why.
   void close_world(std::uint32_t world, const error& why, sequencing_effects& effects);
 
-  /// Accepts \p one, which was validated for its own rank. Refused at once: a lane that another client owns, a position
-  /// that is not the next one, a rank too far ahead (busy), a closed world. A mismatch between ranks is found when all
-  /// have asked: all are then refused with mismatch, and the lane continues.
+  /// Accepts \p one, which was validated for its own rank. Refuses it immediately if another client owns the lane, the
+  /// position is not the next one, the rank is too far ahead (busy), or the world is closed. A mismatch between ranks
+  /// is found when all of them have sent their requests: these are then refused with mismatch, and the lane continues.
   void ask(std::unique_ptr<sequenced> one, sequencing_effects& effects);
 
-  /// Takes back a request that is not released. Its asker is answered with cancelled; peers that have joined the
+  /// Withdraws a request that has not been released. It is answered with cancelled; peers that have joined the
   /// operation, or will join it, are informed. Returns false if there is no such request (any more).
   bool cancel(std::uint32_t world, rank self, lane where, std::uint64_t position, sequencing_effects& effects);
-  /// Handles the end of a client: takes back all its waiting requests in every lane that it owns at \p self, as
-  /// cancel() does, with \p why. The lanes are then free for another client, at the next position.
+  /// Handles the end of a client: withdraws all its waiting requests in every lane that it owns at \p self, as cancel()
+  /// does, with \p why. The lanes are then free for another client, at the next position.
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
   /// Keeps the requests of lane \p where waiting until resume(), because operations that are run again go first.

@@ -20,14 +20,14 @@ constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
 struct entry {
   explicit entry(deadline_pool::job&& one) : what{std::move(one)}, deadline{later(steady_now(), what.deadline)} {}
 
-  deadline_pool::job what; ///< on_done is empty from the time of the report.
+  deadline_pool::job what; ///< on_done is empty once the result is being reported.
   time_point deadline;
 };
 using entries = std::list<entry>;
 
 struct helper {
   worker thread;
-  entries running; ///< One job or none.
+  entries running; ///< Contains at most one job.
   bool is_abandoned = false;
 };
 using helpers = std::list<helper>;
@@ -43,7 +43,7 @@ void report(deadline_pool::done on_done, error result) noexcept {
 error refusal(errc code, const std::string& name, const char* why) noexcept {
   try {
     return {.code = code, .text = name + why};
-  } catch (...) { // no memory for the text
+  } catch (...) { // out of memory for the text
     return {.code = code};
   }
 }
@@ -64,29 +64,29 @@ constexpr const char* is_over = " has no helper thread any more: the runtime is 
 } // namespace
 
 /// State shared with the threads, so that an abandoned thread may return after the pool has ended.
-struct deadline_pool::roster : std::enable_shared_from_this<roster> {
-  std::mutex guard;
+struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> {
+  std::mutex mutex;
   condition changed;
-  entries waiting;      ///< In the order in which they get threads.
+  entries waiting;      ///< Jobs without a thread, in the order in which they get one.
   helpers staff;        ///< All threads except those in `lost` and `finished`.
-  helpers lost;         ///< Abandoned, and still in their tasks.
-  helpers finished;     ///< To be joined.
+  helpers lost;         ///< Abandoned threads that are still in their tasks.
+  helpers finished;     ///< Ended threads that must be joined.
   std::size_t free = 0; ///< Threads of `staff` that will look for a job before they sleep or end.
   std::size_t reserved = 0;
   bool stopping = false;
   bool over = false;
   worker watchdog;
 
-  /// Errors: those of starting a thread.
+  /// Starts one thread. Errors: those of starting a thread.
   void start_one() {
     helpers fresh(1);
     const auto self = fresh.begin();
-    self->thread = worker{[crew = shared_from_this(), self] { crew->serve(self); }};
+    self->thread = worker{[shared = shared_from_this(), self] { shared->serve(self); }};
     staff.splice(staff.end(), fresh); // before the new thread gets the lock, which the caller holds
     ++free;
   }
 
-  /// Returns whether there are as many threads as the waiting jobs and the reserve need.
+  /// Starts missing threads. Returns whether there are now enough for the waiting jobs and the reserve.
   bool start_missing() noexcept {
     try {
       while (waiting.size() > free || staff.size() < reserved) start_one();
@@ -97,7 +97,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
   }
 
   void serve(helpers::iterator self) {
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     for (;;) {
       changed.wait(lock, [this] { return !waiting.empty() || over || staff.size() > reserved; });
       if (waiting.empty()) break;
@@ -139,7 +139,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
   }
 
   void watch() {
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     while (!stopping || has_jobs()) {
       join_finished(lock);
       const bool is_enough = start_missing();
@@ -154,7 +154,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     join_finished(lock);
   }
 
-  /// The earliest deadline of jobs that were not reported.
+  /// Returns the earliest deadline of the jobs that have not been reported yet.
   [[nodiscard]] time_point first_deadline() const {
     time_point first = time_point::max();
     const auto now = steady_now();
@@ -179,7 +179,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     const auto now = steady_now();
     std::size_t ahead = 0;
     for (auto at = waiting.begin(); at != waiting.end(); ++at) {
-      if (++ahead <= free || now < at->deadline) continue; // the first jobs have threads that have not begun them yet
+      if (++ahead <= free || now < at->deadline) continue; // free threads are about to run the first jobs
       entries late;
       late.splice(late.end(), waiting, at);
       lock.unlock();
@@ -191,7 +191,7 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     for (auto at = staff.begin(); at != staff.end(); ++at) {
       if (at->running.empty()) continue;
       entry& one = at->running.front();
-      if (!one.what.on_done || now < one.deadline) continue; // without on_done it is being reported now
+      if (!one.what.on_done || now < one.deadline) continue; // if on_done is empty, the job is being reported now
       done on_done = std::move(one.what.on_done);
       one.what.on_done = nullptr;
       at->is_abandoned = true;
@@ -206,9 +206,9 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
     return false;
   }
 
-  /// Accepts all of \p fresh, or none and returns false.
+  /// Accepts all jobs of \p fresh. Returns false, and accepts none, if the pool has ended.
   [[nodiscard]] bool accept(entries& fresh) noexcept {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     if (over) return false;
     waiting.splice(waiting.end(), fresh);
     start_missing();
@@ -217,19 +217,19 @@ struct deadline_pool::roster : std::enable_shared_from_this<roster> {
   }
 };
 
-deadline_pool::deadline_pool(nanoseconds grace) : roster_{std::make_shared<roster>()}, grace_{grace} {
-  roster_->watchdog = worker{[crew = roster_] { crew->watch(); }};
+deadline_pool::deadline_pool(nanoseconds grace) : shared_{std::make_shared<shared_state>()}, grace_{grace} {
+  shared_->watchdog = worker{[shared = shared_] { shared->watch(); }};
 }
 
 void deadline_pool::reserve(std::size_t count) {
   if (thread_scheduler::current() != nullptr) return; // a simulator can always start threads
-  const std::lock_guard lock{roster_->guard};
-  const std::size_t before = std::exchange(roster_->reserved, std::max(roster_->reserved, count));
+  const std::lock_guard lock{shared_->mutex};
+  const std::size_t before = std::exchange(shared_->reserved, std::max(shared_->reserved, count));
   try {
-    while (roster_->staff.size() < roster_->reserved) roster_->start_one();
+    while (shared_->staff.size() < shared_->reserved) shared_->start_one();
   } catch (...) {
-    roster_->reserved = before;
-    roster_->changed.notify_all(); // surplus threads end
+    shared_->reserved = before;
+    shared_->changed.notify_all(); // surplus threads end
     throw exception{
         errc::out_of_memory,
         std::to_string(count) +
@@ -240,15 +240,15 @@ void deadline_pool::reserve(std::size_t count) {
 
 void deadline_pool::stop() {
   {
-    const std::lock_guard lock{roster_->guard};
-    if (std::exchange(roster_->stopping, true)) return;
-    roster_->changed.notify_all();
+    const std::lock_guard lock{shared_->mutex};
+    if (std::exchange(shared_->stopping, true)) return;
+    shared_->changed.notify_all();
   }
-  roster_->watchdog.join();
-  std::unique_lock lock{roster_->guard};
-  if (!roster_->changed.wait_for(lock, grace_, [this] { return roster_->lost.empty(); }))
+  shared_->watchdog.join();
+  std::unique_lock lock{shared_->mutex};
+  if (!shared_->changed.wait_for(lock, grace_, [this] { return shared_->lost.empty(); }))
     report_leak(error{.code = errc::deadline_exceeded,
-                      .text = std::to_string(roster_->lost.size()) +
+                      .text = std::to_string(shared_->lost.size()) +
                               " helper threads are stuck in calls and were left behind"});
 }
 
@@ -256,13 +256,13 @@ void deadline_pool::run(std::vector<job> jobs) noexcept {
   entries fresh;
   try {
     for (job& one : jobs) fresh.emplace_back(std::move(one));
-  } catch (...) { // none of them, because they may wait for each other
+  } catch (...) { // refuses all jobs, because they may wait for each other
     refuse(fresh, errc::out_of_memory, no_memory);
     for (job& one : jobs)
       if (one.on_done) report(std::move(one.on_done), refusal(errc::out_of_memory, one.name, no_memory));
     return;
   }
-  if (!roster_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
 }
 
 void deadline_pool::run(std::string name, nanoseconds deadline, work task, done on_done) noexcept {
@@ -273,12 +273,12 @@ void deadline_pool::run(std::string name, nanoseconds deadline, work task, done 
   } catch (...) {
     return report(std::move(alone.on_done), refusal(errc::out_of_memory, alone.name, no_memory));
   }
-  if (!roster_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
 }
 
 std::size_t deadline_pool::abandoned_count() const noexcept {
-  const std::lock_guard lock{roster_->guard};
-  return roster_->lost.size();
+  const std::lock_guard lock{shared_->mutex};
+  return shared_->lost.size();
 }
 
 } // namespace troupe

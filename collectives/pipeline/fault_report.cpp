@@ -16,7 +16,7 @@ fault_report::standing standing_of(const rank_pipeline& one, std::vector<std::st
       .rank = one.self(), .device = one.where()->id(), .progress = one.progress(), .in_flight = one.load()};
   // Every rank of a failed world has a fault. A fault that the rank reported itself names this rank.
   if (error why = one.fault(); why.rank == made.rank) made.fault = std::move(why);
-  library_words words = one.last_words();
+  library_diagnostics words = one.last_diagnostics();
   made.last_error = std::move(words.last_error);
   if (!words.ask.empty() && std::ranges::find(asking, words.ask) == asking.end())
     asking.push_back(std::move(words.ask));
@@ -39,7 +39,7 @@ bool is_suspect(const fault_report& report, rank who) {
   return std::ranges::find(report.suspects, who, &suspect::rank) != report.suspects.end();
 }
 
-/// The last errors of all ranks' libraries, each text once.
+/// Returns the last errors of all ranks' libraries, each text once.
 std::string last_errors(const fault_report& report) {
   std::vector<std::string> told;
   std::string text;
@@ -77,7 +77,7 @@ take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeli
                                                           .taken = now});
   for (const auto& one : pipelines)
     if (one) made->ranks.push_back(standing_of(*one, made->asking));
-  judgement found = judge(*made);
+  diagnosis found = diagnose(*made);
   made->suspects = std::move(found.suspects);
   made->remark = std::move(found.remark);
   return made;
@@ -102,7 +102,7 @@ std::string describe(const fault_report& report) {
   if (order.size() > most_named) text += "; and " + std::to_string(order.size() - most_named) + " more ranks";
   if (const std::string words = last_errors(report); !words.empty())
     text += "; the library's last error, which may be an older one: " + words;
-  for (const std::string& one : report.asking) text += "; to ask it: " + one;
+  for (const std::string& one : report.asking) text += "; to query it: " + one;
   return text;
 }
 

@@ -1,4 +1,4 @@
-/// Reports the state of every rank at a fault or a passed deadline of a world, and the suspected ranks.
+/// Reports the state of all ranks after a fault or an expired deadline in a world, and the suspected ranks.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -18,10 +18,10 @@ namespace troupe {
 
 class rank_pipeline;
 
-/// The last requests of a rank; nullopt if there was none yet.
+/// The progress of a rank: its last operation in each state; nullopt if there was none yet.
 struct pipeline_progress {
-  /// Counts of operations that need all ranks, from the first of the epoch. Ranks are compared by these, because the
-  /// numbers of their other operations differ.
+  /// Numbers of operations that need all ranks, since the start of the epoch. Ranks are compared by these, because
+  /// their numbers of other operations differ.
   struct counts {
     std::uint64_t submitted = 0;
     std::uint64_t launched = 0;
@@ -30,29 +30,29 @@ struct pipeline_progress {
 
   std::optional<operation_mark> submitted{};
   std::optional<operation_mark> launched{};
-  std::optional<operation_mark> started{};  ///< The last that the device was seen to begin.
-  std::optional<operation_mark> finished{}; ///< With success.
+  std::optional<operation_mark> started{};  ///< The last that was seen to run on the device.
+  std::optional<operation_mark> finished{}; ///< The last that has succeeded.
   counts collectives{};
-  std::optional<time_point> running_since{};   ///< Start of `started`, if it has not finished.
-  std::optional<time_point> launching_since{}; ///< Start of a launch call that has not returned.
+  std::optional<time_point> running_since{};   ///< Start time of `started`, if it has not finished.
+  std::optional<time_point> launching_since{}; ///< Start time of a launch call that has not returned.
 };
 
-/// Why a rank is suspected.
+/// The reason why a rank is suspected.
 enum class suspicion : std::uint8_t {
-  reported,     ///< It reported a failure of its own.
-  not_asked,    ///< No client has asked it for what others have launched.
-  not_launched, ///< It was asked for that, and its launcher has not reached it.
-  stuck_launch, ///< Its launch call has not returned, while those of others have.
-  not_started,  ///< It has launched what others run, and its device waits for something before it.
-  runs_other,   ///< Its device is still busy with an operation of its own.
-  unfinished,   ///< Its device has not finished what most others have finished.
-  alone_done,   ///< It has finished an operation in which most others still wait: its part may never have run.
-  absent_peer,  ///< Another rank waits for it in a send or recv.
+  reported,     ///< The rank reported a failure of its own.
+  not_asked,    ///< No client has requested an operation from it that other ranks have launched.
+  not_launched, ///< The rank's launcher has not launched a requested operation that others have launched.
+  stuck_launch, ///< The rank's launch call has not returned, while those of other ranks have.
+  not_started,  ///< The rank has launched an operation that others run, but its device waits for earlier work.
+  runs_other,   ///< The rank's device is still busy with a different operation.
+  unfinished,   ///< The rank's device has not finished an operation that most other ranks have finished.
+  alone_done,   ///< The rank has finished an operation in which most others wait: its part may never have run.
+  absent_peer,  ///< Another rank waits for this rank in a send or recv.
 };
 /// Returns the name of \p why as written above.
 [[nodiscard]] std::string_view to_string(suspicion why) noexcept;
 
-/// A suspected rank.
+/// A rank that may have caused a fault.
 struct suspect {
   troupe::rank rank{};
   suspicion why{};
@@ -65,22 +65,22 @@ struct fault_report {
   struct standing {
     troupe::rank rank{};
     device_id device{};
-    /// Its `submitted` is the last request asked of the rank.
+    /// `progress.submitted` is the last request that the rank was asked for.
     pipeline_progress progress{};
     std::size_t in_flight = 0; ///< Requests without outcome, and failed ones whose buffers are still held.
     error fault{};             ///< Reported by the rank itself; errc::none if it reported none.
-    std::string last_error{};  ///< From its communicator's library (library_words).
+    std::string last_error{};  ///< The last error of the communicator's library (library_diagnostics).
   };
 
   error fault{}; ///< The fault that the report is about.
   std::uint64_t world = 0;
   troupe::epoch epoch{};
   int world_size = 0;
-  time_point taken{};                ///< By the world's clock, as the times of `progress`.
-  std::vector<standing> ranks{};     ///< Ranks of this process, ascending.
-  std::vector<suspect> suspects{};   ///< As judge() finds them.
-  std::string remark{};              ///< If there is no suspect: why.
-  std::vector<std::string> asking{}; ///< Commands that ask the communicators' libraries for their state.
+  time_point taken{};                ///< Time of the report, by the clock of `progress`.
+  std::vector<standing> ranks{};     ///< The ranks of this process, ascending.
+  std::vector<suspect> suspects{};   ///< The suspects that judge() returns.
+  std::string remark{};              ///< The reason if there is no suspect.
+  std::vector<std::string> asking{}; ///< Shell commands that query the communicators' libraries.
 };
 
 /// The fault, world and epoch that a report is about.
@@ -91,14 +91,13 @@ struct fault_scope {
   int world_size = 0;
 };
 
-/// Reads the state of \p pipelines, which are those of this process in rank order, and judges. Call it before ranks are
-/// failed because of another rank's fault, since they report that fault afterwards.
+/// Reads the state of \p pipelines, which are those of this process in rank order, and determines the suspects. Call it
+/// before other ranks are failed because of a fault, since they report that fault afterwards.
 /// Threads: any. Waits for no launcher, device or peer (BLK-1).
 [[nodiscard]] std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now);
 
-/// Returns one line: what happened, which ranks are suspected and why, and the state of the ranks. Of many ranks it
-/// describes eight, suspects first.
+/// Returns one line: the fault, the suspected ranks with reasons, and the state of at most eight ranks, suspects first.
 [[nodiscard]] std::string describe(const fault_report& report);
 
 } // namespace troupe

@@ -43,7 +43,7 @@ public:
     stuck_ = 1 + std::ranges::min(report.ranks, {}, finished_by).progress.collectives.finished;
   }
 
-  judgement conclude() {
+  diagnosis conclude() {
     for (const auto question : {&inquiry::who_reported, &inquiry::who_has_not_come, &inquiry::who_leaves_a_peer_waiting,
                                 &inquiry::who_is_stuck_in_a_call, &inquiry::who_does_not_run,
                                 &inquiry::who_ended_differently, &inquiry::who_holds_what_it_was_asked}) {
@@ -104,7 +104,7 @@ private:
     }
     if (!found_.suspects.empty()) return;
     const auto broken = those([](const standing& one) { return one.fault.code == errc::communicator_failed; });
-    if (broken.size() == all_.size() && all_.size() > 1) return; // each may report the failure of another
+    if (broken.size() == all_.size() && all_.size() > 1) return; // each rank may report another rank's failure
     for (const standing* one : broken) add(*one, one->fault);
   }
 
@@ -118,13 +118,14 @@ private:
       const std::string others = names_of(there) + (there.size() == 1 ? " waits" : " wait") + " in " + stuck_name();
       if (asked < stuck_)
         suspect_it(*one, suspicion::not_asked,
-                   "it has been asked for " + count_of_collectives(asked) + ", and " + others + ": it never came");
+                   "it has been asked for " + count_of_collectives(asked) + ", and " + others +
+                       ": it has not been asked for that");
       else
         suspect_it(
             *one, suspicion::not_launched,
             "it has been asked for " + count_of_collectives(asked) + " and has launched " +
                 std::to_string(one->progress.collectives.launched) + ", and " + others +
-                (one->progress.launching_since ? ": " + in_call(*one) : ": its launcher is held up, or has ended"));
+                (one->progress.launching_since ? ": " + in_call(*one) : ": its launcher is blocked or has ended"));
     }
   }
 
@@ -137,7 +138,7 @@ private:
       suspect_it(**peer, suspicion::absent_peer,
                  "rank " + to_string(one->rank) + " has waited in " + describe(*runs) + " for " +
                      describe(report_.taken - *one->progress.running_since) + ", and it " +
-                     ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs nothing that meets it"));
+                     ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs no matching transfer"));
     }
   }
 
@@ -166,7 +167,7 @@ private:
                        (others_wait ? ", before " + stuck_name() : ""));
       }
     }
-    // A suspicion of all ranks distinguishes none.
+    // If all ranks are suspected, the reason does not identify one.
     if (found_.suspects.size() == all_.size() && all_.size() > 1) found_.suspects.clear();
   }
 
@@ -198,7 +199,7 @@ private:
       suspect_it(*one, suspicion::not_launched,
                  "it has been asked for " + count_of_collectives(one->progress.collectives.submitted) +
                      " and has launched " + std::to_string(one->progress.collectives.launched) +
-                     ": its launcher is held up, or has ended");
+                     ": its launcher is blocked or has ended");
   }
 
   [[nodiscard]] std::string why_nobody() const {
@@ -210,10 +211,10 @@ private:
     else if (std::ranges::all_of(all_, [](const standing* one) { return one->progress.launching_since.has_value(); }))
       text = "all ranks here are inside a launch call";
     else if (std::ranges::none_of(all_, [&](const standing* one) { return has_come(*one); }))
-      text = "no collective is in flight, and the transfers in flight look alike at both ends";
+      text = "no collective is in flight, and both ends of each transfer in flight have made the same progress";
     else
-      text = "all ranks here are equally far in " + stuck_name() +
-             ": a device or a link hangs, and which one cannot be determined";
+      text = "all ranks here have made the same progress in " + stuck_name() +
+             ": a device or a link hangs, but it cannot be determined which";
     const auto elsewhere = report_.world_size - static_cast<int>(all_.size());
     if (elsewhere > 0)
       text += "; " + std::to_string(elsewhere) + (elsewhere == 1 ? " rank" : " ranks") +
@@ -236,7 +237,7 @@ private:
   const fault_report& report_;
   standings all_;
   std::uint64_t stuck_ = 1;
-  judgement found_;
+  diagnosis found_;
 };
 
 } // namespace
@@ -255,7 +256,7 @@ bool is_of_its_own(errc code) noexcept {
   }
 }
 
-judgement judge(const fault_report& report) {
+diagnosis diagnose(const fault_report& report) {
   if (report.ranks.empty()) return {.remark = "no rank of this process had been formed"};
   return inquiry{report}.conclude();
 }

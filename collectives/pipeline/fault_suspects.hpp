@@ -1,4 +1,4 @@
-/// Concludes from the state of the ranks which of them caused a fault.
+/// Determines from the state of the ranks which of them may have caused a fault.
 #pragma once
 
 #include <troupe/collectives/pipeline/fault_report.hpp>
@@ -8,26 +8,27 @@
 
 namespace troupe {
 
-/// The suspects, or the reason why there are none.
-struct judgement {
+/// The suspected ranks, or the reason why no rank is suspected.
+struct diagnosis {
   std::vector<suspect> suspects{}; ///< In rank order, but the device failure that was seen first comes first.
-  std::string remark{};            ///< If there is no suspect: why.
+  std::string remark{};            ///< The reason if there is no suspect.
 };
 
-/// Judges by \p report's fault and ranks alone. Collectives are compared by their number in the epoch, because all
-/// ranks have the same ones in the same order (ORD-1). The oldest one that some rank has not finished is the one for
-/// which all ranks wait, or will wait. In this order:
-/// 1. A rank that reported a failure of its own: of its device, memory or actor, and then of its communicator, unless
-/// all ranks reported this.
-/// 2. Ranks that have not reached that collective. If all have, or are in the launch call: ranks whose call does not
-/// return.
-/// 3. A rank for which another waits in a send or recv.
-/// 4. Of the ranks that have launched it: the few that have not started or not finished it, or that are the only ones
-/// to have finished it.
-[[nodiscard]] judgement judge(const fault_report& report);
+/// Determines the suspects from \p report's fault and ranks only. Collectives are compared by their number in the
+/// epoch, because all ranks have the same ones in the same order (ORD-1). All ranks wait, or will wait, for the oldest
+/// collective that some rank has not finished. The first of these conditions that holds for any rank decides:
+/// 1. The rank reported a failure of its own: of its device, memory or actor; otherwise of its communicator, unless all
+///    ranks reported that.
+/// 2. It has not launched that collective and is not in its launch call.
+/// 3. Another rank waits for it in a send or recv.
+/// 4. It is in a launch call that does not return, unless all ranks are.
+/// 5. Its device has not started the collective or runs another operation, unless this holds for all ranks.
+/// 6. It belongs to the minority that has not finished the collective, or to the minority that has finished it.
+/// 7. It has not launched all collectives that it was asked for, unless this holds for all ranks.
+[[nodiscard]] diagnosis diagnose(const fault_report& report);
 
-/// Returns whether \p code can only be a failure of the rank that reports it: not one that it observes at other ranks
-/// or is informed of.
+/// Returns whether \p code can only be a failure of the rank that reports it, not one that the rank observes at other
+/// ranks or that is reported to it.
 [[nodiscard]] bool is_of_its_own(errc code) noexcept;
 
 } // namespace troupe

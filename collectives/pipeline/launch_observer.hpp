@@ -1,4 +1,4 @@
-/// Observes launches: which requests each launch contains, and whose. A communicator sees only operations.
+/// Observes launches: which requests each launch contains, and from which clients. A communicator sees only operations.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -15,8 +15,8 @@ namespace troupe {
 /// Position of a request in the order of its client.
 struct request_origin {
   troupe::lane lane{};
-  std::uint64_t position = 0; ///< Among the rank's requests in the lane, from 0.
-  std::uint64_t client = 0;   ///< Number of the asking actor or other client; 0: no particular client.
+  std::uint64_t position = 0; ///< Index among the rank's requests in the lane, from 0.
+  std::uint64_t client = 0;   ///< Number of the requesting actor or other client; 0: unspecified.
   bool of_world = false;      ///< Part of a request to all ranks, which belongs to no lane.
 };
 
@@ -29,15 +29,15 @@ struct launched_request {
 
 /// The launch that a rank's launcher is about to make.
 struct launch_notice {
-  rank self;       ///< In that epoch of its world.
+  rank self;       ///< The rank in epoch `formed_in`.
   epoch formed_in; ///< The epoch of its world or sub-world.
   device_id where; ///< The launcher's device. Launches on one device are made one after the other.
-  /// Several requests are launched by one call. Empty if a plan is captured: its operations are not requests.
+  /// The requests that one call launches. Empty while a plan is captured, because its operations are not requests.
   std::span<const launched_request> all;
 };
 
-/// Also called for copies, plan replays and staged requests, which do not reach the communicator as single operations.
-/// Without an observer, a launch costs one check of a pointer.
+/// Called before and after each launch, also for copies, plan replays and staged requests, which do not reach the
+/// communicator as single operations. Without an observer, a launch costs one check of a pointer.
 class launch_observer {
 public:
   launch_observer() = default;
@@ -48,11 +48,11 @@ public:
   /// Called before any of its work is enqueued. Lifetime: \p next is valid during the call. Threads: the launchers, one
   /// for each device, concurrently.
   virtual void about_to_launch(const launch_notice& next) noexcept = 0;
-  /// The launch call that about_to_launch() announced has returned or failed. Threads: as above.
+  /// Called when the launch call that about_to_launch() announced has returned or failed. Threads: as above.
   virtual void launch_ended() noexcept {}
 };
 
-/// Forwards to two observers, because a launcher has one.
+/// Forwards to two observers, because a launcher has only one.
 class launch_observers final : public launch_observer {
 public:
   launch_observers(std::shared_ptr<launch_observer> first, std::shared_ptr<launch_observer> second) noexcept

@@ -1,4 +1,4 @@
-/// Arranges operations that one call launches in the one order on which all ranks agree.
+/// Puts the operations of one launch into an order on which all ranks agree.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -20,13 +20,13 @@ void launch_with_copies(communicator& peers, const operation& what, stream_ref s
 /// The operations of one launch, with groups replaced by their parts. The pointers refer to the operations they were
 /// made from.
 struct launch_parts {
-  std::vector<const operation*> collectives{}; ///< In the given order.
+  std::vector<const operation*> collectives{}; ///< The collectives, in the given order.
   /// Sends and receives, in the order in which they match those of their peers.
   std::vector<const operation*> transfers{};
 };
 
-/// Collects the parts of operations that are launched together, or of a single group. A group in a batch has no order
-/// of its own (ORD-1).
+/// Collects the parts of operations that are launched together, or of a single group. In a batch, the
+/// transfers of all groups are ordered together (ORD-1).
 [[nodiscard]] launch_parts parts_of_launch(std::span<const operation* const> all);
 
 } // namespace troupe

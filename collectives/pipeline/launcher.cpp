@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
-/// Checks of the inbox between two checks of the clock, which are more expensive.
+/// Number of inbox polls between two reads of the clock, which are more expensive.
 constexpr int looks_in_a_row = 16;
 
 class called_job final : public launcher_job {
@@ -29,9 +29,9 @@ private:
 } // namespace
 
 /// State shared by the launcher and its thread.
-class launcher::hand {
+class launcher::state {
 public:
-  hand(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval, std::function<void()> enter)
+  state(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval, std::function<void()> enter)
     : device_{std::move(where)}, profile_{profile}, check_interval_{check_interval}, enter_{std::move(enter)} {}
 
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
@@ -42,7 +42,7 @@ public:
   }
 
   void watch(std::weak_ptr<launcher_check> checked) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     checks_.push_back(std::move(checked));
   }
 
@@ -105,7 +105,7 @@ private:
   bool run_checks() {
     std::vector<std::shared_ptr<launcher_check>> loaded;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       std::erase_if(checks_, [&](const auto& one) {
         auto alive = one.lock();
         if (!alive) return true;
@@ -126,22 +126,22 @@ private:
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ended_{false};
   inbox<launcher_job> inbox_;
-  std::shared_ptr<launcher_tail> tail_; ///< Accessed only by the thread.
-  std::mutex guard_;
+  std::shared_ptr<launcher_tail> tail_; ///< Accessed only by the launcher's thread.
+  std::mutex mutex_;
   std::vector<std::weak_ptr<launcher_check>> checks_;
 };
 
 launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
                    nanoseconds stop_deadline, std::function<void()> enter)
   : stop_deadline_{stop_deadline},
-    hand_{std::make_shared<hand>(std::move(where), profile, check_interval, std::move(enter))},
-    thread_{[own = hand_] { own->run(); }} {}
+    state_{std::make_shared<state>(std::move(where), profile, check_interval, std::move(enter))},
+    thread_{[own = state_] { own->run(); }} {}
 
 launcher::~launcher() {
-  hand_->stop();
+  state_->stop();
   // A job on the launcher's own thread may be its last owner.
   const bool on_own_thread = thread_.is_current();
-  if (!on_own_thread && hand_->wait_ended(stop_deadline_)) {
+  if (!on_own_thread && state_->wait_ended(stop_deadline_)) {
     thread_.join();
     return;
   }
@@ -153,7 +153,7 @@ launcher::~launcher() {
 }
 
 void launcher::post(std::shared_ptr<launcher_job> work) {
-  hand_->post(std::move(work));
+  state_->post(std::move(work));
 }
 
 void launcher::post(std::function<void()> work) {
@@ -161,11 +161,11 @@ void launcher::post(std::function<void()> work) {
 }
 
 void launcher::watch(std::weak_ptr<launcher_check> checked) {
-  hand_->watch(std::move(checked));
+  state_->watch(std::move(checked));
 }
 
 const std::shared_ptr<device>& launcher::where() const noexcept {
-  return hand_->where();
+  return state_->where();
 }
 
 } // namespace troupe

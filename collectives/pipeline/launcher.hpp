@@ -21,12 +21,12 @@ public:
   launcher_check& operator=(const launcher_check&) = delete;
   virtual ~launcher_check() = default;
 
-  /// Returns whether check() is worth calling now.
+  /// Returns whether check() has anything to check now.
   [[nodiscard]] virtual bool loaded() const noexcept = 0;
   virtual void check() noexcept = 0;
 };
 
-/// Work left after a job, unless the next job does it for both.
+/// Work that a job defers. It is done after the job, unless the next job takes it over.
 class launcher_tail {
 public:
   launcher_tail() = default;
@@ -45,14 +45,14 @@ public:
   launcher_job& operator=(const launcher_job&) = delete;
   virtual ~launcher_job() = default;
 
-  /// Returns the work to be done before the launcher becomes idle or runs a job that does not continue it; null if
-  /// there is none.
+  /// Returns the work to be done before the launcher becomes idle or runs a job that does not continue it. May be
+  /// null.
   virtual std::shared_ptr<launcher_tail> run() noexcept = 0;
   /// Returns whether run() takes over \p left from the previous job.
   [[nodiscard]] virtual bool continues([[maybe_unused]] const launcher_tail& left) const noexcept { return false; }
 };
 
-/// Threads: post() and watch() from any.
+/// Owns the launcher thread of one device. Threads: post() and watch() from any.
 class launcher {
 public:
   /// \p stop_deadline is how long the destructor waits for the thread's last call (TIM-1). \p enter runs first on the
@@ -61,13 +61,13 @@ public:
            nanoseconds stop_deadline = std::chrono::seconds{5}, std::function<void()> enter = {});
   launcher(const launcher&) = delete;
   launcher& operator=(const launcher&) = delete;
-  /// Runs all posted jobs, then ends the thread. If a launch does not return before the deadline, the thread is left
-  /// behind and reported as unreturned.
+  /// Runs all posted jobs, then ends the thread. If a launch does not return before the deadline, the thread is
+  /// detached and reported as a leak.
   ~launcher();
 
   /// Runs \p work on the launcher's thread, in the order of the calls. Does not allocate.
   void post(std::shared_ptr<launcher_job> work);
-  /// The same for a function. It must not throw.
+  /// Runs a function in the same way. It must not throw.
   void post(std::function<void()> work);
   /// Calls \p checked about once per check interval while it is loaded, until it expires.
   void watch(std::weak_ptr<launcher_check> checked);
@@ -75,10 +75,10 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
 
 private:
-  class hand;
+  class state;
 
   nanoseconds stop_deadline_;
-  std::shared_ptr<hand> hand_; ///< Shared with the thread, which may outlive the launcher if it is stuck.
+  std::shared_ptr<state> state_; ///< Shared with the thread, which may outlive the launcher if it is stuck.
   worker thread_;
 };
 

@@ -97,13 +97,13 @@ void pipeline_call::settle_claim(const completion& result) noexcept {
 bool pipeline_call::keep(outcome result) noexcept {
   try {
     // A copy, because the device may still read the memory of this one (BUF-1).
-    kept_part mine{.self = self_,
-                   .name = name(),
-                   .what = what_,
-                   .from = from_,
-                   .queued = queued_at(),
-                   .deadline = deadline(),
-                   .result = std::move(result)};
+    retryable_part mine{.self = self_,
+                        .name = name(),
+                        .what = what_,
+                        .from = from_,
+                        .queued = queued_at(),
+                        .deadline = deadline(),
+                        .result = std::move(result)};
     mine.reply = take_reply();
     claim_.keep(std::move(mine));
     return true;

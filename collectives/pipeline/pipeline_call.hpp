@@ -18,52 +18,53 @@
 
 namespace troupe {
 
-/// Holds descriptors, buffers and events until the outcome (BUF-1). It is made by any thread, before its place in the
-/// order of launches is known. A sole owner may also fail() it.
+/// Holds descriptors, buffers and events until the outcome (BUF-1). Any thread may make it, before its position
+/// in the order of launches is known. A sole owner may also fail() it.
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise reply, operation what,
                 request_origin from, progress_record& progress, const communicator& peers);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
-  /// Events that its launch waits for on the device.
+  /// Returns the events that its launch waits for on the device.
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
   [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }
   /// Precondition: is_staged(). Resources that staging needs until the outcome.
   [[nodiscard]] staging_hold& staged() noexcept { return *staged_; }
   /// Returns whether it takes so little GPU time that its completion may be reported a few launches late.
   [[nodiscard]] bool is_short() const noexcept { return is_short_; }
-  /// Before it is submitted: all participants have asked for it.
+  /// Notes that all participants have asked for it. Call before it is submitted.
   void all_have_asked() noexcept { all_have_asked_ = true; }
-  /// True if it ends soon after the launches before it, whatever clients do meanwhile. The launches before it may then
-  /// wait for its completion mark.
+  /// Returns whether it ends soon after the launches before it, independent of clients. These launches may then share
+  /// its completion mark.
   [[nodiscard]] bool continues(const launcher_tail& left) const noexcept override;
   [[nodiscard]] const operation_sketch& sketch() const noexcept { return sketch_; }
   [[nodiscard]] const request_origin& from() const noexcept { return from_; }
 
-  /// Records in the flight recorder, if there is one, that it was accepted, unless this was done before. The asker may
-  /// omit the call: the poller makes it when it takes the request.
+  /// Records once in the flight recorder, if any, that the request was accepted. The client's thread may omit the call:
+  /// the poller makes it when it takes the request.
   void note_asked() noexcept;
-  /// Before it is shared: sets the place in the client's source, for the flight recorder.
+  /// Sets the place in the client's source, for the flight recorder. Call before it is shared.
   void asked_at(call_site site) noexcept { site_ = site; }
-  /// Before it is submitted: sets the time at which its place in the order was decided, for the flight recorder.
+  /// Sets the time at which its place in the order was decided, for the flight recorder. Call before it is submitted.
   void note_matched(time_point when) noexcept { matched_ = when; }
-  /// Records in the flight recorder, if there is one, that it was enqueued in its stream, as one of \p fused.
+  /// Records in the flight recorder, if any, that it was enqueued in its stream, as one of \p fused requests.
   void note_launched(launch_place at, std::size_t fused, time_point when) const noexcept;
 
-  /// Before it is shared: sets its position, which the order decides late.
+  /// Sets its position, which may be decided after its creation. Call before it is shared.
   void stands_at(request_origin from) noexcept {
     from_ = from;
     sketch_ = operation_sketch{what_, from};
   }
-  /// Before it is shared: \p who is notified of its launch.
+  /// Sets the listener that is notified of its launch. Call before it is shared.
   void tell(std::shared_ptr<launch_listener> who) noexcept { listener_ = std::move(who); }
-  /// Null for most requests.
+  /// Returns the listener; null for most requests.
   [[nodiscard]] launch_listener* listener() const noexcept { return listener_.get(); }
-  /// Before it is shared: it is launched with \p other, which leaves the track later; so both wait for the same events.
+  /// Also waits for the events of \p other, which is launched with it and leaves the track later. Call before it is
+  /// shared.
   void wait_also_for(const pipeline_call& other);
 
-  /// Before it is shared: a fault does not answer it, but hands it to \p claim for another run.
+  /// After a fault, passes the request to \p claim for a retry instead of answering it. Call before it is shared.
   void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
 
   [[nodiscard]] bool inputs_ready() const override;
@@ -79,19 +80,20 @@ private:
   void launch(rank_pipeline& by) noexcept override;
   [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
   void settle_claim(const completion& result) noexcept;
-  /// Hands it to the claim, which answers it with \p result in the end. Returns false if there was no memory for that.
+  /// Passes the request and its reply promise to the claim, with \p result as its outcome so far. Returns false if out
+  /// of memory.
   [[nodiscard]] bool keep(outcome result) noexcept;
 
   operation what_;
-  std::vector<const event*> ready_;  ///< Owned by what_, and by the requests that are launched with it.
-  std::shared_ptr<const void> plan_; ///< For a replay: what its graphs use.
+  std::vector<const event*> ready_;  ///< Owned by what_ and by the requests that are launched with it.
+  std::shared_ptr<const void> plan_; ///< For a replay: keeps the memory that its graphs use.
   bool is_staged_;
   bool is_short_ = false;
   bool all_have_asked_ = false;
   std::unique_ptr<staging_hold> staged_; ///< Null for most requests, because it needs allocations.
   operation_sketch sketch_;
   std::shared_ptr<launch_listener> listener_;
-  progress_record& progress_; ///< Kept alive by the track. Only the track reports its success.
+  progress_record& progress_; ///< Kept alive by the track, the only caller of succeeded().
   request_origin from_;
   rank self_;
   int world_size_;

@@ -124,7 +124,7 @@ std::optional<operation_mark> latest_sketch::get(std::uint64_t& collectives) con
 
 pipeline_progress progress_record::read(std::optional<time_point> running_since) const {
   pipeline_progress seen;
-  // In reverse order: what has finished was launched before `launched` is read, and so on.
+  // Reads in reverse order, so that a finished operation also counts as launched and submitted.
   seen.finished = finished.get(seen.collectives.finished);
   seen.started = running_since ? running.get() : seen.finished;
   seen.running_since = running_since;

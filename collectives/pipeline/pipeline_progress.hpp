@@ -1,5 +1,5 @@
-/// How far one rank has come: its last requests submitted, launched and finished. For reports on missing ranks and on
-/// hangs.
+/// Records the progress of one rank: its last requests submitted, launched and finished. Used in reports on missing
+/// ranks and on hangs.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -17,7 +17,7 @@ namespace troupe {
 
 class flight_line;
 
-/// An operation without its memory, in a few words that a hot path can write.
+/// An operation without its memory, packed into a few 64-bit words for the hot path.
 class operation_sketch {
 public:
   static constexpr std::size_t word_count = 4;
@@ -29,8 +29,8 @@ public:
   [[nodiscard]] const words& packed() const noexcept { return words_; }
   /// Returns 1 if it needs all ranks, else 0.
   [[nodiscard]] std::uint64_t collectives() const noexcept;
-  /// Returns "all_reduce of 1024 f32, sum", its lane and position. Of v-forms it has only the sum of counts, and of a
-  /// group its size.
+  /// Returns "all_reduce of 1024 f32, sum", its lane and position. For v-forms it states only the sum of the counts,
+  /// for a group only the number of parts.
   [[nodiscard]] operation_mark unpack() const;
 
 private:
@@ -57,17 +57,17 @@ private:
   std::atomic<std::uint64_t> collectives_{0};
 };
 
-/// The progress of a pipeline. Each sketch has a writer of its own, and so a cache line of its own.
+/// The progress of a pipeline. Each sketch has its own writer, and therefore its own cache line.
 struct progress_record {
   alignas(64) latest_sketch submitted;
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
-  latest_sketch running; ///< The last that was seen to run; written rarely, by the writer of `finished`.
-  /// Where every request is recorded; null: not recorded. Set before the first request, and read by every thread
-  /// afterwards.
+  latest_sketch running; ///< The last one seen running; written rarely, by the writer of `finished`.
+  /// Records every request; null: requests are not recorded. Set before the first request; afterwards all threads may
+  /// read the pointer.
   alignas(64) std::shared_ptr<flight_line> line;
 
-  /// \p running_since: since when `running` runs, if it does.
+  /// Returns the progress. \p running_since is the start time of `running`, if it is still running.
   [[nodiscard]] pipeline_progress read(std::optional<time_point> running_since = {}) const;
 };
 

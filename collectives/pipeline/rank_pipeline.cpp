@@ -15,16 +15,16 @@ namespace troupe {
 
 namespace {
 
-/// How long close() waits for the poller to see what the device has finished.
+/// Longest time that close() waits for the poller to answer finished requests.
 constexpr nanoseconds time_to_answer{std::chrono::milliseconds{100}};
 
 } // namespace
 
 std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services, std::shared_ptr<communicator> peers,
-                                                     std::weak_ptr<launcher> hand, epoch formed_in,
+                                                     std::weak_ptr<launcher> launch_thread, epoch formed_in,
                                                      std::function<void(error)> on_fault) {
-  auto made = std::make_shared<rank_pipeline>(std::move(services), std::move(peers), std::move(hand), formed_in,
-                                              std::move(on_fault));
+  auto made = std::make_shared<rank_pipeline>(std::move(services), std::move(peers), std::move(launch_thread),
+                                              formed_in, std::move(on_fault));
   const pipeline_services& shared = made->services_;
   // The poller must not keep a pipeline alive, so its hooks hold weak pointers.
   track_hooks hooks{.probe =
@@ -48,10 +48,11 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
 }
 
 rank_pipeline::rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers,
-                             std::weak_ptr<launcher> hand, epoch formed_in, std::function<void(error)> on_fault)
+                             std::weak_ptr<launcher> launch_thread, epoch formed_in,
+                             std::function<void(error)> on_fault)
   : services_{std::move(services)},
     peers_{std::move(peers)},
-    launcher_{std::move(hand)},
+    launcher_{std::move(launch_thread)},
     epoch_{formed_in},
     mark_{std::make_shared<fault_mark>()},
     on_fault_{std::move(on_fault)} {
@@ -96,7 +97,7 @@ void rank_pipeline::prepare_device() {
   {
     auto made = std::make_shared<stream>(where());
     auto staging = std::make_shared<host_staging>(where(), services_.staging);
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     stream_ = std::move(made);
     staging_ = std::move(staging);
     events_ = std::make_shared<event_pool>(where());
@@ -106,7 +107,7 @@ void rank_pipeline::prepare_device() {
 
 void rank_pipeline::begin() {
   services_.poller->attach(track_);
-  if (const auto hand = launcher_.lock()) hand->watch(weak_from_this());
+  if (const auto launch_thread = launcher_.lock()) launch_thread->watch(weak_from_this());
 }
 
 void rank_pipeline::settle() {
@@ -117,9 +118,9 @@ void rank_pipeline::settle() {
 }
 
 bool rank_pipeline::post(std::function<void()> work) {
-  const auto hand = launcher_.lock();
-  if (hand) hand->post(std::move(work));
-  return hand != nullptr;
+  const auto launch_thread = launcher_.lock();
+  if (launch_thread) launch_thread->post(std::move(work));
+  return launch_thread != nullptr;
 }
 
 bool rank_pipeline::fail(error why) {
@@ -142,7 +143,7 @@ bool rank_pipeline::drain(nanoseconds at_most) {
 void rank_pipeline::abort() {
   fail(error{.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = self()});
   where()->api().enter_thread(where()->id());
-  graphs_->close(); // the communicator cannot end before them
+  graphs_->close(); // the communicator must not end before its graphs
   peers_->abort();
   // No buffer may be released while the device can still access it. A failed device accesses nothing any more.
   try {
@@ -189,7 +190,7 @@ std::shared_ptr<stream> rank_pipeline::ask_launcher(std::function<std::shared_pt
   const auto answer = std::make_shared<reply>();
   const auto ask = [self = shared_from_this(), question = std::move(question), answer] {
     {
-      const std::lock_guard lock{self->guard_};
+      const std::lock_guard lock{self->mutex_};
       answer->line = question();
     }
     answer->given.open();
@@ -202,7 +203,7 @@ std::shared_ptr<stream> rank_pipeline::ask_launcher(std::function<std::shared_pt
 void rank_pipeline::end_staging() {
   std::shared_ptr<host_staging> ended;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ended = std::exchange(staging_, nullptr);
   }
   if (!ended) return;
@@ -213,7 +214,7 @@ void rank_pipeline::end_staging() {
 void rank_pipeline::release_buffers() {
   {
     const std::lock_guard lock{submit_guard_};
-    waiting_.clear(); // the track answers them
+    waiting_.clear(); // the track answers the requests
   }
   track_->release_quarantine();
   services_.poller->notify();
@@ -224,7 +225,7 @@ void rank_pipeline::check() noexcept {
   try {
     peers_->check();
   } catch (...) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     found_ = current_error();
   }
 }
@@ -232,7 +233,7 @@ void rank_pipeline::check() noexcept {
 error rank_pipeline::probe() {
   std::shared_ptr<stream> watched;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     watched = stream_;
   }
   try {
@@ -240,7 +241,7 @@ error rank_pipeline::probe() {
   } catch (...) {
     return current_error();
   }
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return found_;
 }
 
@@ -259,7 +260,7 @@ void rank_pipeline::report(error why) {
   if (!fail(why)) return;
   std::function<void(error)> hook;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     hook = std::exchange(on_fault_, nullptr);
   }
   if (hook) hook(std::move(why));
@@ -292,7 +293,7 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   prepared->accepted_at(one.queued.value_or(now));
   prepared->tell(std::move(listener));
   prepared->asked_at(one.site);
-  if (!from.of_world) prepared->note_asked(); // recorded now, because it may wait for its peers
+  if (!from.of_world) prepared->note_asked(); // recorded now, because the request may wait for its peers
   return prepared;
 }
 
@@ -364,10 +365,11 @@ void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
 }
 
 void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
-  const auto hand = launcher_.lock();
-  if (!hand) return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+  const auto launch_thread = launcher_.lock();
+  if (!launch_thread)
+    return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
   work->by_ = shared_from_this();
-  hand->post(std::move(work));
+  launch_thread->post(std::move(work));
 }
 
 void rank_pipeline::hold() {
@@ -470,7 +472,7 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   const time_point began = services_.time->now();
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
   if (gone != several.end()) {
-    // A request is withdrawn only because the communicator has failed, and it was answered as certainly not run. The
+    // A request is withdrawn only because the communicator has failed, and it was answered as rejected. The
     // others must not run either, because peers launch the whole batch (ORD-1).
     error why = mark_->why();
     why.effect = effect::rejected;
@@ -547,18 +549,18 @@ void rank_pipeline::arm_mark() {
 }
 
 error rank_pipeline::launch_failure() const {
-  // Peers may have launched theirs, so this rank no longer matches them: the communicator has failed. If an abort made
-  // the call fail, the reason for the abort is returned.
+  // Peers may have launched the operation, so later launches of this rank would not match theirs: the communicator has
+  // failed. If an abort made the call fail, the reason for the abort is returned.
   error why = failed() ? mark_->why() : current_error();
   if (!why.rank) why.rank = self();
   return why;
 }
 
-/// Work that has a place among the launches.
+/// Work that runs at its position in the order of launches.
 class rank_pipeline::sequenced_work final : public pipeline_job {
 public:
   explicit sequenced_work(std::function<void(rank_pipeline&)> work) noexcept : work_{std::move(work)} {}
-  // the pipeline has ended; code that waits for the work checks that
+  // Called if the pipeline has ended. Code that waits for the work checks that itself.
   void refuse_launch(const error&) noexcept override {}
 
 private:
@@ -579,7 +581,7 @@ void rank_pipeline::sequence(std::function<void(rank_pipeline&)> work) {
 void rank_pipeline::launch_captured(std::span<const operation* const> all, stream_ref into) {
   if (error why = fault()) throw exception{std::move(why)};
   if (!peers_->can_be_captured())
-    throw exception{errc::unsupported, "operations through host memory cannot be captured: ask for them by requests"};
+    throw exception{errc::unsupported, "operations through host memory cannot be captured: submit them as requests"};
   if (services_.observer) services_.observer->about_to_launch({self(), epoch_, where()->id(), {}});
   try {
     if (all.size() == 1)
@@ -597,7 +599,7 @@ void rank_pipeline::launch_captured(std::span<const operation* const> all, strea
 void rank_pipeline::drop_graph(std::uint64_t plan) noexcept {
   try {
     if (post([graphs = graphs_, plan] { graphs->erase(plan); })) return;
-  } catch (const std::bad_alloc&) { // then erase it here
+  } catch (const std::bad_alloc&) { // out of memory for the job: erases the graph on this thread
   }
   graphs_->erase(plan);
 }
@@ -607,7 +609,7 @@ error rank_pipeline::launch_replay(const replay& what) {
   if (!found)
     return {.code = errc::invalid_argument,
             .text = "plan " + std::to_string(number_of(what)) +
-                    " has no graph any more: it could not be captured again, so capture another",
+                    " has no graph, because it could not be captured again: capture a new plan",
             .rank = self()};
   found->launch(*stream_);
   return {};

@@ -39,12 +39,12 @@ using pipeline_calls = std::vector<std::shared_ptr<pipeline_call>, recycling_all
 struct submission {
   ticket name;
   operation what;
-  nanoseconds deadline{}; ///< From now to the reply.
+  nanoseconds deadline{}; ///< Longest time from now to the reply.
   reply_promise reply{};
-  /// For reports and observers only. nullopt: the default lane, with positions counted here.
+  /// Used only in reports and by observers. nullopt: the default lane, with a position counted by the pipeline.
   std::optional<request_origin> from{};
-  std::uint64_t client = 0; ///< Used if there is no `from`: as request_origin::client.
-  /// Time of its acceptance, if that was in an earlier epoch.
+  std::uint64_t client = 0; ///< request_origin::client, if `from` is nullopt.
+  /// Time at which the request was accepted, if that was in an earlier epoch.
   std::optional<time_point> queued{};
   call_site site{}; ///< The place in the client's source.
 };
@@ -56,19 +56,19 @@ struct pipeline_services {
   std::shared_ptr<slot_table> slots{};
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
-  /// Operations that may be asked for; null: all well-formed ones.
+  /// Determines which operations may be requested; null: all well-formed ones.
   std::shared_ptr<const troupe::capabilities> able{};
-  std::shared_ptr<staging_stock> staging{};    ///< Null: each pipeline has its own.
-  std::shared_ptr<launch_observer> observer{}; ///< Usually null.
-  std::shared_ptr<flight_recorder> recorder{}; ///< Null: nothing is recorded.
-  std::shared_ptr<hang_watch> hangs{};         ///< Null: worlds share no devices.
+  std::shared_ptr<staging_stock> staging{};    ///< Null: each pipeline allocates its own staging memory.
+  std::shared_ptr<launch_observer> observer{}; ///< Notified of each launch; usually null.
+  std::shared_ptr<flight_recorder> recorder{}; ///< Null: requests are not recorded.
+  std::shared_ptr<hang_watch> hangs{};         ///< Null: no device is shared by several worlds.
 };
 
 /// A job of a pipeline for its launcher.
 class pipeline_job : public launcher_job {
 public:
   std::shared_ptr<launcher_tail> run() noexcept final;
-  /// The job will not be launched.
+  /// Called instead of launch() if the job will not be launched.
   virtual void refuse_launch(const error& why) noexcept = 0;
 
 protected:
@@ -81,7 +81,7 @@ private:
   std::shared_ptr<rank_pipeline> by_; ///< Set while the launcher has the job.
 };
 
-/// Life: create() → init() → submit()… → close(), or fail() and abort().
+/// Lifetime: create() → init() → submit()… → close(), or fail() and abort().
 /// Threads: prepare() and submit() from any (ORD-1: the order of calls to submit() is the order of launches); init(),
 /// settle(), abort(), close() on helper threads; the rest from any.
 class rank_pipeline final : public launcher_check,
@@ -92,10 +92,10 @@ public:
   /// thread, with the first fault seen.
   [[nodiscard]] static std::shared_ptr<rank_pipeline> create(pipeline_services services,
                                                              std::shared_ptr<communicator> peers,
-                                                             std::weak_ptr<launcher> hand, epoch formed_in,
+                                                             std::weak_ptr<launcher> launch_thread, epoch formed_in,
                                                              std::function<void(error)> on_fault);
 
-  rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers, std::weak_ptr<launcher> hand,
+  rank_pipeline(pipeline_services services, std::shared_ptr<communicator> peers, std::weak_ptr<launcher> launch_thread,
                 epoch formed_in, std::function<void(error)> on_fault);
   ~rank_pipeline() override;
 
@@ -104,7 +104,7 @@ public:
   /// As init(), for a communicator that is formed already. Does not wait for other ranks.
   void init_formed();
 
-  /// Prepares a validated operation to be submitted, as far as possible before its place in the order is known.
+  /// Prepares a validated operation for submit(), as far as possible before its place in the order is known.
   [[nodiscard]] std::shared_ptr<pipeline_call> prepare(submission one, time_point now);
 
   /// Submits a validated operation. Never blocks on the device or a peer.
@@ -115,14 +115,14 @@ public:
   }
 
   /// Submits several operations that one call launches (communicator::launch_together()). All ranks must be given the
-  /// same ones. Each has its own answer; all are done when the last is. All or nothing: none is launched once the
-  /// communicator has failed, and if the launch fails all have an unknown outcome (ORD-1).
+  /// same ones. Each has its own reply; all complete with the last one. All or nothing: none is launched once the
+  /// communicator has failed, and if the launch fails, all have an unknown outcome (ORD-1).
   /// Errors: internal (an operation that may not be fused: see may_be_fused()); none is launched then, and all get this
   /// error.
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 
-  /// Returns the number of launches that were submitted and not made yet.
+  /// Returns the number of launches that were submitted but not made yet.
   [[nodiscard]] std::size_t unlaunched() const noexcept {
     const std::size_t made = launched_.load(); // read first: it never exceeds submitted_
     return submitted_.load() - made;
@@ -130,32 +130,32 @@ public:
   /// Sets a hook that is called on the launcher's thread after each launch. Call before the first request.
   void on_launched(std::function<void()> hook) { after_launch_ = std::move(hook); }
 
-  /// Returns how far this rank has come. Never waits for the launcher or the device.
+  /// Returns the progress of this rank. Never waits for the launcher or the device.
   [[nodiscard]] pipeline_progress progress() const;
   /// Returns the last messages of its communicator's library.
-  [[nodiscard]] library_words last_words() const { return peers_->last_words(); }
-  /// Sets a hook that is called on the poller, with the answer, when a request's deadline has passed before its
+  [[nodiscard]] library_diagnostics last_diagnostics() const { return peers_->last_diagnostics(); }
+  /// Sets a hook that is called on the poller's thread, with the reply, when a request's deadline has passed before its
   /// outcome. It is called again only after another request has finished. Call before the first request.
   void on_late(std::function<void(error)> hook) { late_ = std::move(hook); }
 
   /// Accepts requests from now on without launching them, until resume(). Their deadlines keep running. Calls do not
   /// nest.
   void hold();
-  /// After hold(): waits until everything submitted before is finished on the device. Blocks.
+  /// Blocks until all requests submitted before hold() have finished on the device. Call after hold().
   /// Errors: the failure of the communicator.
   void settle();
   /// Launches the held requests, in the order of submission.
   void resume();
-  /// For work between settle() and resume(). Helper threads only.
+  /// Returns the communicator, for work between settle() and resume(). Helper threads only.
   [[nodiscard]] communicator& peers() const noexcept { return *peers_; }
 
-  /// Runs \p work on the launcher's thread at this place among the launches. It must not throw. Dropped if the rank's
-  /// communicator ends first.
+  /// Runs \p work on the launcher's thread, at this position in the order of launches. It must not throw. Dropped if
+  /// the rank's communicator ends first.
   void sequence(std::function<void(rank_pipeline&)> work);
   /// For work that sequence() runs: enqueues validated requests into a stream in capture, as communicator::launch() and
-  /// launch_together() do. Errors: those that make the communicator fail; it is failed then.
+  /// launch_together() do. Errors: those of a launch, which make the communicator fail.
   void launch_captured(std::span<const operation* const> all, stream_ref into);
-  /// The graphs of captured plans. They are destroyed before the communicator.
+  /// Returns the graphs of captured plans. They are destroyed before the communicator.
   [[nodiscard]] rank_graphs& graphs() noexcept { return *graphs_; }
   /// Destroys the graph of \p plan on the launcher's thread.
   void drop_graph(std::uint64_t plan) noexcept;
@@ -182,10 +182,10 @@ public:
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
   /// Returns the rank's data against which requests are validated.
-  [[nodiscard]] seat sitting() const noexcept {
+  [[nodiscard]] rank_context context() const noexcept {
     return {self(), world_size(), *where(), services_.able.get(), {world_, epoch_}};
   }
-  /// Before the first request: sets the number of its world (world_stamp).
+  /// Sets the number of its world (world_stamp). Call before the first request.
   void belongs_to(std::uint64_t world);
 
   [[nodiscard]] bool loaded() const noexcept override { return load() > 0 && !failed(); }
@@ -208,18 +208,18 @@ private:
   void launch(const pipeline_calls& several);
   /// Returns how many of \p several need all ranks.
   [[nodiscard]] static std::uint64_t collectives_in(const pipeline_calls& several) noexcept;
-  /// Precondition: there is an observer.
+  /// Notifies the observer of a launch. Precondition: there is an observer.
   void tell_observer(const pipeline_call& one) const noexcept;
   void tell_observer(const pipeline_calls& several);
-  /// After a launch: arms its completion mark, or leaves that to end() or the next launch. Returns the place of the
-  /// launch.
+  /// Arms the completion mark of the last launch, or leaves that to end() or the next launch. Returns the number of the
+  /// launch and of its mark.
   [[nodiscard]] launch_place mark_launch(bool may_be_late);
   void arm_mark();
   void end() noexcept override;
   [[nodiscard]] bool is_unmarked() const noexcept { return unmarked_ > 0; }
-  /// Returns errc::none, or why nothing was launched here or on any rank.
+  /// Returns errc::none, or the reason why no rank launched the replay.
   [[nodiscard]] error launch_replay(const replay& what);
-  /// Notifies the listener of \p one of its launch, which is the \p launch th.
+  /// Notifies the listener of \p one of its launch, which has the number \p launch.
   void tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept;
   /// Returns why the launch call failed. Call in the handler of its exception.
   [[nodiscard]] error launch_failure() const;
@@ -227,13 +227,13 @@ private:
   bool post(std::function<void()> work);
   /// Takes the stream from the launcher, after any launch or check in progress. Null if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
-  /// Calls \p question on the launcher's thread, with guard_ locked, and returns its result.
+  /// Calls \p question on the launcher's thread, with mutex_ locked, and returns its result.
   [[nodiscard]] std::shared_ptr<stream> ask_launcher(std::function<std::shared_ptr<stream>()> question);
   /// Call after the stream was taken. After it returns, no staging stream or host function accesses a request's buffers
   /// (BUF-1).
   void end_staging();
   void release_buffers();
-  /// Declares the communicator failed at once and informs the owner. Further launches would no longer match those of
+  /// Declares the communicator failed at once and notifies the owner. Further launches would no longer match those of
   /// the peers (ORD-1).
   void report(error why);
   [[nodiscard]] error probe();
@@ -248,16 +248,16 @@ private:
   epoch epoch_;
   std::uint64_t world_ = 0;
   std::shared_ptr<rank_graphs> graphs_ = std::make_shared<rank_graphs>();
-  std::shared_ptr<stream> stream_; ///< Made by init(), taken from the launcher. Other threads read it under guard_.
+  std::shared_ptr<stream> stream_; ///< Made by init(), removed by take_stream(). Other threads read it under mutex_.
   /// Made by init(). Used only by the launcher until the stream was taken from it.
   std::shared_ptr<host_staging> staging_;
-  std::shared_ptr<event_pool> events_; ///< Made by init(): the events that clients wait for.
+  std::shared_ptr<event_pool> events_; ///< Made by init(). Contains the events that clients wait for.
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
   std::function<void()> after_launch_;
   std::function<void(error)> late_;
-  std::atomic<std::uint64_t> unnamed_{0}; ///< Requests without origin.
+  std::atomic<std::uint64_t> unnamed_{0}; ///< Number of requests without an origin.
   // Accessed only by the launcher.
   std::uint64_t launches_ = 0;
   std::uint64_t marks_ = 0;                ///< Number of armed marks.
@@ -265,15 +265,15 @@ private:
   std::vector<const operation*> together_; ///< A member to reuse its memory.
   std::vector<launched_request> observed_; ///< A member to reuse its memory.
 
-  std::mutex submit_guard_; ///< Makes the order of the track that of the launcher.
+  std::mutex submit_guard_; ///< Keeps the orders of the track and of the launcher equal.
   bool held_ = false;
   std::vector<std::shared_ptr<pipeline_job>> waiting_;
 
-  std::mutex guard_;
+  std::mutex mutex_;
   std::function<void(error)> on_fault_;
   error found_; ///< Found by the launcher's check, for the poller's probe.
 
-  // Each has a writer of its own, and so a cache line of its own.
+  // Each has its own writer, and therefore its own cache line.
   alignas(64) std::atomic<std::size_t> submitted_{0};
   alignas(64) std::atomic<std::size_t> launched_{0};
   std::atomic<nanoseconds::rep> launching_since_{0}; ///< 0 while no launch is in progress. Written by the launcher.

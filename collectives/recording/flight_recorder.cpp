@@ -42,14 +42,14 @@ flight_line::flight_line(flight_place who, std::size_t capacity)
   : who_{who}, asked_{capacity}, launched_{capacity}, ended_{2 * capacity} {}
 
 void flight_line::follow(std::weak_ptr<const progress_record> present) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   present_ = std::move(present);
 }
 
 std::optional<pipeline_progress::counts> flight_line::progress() const {
   std::shared_ptr<const progress_record> present;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     present = present_.lock();
   }
   return present ? std::optional{present->read().collectives} : std::nullopt;
@@ -62,7 +62,7 @@ void flight_line::asked(flight_name name, const operation_sketch& what, std::uin
                 reinterpret_cast<std::uintptr_t>(site.file), packed(name.epoch, site.line)});
 }
 
-void flight_line::launched(flight_name name, std::uint64_t position, const flight_stations& when) noexcept {
+void flight_line::launched(flight_name name, std::uint64_t position, const flight_timestamps& when) noexcept {
   launched_.write({packed(name), position, packed(when.matched), packed(when.launch_began), packed(when.launched),
                    when.at.launch, packed(name.epoch, when.fused)});
 }
@@ -89,7 +89,7 @@ std::vector<flight> flight_line::read() const {
     }
     return at->second;
   };
-  // Reads the logs in the order of a request's life. A request that is asked during the read may appear without its
+  // Reads the logs in the order of a request's life. A request that is made during the read may appear without its
   // beginning.
   const auto beginnings = asked_.read();
   for (const auto& one : beginnings) {
@@ -145,7 +145,7 @@ std::shared_ptr<flight_recorder> flight_recorder::silent() {
 
 std::shared_ptr<flight_line> flight_recorder::line_of(const flight_place& who) {
   if (is_silent_) return nullptr;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto known = std::ranges::find_if(lines_, [&](const auto& one) { return one->who() == who; });
   if (known != lines_.end()) return *known;
   lines_.push_back(std::make_shared<flight_line>(who, requests_));
@@ -157,7 +157,7 @@ std::shared_ptr<flight_line> flight_recorder::line_of(const flight_place& who) {
 }
 
 std::vector<std::shared_ptr<const flight_line>> flight_recorder::lines() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return {lines_.begin(), lines_.end()};
 }
 

@@ -21,10 +21,10 @@
 
 namespace troupe {
 
-/// Entries of \p Words words each. Writing never waits, neither for readers nor for other writers. Entries that are
-/// overwritten during a read are omitted from it. If a writer is overtaken by the whole length of the log, one entry
-/// may mix words of two entries; each word is intact.
-/// Threads: write() and read() by any.
+/// A ring buffer of entries of \p Words words each. Writing never waits, neither for readers nor for other writers.
+/// Entries that are overwritten during a read are omitted from it. If a writer is overtaken by the whole length of the
+/// log, one entry may mix words of two entries; each word is intact.
+/// Threads: write() and read() may be called from any thread.
 template <std::size_t Words>
 class ring_log {
 public:
@@ -40,15 +40,15 @@ public:
 
   [[nodiscard]] bool keeps_nothing() const noexcept { return entries_ == nullptr; }
   [[nodiscard]] std::size_t capacity() const noexcept { return entries_ ? mask_ + 1 : 0; }
-  /// Returns the number of entries so far, kept or not.
+  /// Returns the number of entries written so far, including overwritten ones.
   [[nodiscard]] std::uint64_t written() const noexcept { return next_.load(std::memory_order_relaxed); }
 
   void write(const words& what) noexcept {
     if (!entries_) return;
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
     entry& to = entries_[number & mask_];
-    // The version is odd during the write. Release on every word: a thread that reads a new word then sees the odd
-    // version.
+    // The version is odd during the write. Every word is stored with release order, so that a thread that reads a new
+    // word also sees the odd version.
     to.version.store(2 * number + 1, std::memory_order_relaxed);
     for (std::size_t i = 0; i < Words; ++i) to.held[i].store(what[i], std::memory_order_release);
     to.version.store(2 * number + 2, std::memory_order_release);
@@ -77,7 +77,7 @@ public:
 
 private:
   struct alignas(64) entry {
-    std::atomic<std::uint64_t> version{0}; ///< 2 n + 2 if it holds the n-th; odd during a write.
+    std::atomic<std::uint64_t> version{0}; ///< 2 n + 2 if this holds entry n; odd during a write.
     std::array<std::atomic<std::uint64_t>, Words> held{};
   };
 
@@ -103,7 +103,7 @@ struct flight {
   std::size_t bytes = 0; ///< Size of the buffers that it uses.
   call_site site{};
   std::optional<time_point> asked{};        ///< Accepted by its actor.
-  std::optional<time_point> matched{};      ///< All participants had asked, and its place in the order was decided.
+  std::optional<time_point> matched{};      ///< All participants had requested it; its place in the order was fixed.
   std::optional<time_point> launch_began{}; ///< Begin of the call that enqueued it.
   std::optional<time_point> launched{};     ///< End of that call.
   std::optional<time_point> started{};      ///< Seen to run; most requests end before they are seen running.
@@ -118,14 +118,14 @@ struct flight {
 struct flight_place {
   std::uint64_t world = 0;
   rank self{};
-  int world_size = 0; ///< In its latest epoch.
+  int world_size = 0; ///< Number of ranks in its latest epoch.
   device_id where{};
 
   friend bool operator==(const flight_place&, const flight_place&) = default;
 };
 
-/// Times in a request's life that its rank's threads note; without the request's identity.
-struct flight_stations {
+/// Times of a request that its rank's threads record, without the request's identity.
+struct flight_timestamps {
   time_point matched{};
   time_point launch_began{};
   time_point launched{};
@@ -133,7 +133,8 @@ struct flight_stations {
   std::size_t fused = 1;
 };
 
-/// Threads: every function by any. None waits, except that follow() and progress() wait for each other.
+/// The records of one rank of one world. Threads: all functions may be called from any thread. None waits, except that
+/// follow() and progress() wait for each other.
 class flight_line {
 public:
   /// Keeps the last \p capacity requests; 0 keeps none and only counts.
@@ -141,8 +142,8 @@ public:
 
   void asked(flight_name name, const operation_sketch& what, std::uint64_t client, std::size_t bytes, call_site site,
              time_point when) noexcept;
-  void launched(flight_name name, std::uint64_t position, const flight_stations& when) noexcept;
-  /// Seen done on the GPU, and thereby answered, unless it was answered before.
+  void launched(flight_name name, std::uint64_t position, const flight_timestamps& when) noexcept;
+  /// Records that the request was seen done on the GPU. It thereby counts as answered, unless it was answered before.
   void finished(flight_name name, std::optional<time_point> started, time_point when) noexcept;
   void answered(flight_name name, errc result, time_point when) noexcept;
 
@@ -151,13 +152,14 @@ public:
   [[nodiscard]] const flight_place& who() const noexcept { return who_; }
   /// Returns whether requests are recorded, or only counted.
   [[nodiscard]] bool records() const noexcept { return !asked_.keeps_nothing(); }
-  /// Returns the number of requests so far, kept or not.
+  /// Returns the number of requests so far, including overwritten ones.
   [[nodiscard]] std::uint64_t asked_in_all() const noexcept { return asked_.written(); }
-  /// From now on progress() is that of \p present, the rank's progress in its latest epoch.
+  /// Makes progress() read \p present, the rank's progress in its latest epoch.
   void follow(std::weak_ptr<const progress_record> present);
-  /// Returns how far the rank has come in its latest epoch; nullopt if that epoch is over.
+  /// Returns the rank's progress in its latest epoch; nullopt if that epoch is over.
   [[nodiscard]] std::optional<pipeline_progress::counts> progress() const;
-  /// Returns the known requests in the order of asking. Requests whose beginning was overwritten come first.
+  /// Returns the known requests in the order in which they were made. Requests whose beginning was overwritten come
+  /// first.
   [[nodiscard]] std::vector<flight> read() const;
 
 private:
@@ -166,27 +168,27 @@ private:
   ring_log<10> asked_;
   ring_log<7> launched_;
   ring_log<4> ended_; ///< A request that was answered at its deadline has two entries.
-  mutable std::mutex guard_;
-  std::weak_ptr<const progress_record> present_; ///< It holds this line.
+  mutable std::mutex mutex_;
+  std::weak_ptr<const progress_record> present_; ///< Weak, because it holds this line.
 };
 
-/// Threads: every function by any.
+/// Holds the lines of all ranks of all worlds of a runtime. Threads: all functions may be called from any thread.
 class flight_recorder {
 public:
-  /// Each line keeps the last \p requests. 0: lines only count.
+  /// Creates a recorder whose lines keep the last \p requests requests. With 0, lines only count requests.
   explicit flight_recorder(std::size_t requests) : requests_{requests} {}
   /// Returns a recorder without lines: line_of() returns null.
   [[nodiscard]] static std::shared_ptr<flight_recorder> silent();
 
   /// Returns the line of \p who, the same one in each of its epochs; null from a silent recorder.
   [[nodiscard]] std::shared_ptr<flight_line> line_of(const flight_place& who);
-  /// Returns the lines of worlds that live, and of the last few that have ended.
+  /// Returns the lines of existing worlds, and of the last few worlds that have ended.
   [[nodiscard]] std::vector<std::shared_ptr<const flight_line>> lines() const;
 
 private:
   std::size_t requests_;
   bool is_silent_ = false;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<std::shared_ptr<flight_line>> lines_; ///< In the order of creation.
 };
 

@@ -48,12 +48,12 @@ inline constexpr std::size_t latency_buckets = 24;
 struct tally_cell {
   std::uint64_t requests = 0;
   std::uint64_t bytes = 0;                             ///< Size of the buffers that the rank's parts use.
-  nanoseconds latency{0};                              ///< Total, from acceptance until seen done.
-  nanoseconds queueing{0};                             ///< Total, from acceptance until enqueued on the GPU.
-  std::array<std::uint64_t, latency_buckets> within{}; ///< By latency; not cumulative.
+  nanoseconds latency{0};                              ///< Sum of the times from acceptance until seen done.
+  nanoseconds queueing{0};                             ///< Sum of the times from acceptance until enqueued on the GPU.
+  std::array<std::uint64_t, latency_buckets> within{}; ///< Requests in each latency bucket; not cumulative.
 };
 
-/// A copy of a tally. Counting continues during the read, so its figures are from nearly the same moment.
+/// A copy of a tally. Counting continues during the read, so its figures may be from slightly different moments.
 struct tally_reading {
   std::array<std::array<tally_cell, size_class_count>, operation_kinds> cells{}; ///< By variant index and size class.
   std::array<std::uint64_t, errc_count> failed{}; ///< Requests answered with an error, by its code.
@@ -61,14 +61,15 @@ struct tally_reading {
   std::uint64_t launched = 0;                     ///< Requests in these calls: more than calls if several were fused.
 };
 
-/// Threads: each counting function says how many threads may call it at a time. No function waits. read() by any.
+/// The counters of one rank. Threads: each counting function states how many threads may call it at a time. read() may
+/// be called from any thread. No function waits.
 class request_tally {
 public:
-  /// Counts one successful request. One thread at a time.
+  /// Counts one successful request. Threads: one at a time.
   void count_success(std::size_t kind, std::size_t bytes, nanoseconds queueing, nanoseconds latency) noexcept;
-  /// Counts one request answered with an error. Any threads.
+  /// Counts one request answered with an error. Threads: any.
   void count_failure(errc code) noexcept;
-  /// Counts one call that launched \p requests. One thread at a time.
+  /// Counts one call that launched \p requests. Threads: one at a time.
   void count_launch(std::size_t requests) noexcept;
 
   [[nodiscard]] tally_reading read() const noexcept;
@@ -85,7 +86,7 @@ private:
 
   std::array<std::array<cell, size_class_count>, operation_kinds> cells_{};
   std::array<number, errc_count> failed_{};
-  alignas(64) number launches_{0}; ///< Written by the launcher, as the next one.
+  alignas(64) number launches_{0}; ///< Written by the launcher, like launched_.
   number launched_{0};
 };
 

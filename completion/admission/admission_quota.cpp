@@ -11,7 +11,7 @@ admission_quota::admission_quota(pending_limits limits, std::weak_ptr<troupe::po
   : limits_{limits}, poller_{std::move(poller)} {}
 
 admission_quota::~admission_quota() {
-  close({.code = errc::abandoned, .text = "the world ended before it had given credit"});
+  close({.code = errc::abandoned, .text = "the world ended before it granted the credit"});
 }
 
 pending_amount admission_quota::now() const noexcept {
@@ -44,7 +44,7 @@ error admission_quota::objection(pending_amount what) const {
   const pending_amount pending = now();
   std::string text;
   if (load() > 0)
-    text = std::to_string(load()) + " clients wait for credit, and they get what becomes free first";
+    text = std::to_string(load()) + " clients wait for credit, and freed quota goes to them first";
   else if (counts_bytes() && (what.bytes > limits_.bytes || pending.bytes > limits_.bytes - what.bytes))
     text = "requests that name " + std::to_string(pending.bytes) + " bytes are pending, this one names " +
            std::to_string(what.bytes) + ", and the limit is " + std::to_string(limits_.bytes) +
@@ -73,7 +73,7 @@ void admission_quota::ask(pending_amount wanted, time_point until, credit_sink t
     return refuse("bytes", wanted.bytes, limits_.bytes, "limits.pending_bytes");
   error closed;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     closed = closed_;
     if (!closed) {
       waiters_.push_back({wanted, until, std::move(to)});
@@ -95,8 +95,9 @@ void admission_quota::note_waiters() {
 }
 
 void admission_quota::serve() noexcept {
-  lock_type lock{guard_};
-  // A receiver of credit may release it at once, inside its callback. Such a nested call must not serve waiters itself.
+  lock_type lock{mutex_};
+  // A receiver of credit may release it immediately, inside its callback. Such a nested call must not serve waiters
+  // itself.
   again_ = true;
   if (serving_) return;
   serving_ = true;
@@ -117,7 +118,7 @@ void admission_quota::serve() noexcept {
 }
 
 void admission_quota::reopen() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   closed_ = {};
 }
 
@@ -125,7 +126,7 @@ void admission_quota::close(error why) {
   why.effect = effect::rejected;
   std::deque<waiter> refused;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (!closed_) closed_ = why;
     refused.swap(waiters_);
     note_waiters();
@@ -137,7 +138,7 @@ bool admission_quota::poll(time_point now) {
   if (load() == 0 || now < due_.load(std::memory_order_acquire)) return false;
   std::vector<waiter> late;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const auto gone =
         std::stable_partition(waiters_.begin(), waiters_.end(), [now](const waiter& one) { return now < one.until; });
     late.assign(std::make_move_iterator(gone), std::make_move_iterator(waiters_.end()));

@@ -1,4 +1,4 @@
-/// Limits how much a world's clients may have pending, that is, accepted and not yet answered.
+/// Limits the requests of a world's clients that are pending, that is, accepted and not yet answered.
 #pragma once
 
 #include <troupe/completion/admission/credit.hpp>
@@ -18,8 +18,9 @@
 
 namespace troupe {
 
-/// Threads: all functions may be called from any thread. Operations that change the count are sequentially consistent,
-/// so that a thread that returns quota and a thread that waits for it see each other.
+/// A counter with an upper limit. Threads: all functions may be called from any thread. Operations that change the
+/// count are sequentially consistent, so that a thread that returns quota and a thread that waits for it notice each
+/// other.
 class bounded_count {
 public:
   /// Adds \p by unless the sum would exceed \p limit; 0 means no limit. Returns whether it was added. A failed call
@@ -38,7 +39,7 @@ private:
   std::atomic<std::size_t> count_{0};
 };
 
-/// Counts what is pending beyond the first request of each line, and what has been reserved as credit.
+/// Counts the pending requests beyond the first one of each pending_line, and the quota that is reserved as credit.
 ///
 /// A request is charged when it is accepted, and the charge is returned with its answer. Both use only atomic counters.
 /// A lock is taken only while a client waits for credit. Credit is granted first come, first served. While any client
@@ -63,8 +64,8 @@ public:
   /// Returns the error for a client whose take() failed.
   [[nodiscard]] error objection(pending_amount what) const;
 
-  /// Calls \p to exactly once. It gets a credit of \p wanted as soon as there is enough quota and all earlier waiters
-  /// have theirs. Otherwise it gets the error, at \p until at the latest. \p to must neither block nor throw.
+  /// Calls \p to exactly once: with a credit of \p wanted as soon as enough quota is free and all earlier waiters have
+  /// been served, or with an error, at \p until at the latest. \p to must neither block nor throw.
   void ask(pending_amount wanted, time_point until, credit_sink to);
   /// Answers all waiters, and all later calls of ask(), with \p why.
   void close(error why);
@@ -94,21 +95,21 @@ private:
   std::atomic<std::size_t> waiting_{0};
   std::atomic<time_point> due_{time_point::max()};
 
-  alignas(64) std::mutex guard_;
+  alignas(64) std::mutex mutex_;
   std::deque<waiter> waiters_;
   error closed_;
   bool serving_ = false; ///< A thread is granting credit.
   bool again_ = false;   ///< That thread must check the waiters once more.
 };
 
-/// A source of requests with its own order: a lane at a rank, or the world. One request of it may always be pending and
-/// is not counted. Refusing it could deadlock: two ranks could each wait for quota that the other holds. A client that
-/// gets busy therefore always has a pending reply.
+/// The account of one source of requests: a lane at a rank, or the world. The first pending request of each source is
+/// not counted and never refused. Refusing it could deadlock: two ranks could each wait for quota that the other holds.
+/// A client that gets busy therefore always has a pending reply.
 ///
-/// Lifetime: the line lives until its owner and all its pending requests are gone. One counter counts both, so a
-/// request costs the line nothing more.
+/// Lifetime: the line lives until its owner has released it and none of its requests is pending. One counter counts
+/// both, so keeping the line alive costs no further atomic operation.
 /// Threads: all functions may be called from any thread. The owner must outlive calls of charge().
-class pending_line final : public payer {
+class pending_line final : public quota_account {
 public:
   /// Releases the owner's share of a line instead of deleting the line.
   struct disown {
@@ -134,15 +135,15 @@ private:
 using pending_line_owner = pending_line::owner;
 [[nodiscard]] pending_line_owner make_pending_line(std::shared_ptr<admission_quota> where);
 
-/// Charges a request with \p bytes of buffers to \p by if that is a credit, else to \p asking, and stores the charge in
-/// \p reply. Errors: busy; invalid_argument (credit of another world, or too small a credit).
+/// Charges a request with \p bytes of buffers to \p by or, if \p by is empty, to \p asking, and stores the charge in \p
+/// reply. Errors: busy; invalid_argument (credit of another world, or too small a credit).
 [[nodiscard]] error charge(const admission_quota& where, pending_line& asking, const credit& by, std::size_t bytes,
                            reply_promise& reply);
 
 /// Pays for the requests charged to one credit. Its destructor returns the quota.
-class credit::pool final : public payer, public std::enable_shared_from_this<pool> {
+class credit::pool final : public quota_account, public std::enable_shared_from_this<pool> {
 public:
-  /// \p size has already been reserved in \p where.
+  /// Takes over \p size, which has already been reserved in \p where.
   pool(std::shared_ptr<admission_quota> where, pending_amount size) noexcept;
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;

@@ -15,23 +15,23 @@ struct pending_amount {
   friend bool operator==(const pending_amount&, const pending_amount&) = default;
 };
 
-/// The account that paid for a request. It lives until all that it paid is returned. Threads: any.
-class payer {
+/// An account to which requests are charged. It lives until all charges have been returned. Threads: any.
+class quota_account {
 public:
-  payer() = default;
-  payer(const payer&) = delete;
-  payer& operator=(const payer&) = delete;
-  virtual ~payer() = default;
+  quota_account() = default;
+  quota_account(const quota_account&) = delete;
+  quota_account& operator=(const quota_account&) = delete;
+  virtual ~quota_account() = default;
 
   virtual void give_back(pending_amount what) noexcept = 0;
 };
 
-/// Returns the charge once, explicitly or through the destructor.
+/// The charge of one request. It is returned once, explicitly or by the destructor.
 class quota_charge {
 public:
   quota_charge() noexcept = default;
-  /// \p held keeps \p from alive if \p from does not do that itself.
-  quota_charge(payer& from, pending_amount what, std::shared_ptr<void> held = {}) noexcept
+  /// \p held keeps \p from alive. It may be empty if \p from keeps itself alive.
+  quota_charge(quota_account& from, pending_amount what, std::shared_ptr<void> held = {}) noexcept
     : from_{&from}, what_{what}, held_{std::move(held)} {}
   quota_charge(quota_charge&& other) noexcept
     : from_{std::exchange(other.from_, nullptr)}, what_{other.what_}, held_{std::move(other.held_)} {}
@@ -47,25 +47,25 @@ public:
   ~quota_charge() { give_back(); }
 
   void give_back() noexcept {
-    if (payer* const from = std::exchange(from_, nullptr)) {
+    if (quota_account* const from = std::exchange(from_, nullptr)) {
       from->give_back(what_);
       held_ = nullptr;
     }
   }
 
 private:
-  payer* from_ = nullptr;
+  quota_account* from_ = nullptr;
   pending_amount what_;
   std::shared_ptr<void> held_;
 };
 
-/// Requests that name a credit are charged to it and not to the shared quota. The charge returns to the credit with the
-/// outcome of the request. A credit therefore limits how many requests are pending at once, not their total number.
-/// Such requests never get busy because of the world's limits, only because as many requests as the credit allows are
-/// pending.
+/// Quota that is reserved for one client. Requests that name a credit are charged to it and not to the shared quota.
+/// The charge returns to the credit with the outcome of the request. A credit therefore limits how many requests are
+/// pending at the same time, not their total number. Such requests never get busy because of the world's limits, only
+/// because as many requests as the credit allows are pending.
 ///
-/// Lifetime: all copies are one credit. Its quota is returned when the last copy and the last request charged to it are
-/// gone. It may outlive its world.
+/// Lifetime: all copies are one credit. Its quota is returned when the last copy has been destroyed and no request
+/// charged to it is pending. It may outlive its world.
 /// Threads: all functions may be called from any thread.
 class credit {
 public:

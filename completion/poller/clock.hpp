@@ -18,13 +18,13 @@ public:
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 };
 
-/// Returns real time, or the virtual time of the calling thread's scheduler.
+/// A clock that shows real time, or the virtual time of the calling thread's scheduler.
 class monotonic_clock final : public clock {
 public:
   [[nodiscard]] time_point now() const noexcept override { return steady_now(); }
 };
 
-/// A clock that advances only when told to.
+/// A clock that advances only by calls of advance().
 class manual_clock final : public clock {
 public:
   [[nodiscard]] time_point now() const noexcept override { return time_point{nanoseconds{now_.load()}}; }

@@ -13,8 +13,8 @@ namespace troupe {
 
 /// On a device, work begins in the order of its launches, also across worlds. An operation launched behind a hanging
 /// one does not end either, and its peers on other devices wait with it, until the hanging one has been aborted.
-/// Therefore only an owner that waits behind no other is judged to hang. For worlds over processes, only this process's
-/// part is known.
+/// Therefore only an owner that waits behind no other is judged to hang. For a world over several processes, only the
+/// part in this process is known.
 /// Threads: join() may be called from any thread; all other functions, including those of places, only by the poller.
 class hang_watch {
 public:
@@ -60,7 +60,7 @@ public:
 
 private:
   nanoseconds abort_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<std::weak_ptr<place>> places_;
 };
 

@@ -23,7 +23,8 @@ private:
   std::shared_ptr<Node> kept_; ///< Refers to the object itself while it is in an inbox.
 };
 
-/// Allocates no memory. Order: that of the calls of push(). The destructor releases the remaining objects.
+/// A lock-free queue that allocates no memory. Order: that of the calls of push(). The destructor releases the
+/// remaining objects.
 /// Threads: push() and empty() may be called from any thread, take_all() from one thread at a time.
 template <class Node>
 class inbox {
@@ -49,7 +50,7 @@ public:
   /// Calls \p take with each object, oldest first. Returns whether there was any.
   template <class Take>
   bool take_all(Take take) {
-    if (empty()) return false; // a read does not move the cache line
+    if (empty()) return false; // unlike an exchange, a load does not take the cache line from writers
     Node* newest = newest_.exchange(nullptr, std::memory_order_acquire);
     Node* oldest = nullptr;
     while (newest != nullptr) {

@@ -7,22 +7,22 @@
 
 namespace troupe {
 
-/// Threads: all functions may be called from any thread. Each thread that waits or opens must keep the latch alive
-/// during its call.
+/// A latch that one call opens. Threads: all functions may be called from any thread. Each thread that waits or opens
+/// must keep the latch alive during its call.
 class latch {
 public:
   void open() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     open_ = true;
     opened_.notify_all();
   }
   void wait() {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     opened_.wait(lock, [this] { return open_; });
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   condition opened_;
   bool open_ = false;
 };

@@ -38,7 +38,7 @@ void poller::start() {
 
 void poller::stop() {
   {
-    const std::lock_guard lock{guard_}; // will_poll() promises a round only before this
+    const std::lock_guard lock{mutex_}; // will_poll() promises a round only before the store
     stopping_.store(true);
   }
   wake_.notify();
@@ -46,7 +46,7 @@ void poller::stop() {
 }
 
 void poller::attach(std::shared_ptr<polled> watched) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto longer = std::make_shared<polled_list>(*polled_);
   longer->push_back(std::move(watched));
   polled_ = std::move(longer);
@@ -55,7 +55,7 @@ void poller::attach(std::shared_ptr<polled> watched) {
 }
 
 void poller::detach(const polled& watched) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto shorter = std::make_shared<polled_list>(*polled_);
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
   polled_ = std::move(shorter);
@@ -65,7 +65,7 @@ void poller::detach(const polled& watched) {
 
 void poller::let_go(const polled& watched) {
   if (watched.load() == 0) return detach(watched);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) == polled_->end()) return;
   leaving_.push_back(&watched);
   some_leave_.store(true);
@@ -74,7 +74,7 @@ void poller::let_go(const polled& watched) {
 
 bool poller::will_poll(const polled& watched) noexcept {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const bool is_attached = std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) != polled_->end();
     if (!is_started_.load() || stopping_.load() || !is_attached) return false;
     owes_round_.store(true);
@@ -86,7 +86,7 @@ bool poller::will_poll(const polled& watched) noexcept {
 void poller::detach_leaving() {
   std::vector<const polled*> done;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     std::erase_if(leaving_, [&](const polled* one) {
       const bool is_done = one->load() == 0;
       if (is_done) done.push_back(one);
@@ -112,7 +112,7 @@ bool poller::step(const polled_list& all) {
 }
 
 std::shared_ptr<const poller::polled_list> poller::snapshot() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return polled_;
 }
 

@@ -25,19 +25,21 @@ public:
 
   /// Answers everything that can be answered. Returns whether there was anything. Called only on the poller's thread.
   virtual bool poll(time_point now) = 0;
-  /// Called after a round in which something was answered. Releases finished objects, for which no thread waits.
+  /// Called after a round in which something was answered. Releases finished objects here, so that their release does
+  /// not delay any answer.
   virtual void tidy() noexcept {}
-  /// Returns the number of things to watch. While it is 0 the poller may sleep until it is notified.
+  /// Returns the number of pending items to watch. While it is 0 the poller may sleep until it is notified.
   [[nodiscard]] virtual std::size_t load() const noexcept = 0;
 };
 
 /// How the poller's thread has spent its time. In the remaining time it polled without finding anything.
 struct poller_load {
-  nanoseconds busy{0};   ///< In rounds that answered something.
-  nanoseconds parked{0}; ///< Asleep.
+  nanoseconds busy{0};   ///< Time in rounds that answered something.
+  nanoseconds parked{0}; ///< Time asleep.
 };
 
-/// Threads: all functions may be called from any thread; step() only from one thread at a time.
+/// A thread that polls objects. Threads: all functions may be called from any thread; step() only from one thread at a
+/// time.
 class poller {
 public:
   /// \p enter is called first on the poller's thread (the driver prepares the thread there).
@@ -61,7 +63,7 @@ public:
   /// Notifies the poller that the load of a polled object has changed.
   void notify() noexcept { wake_.notify(); }
   /// Wakes the poller's thread and returns whether it will poll \p watched after this call: the thread has been started
-  /// and not stopped, and \p watched is attached. The promise holds also if stop() is called next.
+  /// and not stopped, and \p watched is attached. The result stays valid even if stop() is called afterwards.
   [[nodiscard]] bool will_poll(const polled& watched) noexcept;
 
   /// Returns the load since start(). Direct calls of step() are not counted.
@@ -87,7 +89,7 @@ private:
   std::atomic<bool> is_started_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> owes_round_{false}; ///< will_poll() has returned true since the last round began.
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   /// The list is replaced and never modified: a round continues with the list that it began with, and answers may
   /// attach and detach objects.
   std::shared_ptr<const polled_list> polled_ = std::make_shared<const polled_list>();

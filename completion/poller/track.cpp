@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 /// Number of checks per hang limit for whether the stream waits behind others: rare enough to cost nothing, frequent
-/// enough to leave an operation its time.
+/// enough that an operation gets nearly its whole limit after such a wait.
 constexpr int looks_in_a_limit = 16;
 
 std::string in_milliseconds(nanoseconds span) {
@@ -248,7 +248,7 @@ void track::raise(error why) {
 }
 
 bool fault_mark::set(error why) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (failed_.load(std::memory_order_relaxed)) return false;
   why_ = std::move(why);
   failed_.store(true, std::memory_order_release);
@@ -256,7 +256,7 @@ bool fault_mark::set(error why) {
 }
 
 error fault_mark::why() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return why_;
 }
 

@@ -120,8 +120,9 @@ private:
   std::atomic<stage> stage_{stage::queued};
 };
 
-/// The mark is set once, before the communicator is aborted. An abort makes hung work leave the device, and the
-/// completion signals behind that work then fire although nothing was computed.
+/// Records the first fault of a communicator. The mark is set before the communicator is aborted, because an abort
+/// makes hung work leave the device, and the completion signals behind that work then fire although nothing was
+/// computed.
 /// Threads: all functions may be called from any thread.
 class fault_mark {
 public:
@@ -133,7 +134,7 @@ public:
 
 private:
   std::atomic<bool> failed_{false};
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   error why_;
 };
 
@@ -141,16 +142,17 @@ private:
 struct track_hooks {
   /// Returns an error of the stream or communicator that no completion will ever report; errc::none if there is none.
   std::function<error()> probe;
-  /// Called once, with the first fault. It decides what happens. The track continues until its mark is set.
+  /// Called once, with the first fault. The callee decides how to handle it. The track continues until its mark is set.
   std::function<void(error)> on_fault;
   /// Called with the error of a request whose deadline has passed. Not called again until something has finished.
   std::function<void(error)> on_late{};
-  /// Objects that operations refer to until they end. They live as long as the track.
+  /// Keeps objects alive that operations refer to until they end. Held as long as the track exists.
   std::shared_ptr<const void> holds{};
 };
 
-/// Threads: push() may be called from one thread at a time, and the order of calls is the order of operations.
-/// Functions under "Poller" are called only by the poller. All others may be called from any thread.
+/// The requests in flight of one stream. Threads: push() may be called from one thread at a time, and the order of
+/// calls is the order of operations. Functions under "Poller" are called only by the poller. All others may be called
+/// from any thread.
 class track final : public polled {
 public:
   track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark, track_limits limits,

@@ -37,7 +37,7 @@ private:
   void sleep(nanoseconds at_most);
 
   alignas(64) std::atomic<bool> parked_{false}; ///< Read by all notifying threads, written only around a sleep.
-  std::mutex guard_;
+  std::mutex mutex_;
   condition wake_;
 };
 

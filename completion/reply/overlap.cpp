@@ -6,29 +6,29 @@
 
 namespace troupe {
 
-/// The shared state of both steps of one request. The launchers' threads report the first step, the poller or an actor
-/// the second. The client asks for the outcome at any time.
+/// The shared state of both steps of one request. The launchers' threads report the first step, and the poller or an
+/// actor reports the second. The client may redeem the outcome at any time.
 class outcome_claim::record final : public launch_listener, public std::enable_shared_from_this<record> {
 public:
   record(std::shared_ptr<value_promise<troupe::enqueued>> first, std::size_t part_count)
     : first_{std::move(first)}, missing_{part_count} {
-    told_.ranks.reserve(part_count);
+    enqueued_.ranks.reserve(part_count);
   }
 
   void enqueued(const launch_mark& mark) noexcept override {
     std::shared_ptr<value_promise<troupe::enqueued>> first;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (!first_) return; // the request has failed meanwhile
-      told_.ticket = mark.ticket;
-      told_.epoch = mark.epoch;
-      told_.ranks.push_back(mark);
+      enqueued_.ticket = mark.ticket;
+      enqueued_.epoch = mark.epoch;
+      enqueued_.ranks.push_back(mark);
       if (--missing_ > 0) return;
       first = std::exchange(first_, nullptr);
     }
-    std::ranges::sort(told_.ranks, {}, &launch_mark::rank);
-    told_.outcome = outcome_claim{shared_from_this()};
-    first->deliver(std::move(told_));
+    std::ranges::sort(enqueued_.ranks, {}, &launch_mark::rank);
+    enqueued_.outcome = outcome_claim{shared_from_this()};
+    first->deliver(std::move(enqueued_));
   }
 
   void conclude(outcome result) noexcept {
@@ -36,7 +36,7 @@ public:
     reply_promise asker;
     std::optional<error> failure;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       first = std::exchange(first_, nullptr);
       if (const error* why = failure_of(result)) failure = *why;
       if (is_asked_)
@@ -51,7 +51,7 @@ public:
   void redeem(reply_promise to) {
     std::optional<outcome> result;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (std::exchange(is_asked_, true)) {
         result = error{.code = errc::invalid_argument,
                        .text = "the outcome was asked for before and is given only once: keep the first reply"};
@@ -66,11 +66,11 @@ public:
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::shared_ptr<value_promise<troupe::enqueued>> first_; ///< Until delivered.
-  troupe::enqueued told_;
+  troupe::enqueued enqueued_;
   std::size_t missing_;
-  std::optional<outcome> result_; ///< Until the client asks for it.
+  std::optional<outcome> result_; ///< Held until the client redeems the claim.
   reply_promise asker_;
   bool is_asked_ = false;
 };

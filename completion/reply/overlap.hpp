@@ -11,10 +11,9 @@
 
 namespace troupe {
 
-/// The right to receive a request's outcome. For ONE-1 the outcome counts: it is delivered once, to the first that
-/// asks.
+/// The right to receive a request's outcome. The outcome is delivered once (ONE-1), to the first caller of redeem().
 ///
-/// Lifetime: all copies represent the same claim. An outcome that was not asked for is destroyed with the last copy.
+/// Lifetime: all copies represent the same claim. An outcome that was not redeemed is destroyed with the last copy.
 /// Threads: all functions may be called from any thread.
 class outcome_claim {
 public:
@@ -24,7 +23,7 @@ public:
   explicit outcome_claim(std::shared_ptr<record> shared) noexcept : record_{std::move(shared)} {}
 
   /// Delivers the outcome to \p to as soon as it is known, possibly immediately. Errors, delivered to \p to:
-  /// invalid_argument (the outcome was asked for before, or the claim is empty).
+  /// invalid_argument (the outcome has already been redeemed, or the claim is empty).
   void redeem(reply_promise to) const;
 
 private:
@@ -43,8 +42,8 @@ struct enqueued {
 };
 
 /// Returns a promise whose first step goes to \p first as soon as \p part_count ranks have enqueued their parts. The
-/// outcome is delivered to the first that redeems the claim. If the request is refused or fails before the first step,
-/// \p first gets the error.
+/// outcome is delivered to the first caller that redeems the claim. If the request is refused or fails before the first
+/// step, \p first gets the error.
 [[nodiscard]] reply_promise make_overlapped_promise(std::shared_ptr<value_promise<enqueued>> first,
                                                     std::size_t part_count);
 /// The same, but the outcome goes to \p second.

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Omits the text if there is no memory for it.
+/// Returns an exception for \p failure, without its text if there is no memory for the text.
 std::exception_ptr exception_of(const error& failure) noexcept {
   try {
     return std::make_exception_ptr(exception{failure});
@@ -74,7 +74,7 @@ std::pair<reply_promise, std::future<completion>> make_future_promise() {
 
 namespace {
 
-/// The sink of the parts of one request. The last part that is answered answers the request.
+/// The sink of the parts of one request. It answers the request when the last part has been answered.
 class reply_group final : public outcome_sink {
 public:
   reply_group(reply_promise whole, ticket name, std::size_t part_count)
@@ -82,7 +82,7 @@ public:
 
   void deliver(outcome part) noexcept override {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (auto* failure = std::get_if<error>(&part))
         take(std::move(*failure));
       else
@@ -143,12 +143,12 @@ private:
 
   reply_promise whole_;
   ticket ticket_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::size_t missing_;
   bool may_have_run_ = false;
   std::optional<error> failure_;
   std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Lists of the parts whose outcome is unknown.
-  bool is_unlisted_ = false;                                        ///< Such a part has no list.
+  bool is_unlisted_ = false;                                        ///< A part whose outcome is unknown has no list.
   std::optional<completion> latest_;
   std::atomic<std::size_t> held_by_;
 };

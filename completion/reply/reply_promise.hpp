@@ -1,4 +1,5 @@
-/// The obligation to reply as an object: the last holder replies, explicitly or through the destructor (ONE-1).
+/// Promises: move-only objects that represent the obligation to reply. A promise replies once, explicitly or through
+/// its destructor (ONE-1).
 #pragma once
 
 #include <troupe/completion/admission/credit.hpp>
@@ -24,11 +25,12 @@ struct launch_mark {
   troupe::rank rank{};
   troupe::ticket ticket{};
   troupe::epoch epoch{};
-  shared_event behind{};    ///< Recorded directly behind it and behind all that was launched together with it.
+  shared_event behind{};    ///< Recorded directly behind the part and all parts launched together with it.
   std::uint64_t launch = 0; ///< The same number as completion::launch.
 };
 
-/// Threads: called on the launcher's thread, so it must not wait.
+/// Is notified when a rank has enqueued its part of a request. Threads: called on the launcher's thread, so it must not
+/// wait.
 class launch_listener {
 public:
   launch_listener() = default;
@@ -62,7 +64,7 @@ class reply_promise {
 public:
   reply_promise() noexcept = default;
   explicit reply_promise(std::unique_ptr<outcome_sink> sink) noexcept : sink_{sink.release()} {}
-  /// Refers to a sink that outcome_sink::release() ends.
+  /// Refers to a sink that is not deleted but released through outcome_sink::release().
   explicit reply_promise(outcome_sink& shared) noexcept : sink_{&shared} {}
   reply_promise(reply_promise&& other) noexcept = default;
   reply_promise& operator=(reply_promise&& other) noexcept;
@@ -76,7 +78,7 @@ public:
     return sink_ ? sink_->listener() : nullptr;
   }
   /// Makes the promise hold the request's charge. The charge is returned just before the outcome is delivered, so a
-  /// client that has the reply may ask again.
+  /// client that has the reply may send its next request.
   void carry(quota_charge paid) noexcept { paid_ = std::move(paid); }
 
 private:
@@ -99,10 +101,11 @@ using divided_reply = std::vector<reply_promise, recycling_allocator<reply_promi
 /// \p part_count > 0 promises out of \p whole. When the last of them has been answered, \p whole gets the first
 /// error in time, if there was one. Otherwise it gets a completion with \p name, the earliest `queued`, and the latest
 /// `launched` and `done`. If any part may have run, the error has an unknown outcome and lists the undefined buffers of
-/// the parts whose outcome is unknown. Parts that were done have their results.
+/// the parts whose outcome is unknown. The results of parts that succeeded are valid.
 [[nodiscard]] divided_reply divide_promise(reply_promise whole, ticket name, std::size_t part_count);
 
-/// Replies once, explicitly or through the destructor (ONE-1). Threads: one at a time.
+/// A promise of a value of any type. It replies once, explicitly or through the destructor (ONE-1). Threads: one at a
+/// time.
 template <class Value>
 class value_promise {
 public:

@@ -39,7 +39,7 @@ slot_table::slot_table(const std::shared_ptr<device>& where, std::size_t slot_co
 }
 
 slot slot_table::acquire() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (free_.empty())
     throw exception{errc::out_of_memory,
                     "all " + std::to_string(generations_.size()) +
@@ -54,12 +54,12 @@ slot slot_table::acquire() {
 }
 
 void slot_table::release(const slot& used) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto word = static_cast<std::size_t>(used.word() - memory_.host_span<std::uint32_t>().data());
   free_.push_back(word / words_per_line);
 }
 
-/// Marks are functions that a thread of the driver calls.
+/// Signals completion by host functions in the stream, which a thread of the driver calls.
 class host_function_source final : public completion_source {
 public:
   ~host_function_source() override;
@@ -81,9 +81,9 @@ namespace {
 
 /// Keeps the counter for the rest of the process, because a stream that did not drain may still write to it.
 void leave_behind(std::unique_ptr<std::atomic<std::uint64_t>> count) {
-  static std::mutex guard;
+  static std::mutex mutex;
   static auto* const left = new std::vector<std::unique_ptr<std::atomic<std::uint64_t>>>;
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   left->push_back(std::move(count));
 }
 
@@ -106,7 +106,7 @@ bool host_function_source::reached(std::uint64_t sequence) {
   return done_->load(std::memory_order_acquire) >= sequence;
 }
 
-/// Marks are events without timing, which the poller queries through the driver.
+/// Signals completion by events without timing, which the poller queries through the driver.
 class event_source final : public completion_source {
 public:
   explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}
@@ -118,14 +118,14 @@ public:
 
 private:
   std::shared_ptr<device> device_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::deque<std::pair<std::uint64_t, event>> armed_;
   std::vector<event> spare_;
   std::uint64_t done_ = 0;
 };
 
 void event_source::arm(stream_ref stream, std::uint64_t sequence) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   event mark = spare_.empty() ? event{device_} : std::move(spare_.back());
   if (!spare_.empty()) spare_.pop_back();
   mark.record(stream);
@@ -133,7 +133,7 @@ void event_source::arm(stream_ref stream, std::uint64_t sequence) {
 }
 
 bool event_source::reached(std::uint64_t sequence) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   while (done_ < sequence && !armed_.empty() && armed_.front().second.reached()) {
     done_ = armed_.front().first;
     spare_.push_back(std::move(armed_.front().second));
@@ -169,23 +169,23 @@ flag_source::~flag_source() {
 }
 
 void flag_source::prepare(const std::shared_ptr<device>& where) {
-  sideline_.emplace(where);
+  side_stream_.emplace(where);
 }
 
 void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
   armed_ = true;
   // The word must never decrease. A write in the stream would overtake one that still waits in the side stream, so the
   // stream itself is used only after all earlier writes have been seen.
-  if (!sideline_ || slot_.reached(sequence - 1)) return write(stream, sequence);
-  sideline_->mark.record(stream);
-  sideline_->writer.ref().wait(sideline_->mark);
-  write(sideline_->writer, sequence);
+  if (!side_stream_ || slot_.reached(sequence - 1)) return write(stream, sequence);
+  side_stream_->mark.record(stream);
+  side_stream_->writer.ref().wait(side_stream_->mark);
+  write(side_stream_->writer, sequence);
 }
 
 void flag_source::drained() noexcept {
   try {
     // The stream is empty, but its last write may still wait in the side stream.
-    if (sideline_) sideline_->writer.ref().synchronize();
+    if (side_stream_) side_stream_->writer.ref().synchronize();
     drained_ = true;
   } catch (...) { // a failed device: the slot is not reused
   }

@@ -63,27 +63,27 @@ private:
   std::array<std::atomic<free_block*>, 32> places_{};
 };
 
-/// Without destructor, because blocks may be freed while the process ends.
+/// Has no destructor, because blocks may be freed while the process ends.
 constinit std::array<depot, size_count> depots{};
 
-struct shelf {
+struct magazine {
   free_block* first = nullptr;
   std::size_t count = 0;
 };
 
 enum class stage : std::uint8_t { unused, open, closed };
-// Both without constructor and destructor, so that they can be used until the very end of a thread.
-constinit thread_local std::array<shelf, size_count> shelves{};
+// Both variables have neither constructor nor destructor, so that they can be used until the very end of a thread.
+constinit thread_local std::array<magazine, size_count> magazines{};
 constinit thread_local stage at = stage::unused;
 
 /// Returns the cached blocks of a thread to the heap when the thread ends.
-struct closing {
-  closing() noexcept { at = stage::open; }
-  closing(const closing&) = delete;
-  closing& operator=(const closing&) = delete;
-  ~closing() {
+struct magazine_flush {
+  magazine_flush() noexcept { at = stage::open; }
+  magazine_flush(const magazine_flush&) = delete;
+  magazine_flush& operator=(const magazine_flush&) = delete;
+  ~magazine_flush() {
     at = stage::closed;
-    for (shelf& one : shelves) {
+    for (magazine& one : magazines) {
       to_heap(std::exchange(one.first, nullptr));
       one.count = 0;
     }
@@ -92,7 +92,7 @@ struct closing {
 
 bool is_open() noexcept {
   if (at == stage::unused) [[unlikely]] {
-    static thread_local const closing at_end;
+    static thread_local const magazine_flush at_end;
     static_cast<void>(at_end);
   }
   return at == stage::open;
@@ -104,7 +104,7 @@ void* take_block(std::size_t size_bytes) {
   const std::size_t index = size_index(size_bytes);
   if (!recycles_blocks || index == size_count) return from_heap(size_bytes);
   if (is_open()) {
-    shelf& mine = shelves[index];
+    magazine& mine = magazines[index];
     if (mine.first == nullptr) {
       mine.first = depots[index].take();
       mine.count = mine.first != nullptr ? chain_length : 0;
@@ -120,7 +120,7 @@ void* take_block(std::size_t size_bytes) {
 void give_block(void* block, std::size_t size_bytes) noexcept {
   const std::size_t index = size_index(size_bytes);
   if (!recycles_blocks || index == size_count || !is_open()) return to_heap(block);
-  shelf& mine = shelves[index];
+  magazine& mine = magazines[index];
   mine.first = ::new (block) free_block{mine.first};
   if (++mine.count < 2 * chain_length) return;
   free_block* last = mine.first;

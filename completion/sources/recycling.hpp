@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-// Not under a sanitizer, which detects uses after free only if memory returns to the heap.
+// Disabled under a sanitizer, which detects uses after free only if memory returns to the heap.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool recycles_blocks = false;
 #elif defined(__has_feature)

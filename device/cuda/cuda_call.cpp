@@ -29,7 +29,7 @@ errc meaning_of(cudaError_t result) noexcept {
   switch (static_cast<int>(result)) {
     case cudaSuccess: return errc::none;
     case cudaErrorInvalidValue:
-    case cudaErrorIllegalState: // of an argument: a stream that is already being captured
+    case cudaErrorIllegalState: // the state of an argument, e.g. a stream that is already being captured
     // Errors of captures: the call was wrong, the device is intact.
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
@@ -65,11 +65,13 @@ errc meaning_of(cudaError_t result) noexcept {
     case cudaErrorAssert:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorMpsClientTerminated:
-    // By number, because not all supported toolkits name them: contained, tensor memory leak, external device.
+    // Given as numbers, because not all supported toolkits name them: contained error, tensor memory leak, external
+    // device.
     case 226:
     case 721:
     case 911:
-    // Except while opening a device, a poisoned process gets this error after a cudaDeviceReset().
+    // A poisoned process gets this error after a cudaDeviceReset(). When a device is opened, it means device_occupied
+    // instead.
     case cudaErrorDevicesUnavailable: return errc::process_poisoned;
 
     default: return errc::device_failed;

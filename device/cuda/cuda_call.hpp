@@ -1,5 +1,5 @@
-/// Calls CUDA: makes a device current for a scope, and translates CUDA's error codes into errc. No other file does
-/// this.
+/// Helpers for calls of CUDA: a scope in which a device is current, and the translation of CUDA's error codes into
+/// errc. No other file does this.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -16,15 +16,16 @@ namespace troupe {
 /// process_poisoned.
 [[nodiscard]] errc meaning_of(cudaError_t result) noexcept;
 
-/// Clears \p result, and no other error, from the calling thread's last-error slot. A user's own `cudaGetLastError()`
-/// must see neither the results of troupe's polling nor an error that has already been thrown.
+/// Clears the calling thread's last CUDA error if it is \p result. A user's own `cudaGetLastError()` must see neither
+/// the results of troupe's polling nor an error that has already been thrown.
 void forget_cuda_error(cudaError_t result) noexcept;
 
 /// Throws the error of \p call. If \p text is empty, the text is the advice for the errc.
 [[noreturn]] void throw_cuda_error(cudaError_t result, const char* call, std::string text = {});
 [[noreturn]] void throw_cuda_error(errc code, cudaError_t result, const char* call, std::string text);
 
-/// Converts a result of libcuda to the runtime's error type. Their numbers have been the same since CUDA 10.1.
+/// Converts a result of libcuda to the runtime's error type. The numeric values of the two types have been equal since
+/// CUDA 10.1.
 [[nodiscard]] constexpr cudaError_t as_runtime_error(CUresult result) noexcept {
   return static_cast<cudaError_t>(result);
 }
@@ -45,8 +46,8 @@ inline void cuda_call(CUresult result, const char* call) {
     throw_cuda_error(as_runtime_error(result), call);
 }
 
-/// Throws unless \p result is success or says that CUDA is being unloaded. For calls that release something: CUDA has
-/// released it already if it is being unloaded, as during process exit.
+/// Throws unless \p result is success or says that CUDA is being unloaded. For calls that release something: CUDA is
+/// unloaded during process exit and has then released everything itself.
 inline void cuda_return(cudaError_t result, const char* call) {
   if (result != cudaErrorCudartUnloading) cuda_call(result, call);
 }
@@ -66,12 +67,12 @@ struct cuda_entry_points {
   [[nodiscard]] static cuda_entry_points find();
 };
 
-/// Makes \p context (unless null) the calling thread's current context for the lifetime of the object. Meanwhile the
-/// thread's calls break no stream capture of another thread.
+/// Makes \p context (unless null) the calling thread's current context for the lifetime of the object. During that
+/// time, the thread's calls do not break stream captures of other threads.
 class cuda_scope {
 public:
   /// Whether a thread prepared by enter_cuda_thread() may keep its current device. A call that identifies the device by
-  /// its stream works with any current device. A call that creates something needs the right one.
+  /// its stream works with any current device. A call that creates something needs its own device to be current.
   enum class need { this_context, any_context };
 
   cuda_scope(const cuda_entry_points& entry, CUcontext context, need what);
@@ -86,7 +87,7 @@ private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Prepares one of troupe's own threads for its lifetime, so that its scopes cost nothing.
+/// Prepares one of troupe's own threads, for its whole lifetime, so that a cuda_scope on it costs nothing.
 /// \p device < 0: the thread gets no current device.
 void enter_cuda_thread(int device);
 

@@ -20,7 +20,7 @@ class cuda_api final : public driver {
 public:
   explicit cuda_api(int device_count);
 
-  // cuda_driver.cpp: devices, streams, events
+  // Devices, streams, events.
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
   [[nodiscard]] std::string version() const override;
   [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
@@ -40,10 +40,10 @@ public:
   void wait(device_id id, native_stream stream, native_event event) override;
   [[nodiscard]] progress query(native_event event) override;
 
-  // cuda_peers.cpp
+  // Connections between devices.
   [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
 
-  // cuda_memory.cpp: memory, copies, words, host functions
+  // Memory, copies, words, host functions.
   [[nodiscard]] native_pool create_pool(device_id id) override;
   void destroy_pool(device_id id, native_pool pool) override;
   [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override;
@@ -59,7 +59,7 @@ public:
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
 
-  // cuda_graph.cpp
+  // Captures and graphs.
   void begin_capture(device_id id, native_stream stream) override;
   [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
   [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
@@ -328,8 +328,9 @@ namespace {
 
 constexpr std::size_t widest_word_bytes = 16; ///< The widest load or store of one GPU thread.
 
-/// Read and write access for every device that can access \p home's memory. A pool's memory can then be the source and
-/// the target of copies, and of NCCL's direct transports, between any two of them.
+/// Returns descriptors that give read and write access to every device that can access \p home's memory. A pool's
+/// memory can then be the source and the target of copies, and of NCCL's direct transports, between any two of these
+/// devices.
 std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
   std::vector<cudaMemAccessDesc> access;
   for (int peer = 0; peer < device_count; ++peer) {
@@ -430,8 +431,9 @@ pointer_description cuda_api::describe(const void* address) {
 }
 
 void cuda_api::copy(device_id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
-  // With pageable memory CUDA may block the caller until the stream has reached the copy; between two host addresses it
-  // does. Requests therefore do both in host functions (collectives/pipeline/staging/).
+  // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if both
+  // addresses are host memory. Requests therefore make both kinds of copies in host functions
+  // (collectives/pipeline/staging/).
   const cuda_scope here = anywhere();
   cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
 }

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Active links of one GPU, by the kind of the other end.
+/// Numbers of active links of one GPU, by the kind of their other end.
 struct link_counts {
   int to_peer = 0;
   int to_switches = 0;

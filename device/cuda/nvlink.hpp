@@ -1,4 +1,4 @@
-/// Counts the NVLinks between two GPUs. NVML reports single links, not pairs of GPUs. For device/cuda only.
+/// Counts the NVLinks between two GPUs. NVML reports single links, not pairs of GPUs. Internal to device/cuda.
 #pragma once
 
 #include <troupe/device/topology/locality.hpp>
@@ -28,7 +28,7 @@ constexpr int nvml_p2p_nvlink = 2; ///< The capability that p2p_status is querie
 constexpr int nvml_p2p_ok = 0;
 constexpr int nvml_remote_gpu = 0;
 constexpr int nvml_remote_switch = 2;
-/// More links than any GPU has: Hopper and Blackwell have 18.
+/// Upper bound of the number of links of one GPU; Hopper and Blackwell have 18.
 constexpr unsigned nvml_most_links = 64;
 
 /// Functions of NVML. The results are NVML's codes. No member is null.
@@ -42,7 +42,7 @@ struct nvml_functions {
   int (*nvlink_remote_pci)(nvml_device, unsigned link, nvml_pci_info*) = nullptr;
 };
 
-/// The functions, or the reason why they are not available.
+/// Holds NVML's functions, or the reason why they are not available.
 struct nvml_access {
   std::unique_ptr<const nvml_functions> functions;
   std::string failure; ///< For people; empty if the functions are available.
@@ -54,8 +54,8 @@ struct nvml_access {
 [[nodiscard]] const nvml_access& open_nvml();
 
 struct nvlink_finding {
-  std::optional<bool> joined{}; ///< Empty if NVML does not tell.
-  std::optional<int> count{};   ///< Active links between the two; empty if not joined, or if NVML does not tell.
+  std::optional<bool> joined{}; ///< Whether NVLink connects the two; empty if NVML does not report it.
+  std::optional<int> count{};   ///< Active links between the two; empty if there are none or NVML reports no number.
   std::string failure{};        ///< The NVML call that failed and its error, for people.
 };
 

@@ -1,4 +1,4 @@
-/// Buffers: reference-counted handles to a range of a memory block, as requests carry them.
+/// Buffers: reference-counted handles to ranges of memory blocks. Requests take their operands as buffers.
 #pragma once
 
 #include <troupe/device/device.hpp>

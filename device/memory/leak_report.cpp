@@ -11,7 +11,7 @@ namespace {
 
 struct sink {
   std::atomic<std::size_t> count{0};
-  std::mutex guard;
+  std::mutex mutex;
   std::function<void(const error&)> handler;
 };
 
@@ -29,7 +29,7 @@ void report_leak(const error& why) noexcept {
   sink& target = the_sink();
   target.count.fetch_add(1, std::memory_order_relaxed);
   try {
-    const std::lock_guard lock{target.guard};
+    const std::lock_guard lock{target.mutex};
     if (target.handler) target.handler(why);
   } catch (...) { // a failing handler must not end a destructor
   }
@@ -40,7 +40,7 @@ std::size_t leak_count() noexcept {
 }
 
 void on_leak(std::function<void(const error&)> handler) {
-  const std::lock_guard lock{the_sink().guard};
+  const std::lock_guard lock{the_sink().mutex};
   the_sink().handler = std::move(handler);
 }
 

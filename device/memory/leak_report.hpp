@@ -1,4 +1,4 @@
-/// Destructors report here resources that they could not release, because they cannot throw.
+/// Collects reports of resources that destructors could not release. Destructors report them because they cannot throw.
 #pragma once
 
 #include <troupe/device/error.hpp>

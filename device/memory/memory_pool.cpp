@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-/// Blocks whose last handle is gone, but that noted work may still use.
+/// Blocks that have no handle any more, but that work noted by note_use() may still use.
 struct memory_pool::retired_blocks {
   struct entry {
     void* address;
     std::vector<event> uses;
   };
 
-  std::mutex guard; ///< Also serialises allocations and frees on the pool's stream.
+  std::mutex mutex; ///< Also serialises allocations and frees on the pool's stream.
   std::vector<entry> waiting;
 };
 
@@ -28,7 +28,7 @@ public:
   ~block() override {
     if (address() == nullptr) return;
     return_or_report("device memory", [this] {
-      const std::lock_guard lock{pool_->retired_->guard};
+      const std::lock_guard lock{pool_->retired_->mutex};
       pool_->retired_->waiting.push_back({address(), std::move(uses_)});
       pool_->release_finished();
     });
@@ -40,13 +40,13 @@ public:
                    : throw exception{errc::wrong_device, "note_use() needs a stream of the buffer's own device " +
                                                              to_string(where()->id())}};
     mark.record(stream);
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     uses_.push_back(std::move(mark));
   }
 
 private:
   std::shared_ptr<memory_pool> pool_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::vector<event> uses_;
 };
 
@@ -75,7 +75,7 @@ buffer memory_pool::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return buffer{std::make_shared<block>(shared_from_this(), nullptr, 0)};
   void* address = nullptr;
   {
-    const std::lock_guard lock{retired_->guard};
+    const std::lock_guard lock{retired_->mutex};
     release_finished();
     address = device_->api().allocate(device_->id(), pool_, size_bytes, order_.ref().native());
     // The stream carries only allocations and frees, so this takes microseconds and never waits for other work.

@@ -12,13 +12,13 @@ namespace troupe {
 
 namespace {
 
-// Mapped separately: memory returned to a heap arena serves only the threads that share the arena.
+// Each piece is mapped separately, because memory returned to a heap arena serves only the threads that share it.
 using pieces = std::array<std::atomic<void*>, memory_reserve::piece_count>;
 constinit pieces reserve_pieces{};
 constinit std::atomic<bool> is_short{false};
 constinit std::atomic<std::new_handler> before{nullptr};
 
-constinit std::mutex guard;
+constinit std::mutex mutex;
 constinit std::size_t owners = 0;
 
 /// Fills the reserve. Returns whether it is complete.
@@ -54,7 +54,7 @@ void give_way() {
 } // namespace
 
 memory_reserve::memory_reserve() {
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   if (owners == 0) {
     if (!fill()) {
       while (give_one()) {
@@ -71,7 +71,7 @@ memory_reserve::memory_reserve() {
 }
 
 memory_reserve::~memory_reserve() {
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   if (--owners > 0) return;
   if (std::get_new_handler() == give_way) std::set_new_handler(before.load());
   while (give_one()) {

@@ -31,7 +31,7 @@ public:
 /// Returns whether a piece of the reserve has been used and could not be refilled. Costs one load while the reserve is
 /// complete.
 [[nodiscard]] bool host_memory_is_short() noexcept;
-/// Returns the error for requests that are refused meanwhile.
+/// Returns the error for requests that are refused while host_memory_is_short().
 [[nodiscard]] error no_host_memory();
 
 } // namespace troupe

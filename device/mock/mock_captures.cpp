@@ -6,7 +6,7 @@
 namespace troupe {
 
 void mock_captures::begin(native_stream stream) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (streams_.contains(stream))
     throw exception{errc::invalid_argument, "the stream is already being captured: end that capture first"};
   auto made = std::make_shared<recording>(recording{.origin = stream});
@@ -16,7 +16,7 @@ void mock_captures::begin(native_stream stream) {
 }
 
 std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto ended = find(stream);
   if (!ended || ended->origin != stream)
     throw exception{errc::invalid_argument,
@@ -34,14 +34,14 @@ std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
 }
 
 capture_status mock_captures::status(native_stream stream) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = find(stream);
   if (!found) return capture_status::none;
   return found->broken.empty() ? capture_status::active : capture_status::broken;
 }
 
 bool mock_captures::keep(native_stream stream, const mock_task_factory& make) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = find(stream);
   if (!found) return false;
   expect_whole(*found);
@@ -52,14 +52,14 @@ bool mock_captures::keep(native_stream stream, const mock_task_factory& make) {
 
 void mock_captures::refuse(native_stream stream, const char* what) {
   if (!any()) return;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (const auto found = find(stream))
     break_off(*found, std::string{what} + " cannot be captured: call it outside of the capture");
 }
 
 bool mock_captures::record(native_event event, native_stream stream) {
   if (!any()) return false;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = find(stream);
   if (!found) return false;
   expect_whole(*found);
@@ -69,13 +69,13 @@ bool mock_captures::record(native_event event, native_stream stream) {
 
 void mock_captures::forget(native_event event) {
   if (!any()) return;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   events_.erase(event);
 }
 
 bool mock_captures::wait(native_stream stream, native_event event, bool recorded) {
   if (!any()) return false;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto mine = find(stream);
   const auto captured = events_.find(event);
   if (captured == events_.end()) {
@@ -93,7 +93,7 @@ bool mock_captures::wait(native_stream stream, native_event event, bool recorded
 
 void mock_captures::refuse_query(native_event event) const {
   if (!any()) return;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = events_.find(event);
   if (found == events_.end()) return;
   break_off(*found->second.where, "a query of an event that is being captured");

@@ -37,7 +37,7 @@ public:
 
   /// Captures a record of \p event. Returns false if \p stream is not being captured.
   [[nodiscard]] bool record(native_event event, native_stream stream);
-  /// Forgets a captured record of \p event, because it was recorded elsewhere or destroyed.
+  /// Discards the captured record of \p event, because the event was recorded outside of captures or destroyed.
   void forget(native_event event);
   /// Captures a wait. Returns false if neither the stream nor the event belongs to a capture. \p recorded: the event
   /// has been recorded outside of captures.
@@ -68,7 +68,7 @@ private:
   [[noreturn]] static void break_off(recording& one, std::string why);
 
   std::atomic<std::size_t> count_{0};
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::map<native_stream, std::shared_ptr<recording>> streams_;
   std::map<native_event, mark> events_;
 };

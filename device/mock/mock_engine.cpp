@@ -21,19 +21,19 @@ constexpr auto slowest_poll = 1000us;
 
 void mock_waker::wake() noexcept {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     rung_ = true;
   }
   rung_changed_.notify_all();
 }
 
 void mock_waker::expect() noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   rung_ = false;
 }
 
 void mock_waker::park(std::optional<std::chrono::microseconds> at_most) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   const auto rung = [this] { return rung_; };
   if (at_most)
     rung_changed_.wait_for(lock, *at_most, rung);
@@ -78,7 +78,7 @@ mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
 
 mock_engine::~mock_engine() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
   waker_->wake();
@@ -108,7 +108,7 @@ std::shared_ptr<mock_engine::queue> mock_engine::find(device_id id, native_strea
 }
 
 native_stream mock_engine::create_stream(device_id id) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   throw_if_failed_locked(id);
   const std::uint64_t number = next_mock_handle();
   streams_.emplace(number, std::make_shared<queue>(queue{.number = number, .device = id, .tasks = {}}));
@@ -116,13 +116,13 @@ native_stream mock_engine::create_stream(device_id id) {
 }
 
 std::size_t mock_engine::streams(device_id id) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return static_cast<std::size_t>(
       std::ranges::count_if(streams_, [id](const auto& one) { return one.second->device == id; }));
 }
 
 void mock_engine::destroy_stream(device_id id, native_stream handle) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   streams_.erase(find(id, handle)->number); // busy_ keeps a queue that has tasks
 }
 
@@ -133,7 +133,7 @@ void mock_engine::push(queue& line, std::unique_ptr<mock_task> task) {
 
 void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     throw_if_failed_locked(id);
     const std::shared_ptr<queue> line = find(id, handle);
     throw_if_failed(*line);
@@ -145,7 +145,7 @@ void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mo
 
 void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const std::shared_ptr<queue> line = find(id, handle);
     if (!poison_) {
       busy_.emplace(line->number, line);
@@ -156,7 +156,7 @@ void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::uni
 }
 
 progress mock_engine::query(device_id id, native_stream handle) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   throw_if_failed_locked(id);
   const std::shared_ptr<queue> line = find(id, handle);
   throw_if_failed(*line);
@@ -165,7 +165,7 @@ progress mock_engine::query(device_id id, native_stream handle) {
 
 void mock_engine::synchronize(device_id id, native_stream handle) {
   running_role::refuse_inside(*this);
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   throw_if_failed_locked(id);
   const std::shared_ptr<queue> line = find(id, handle);
   const std::uint64_t target = line->enqueued;
@@ -211,10 +211,10 @@ void mock_engine::run_until_blocked() {
 void mock_engine::run() {
   auto patience = first_poll;
   while (true) {
-    waker_->expect(); // reset before looking, so that a later change is not missed
+    waker_->expect(); // reset before the check, so that a later change is not missed
     const round_outcome seen = run_rounds();
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (stopping_) return;
     }
     patience = seen.moved ? first_poll : std::min(2 * patience, slowest_poll);
@@ -222,11 +222,11 @@ void mock_engine::run() {
   }
 }
 
-/// Runs rounds until one moves nothing. Returns whether any round moved something, and whether the last one has tasks
-/// that poll.
+/// Runs rounds until no task makes progress. Returns whether any task made progress, and whether tasks that poll were
+/// left in the last round.
 mock_engine::round_outcome mock_engine::run_rounds() {
   const running_role role{*this};
-  lock_type lock{guard_};
+  lock_type lock{mutex_};
   round_outcome all;
   for (bool moved = true; moved && !stopping_;) {
     moved = false;
@@ -284,7 +284,7 @@ void mock_engine::fail(lock_type& lock, queue& line, error why) {
   if (sticky)
     poison_ = why;
   else if (device_state& state = state_of(failed); !state.failure)
-    state.failure = why; // the first one is the cause
+    state.failure = why; // the first failure is the cause of later ones
 
   std::vector<std::deque<std::unique_ptr<mock_task>>> dropped;
   std::erase_if(busy_, [&](const auto& entry) {
@@ -303,12 +303,12 @@ void mock_engine::fail(lock_type& lock, queue& line, error why) {
 }
 
 void mock_engine::throw_if_failed(device_id id) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   throw_if_failed_locked(id);
 }
 
 void mock_engine::throw_if_poisoned() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (poison_) throw exception{*poison_};
 }
 
@@ -323,7 +323,7 @@ void mock_engine::throw_if_failed_locked(device_id id) {
 
 void mock_engine::fail_next(device_id id, error why) {
   if (!why) throw exception{errc::invalid_argument, "fail_next() needs an error code other than errc::none"};
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   state_of(id).armed = std::move(why);
 }
 

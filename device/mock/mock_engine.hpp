@@ -34,7 +34,7 @@ public:
   virtual progress step() = 0;
   /// Returns whether an injected fault may hit the task. A wait, a record or a free is ordering, not work.
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
-  /// Returns whether the task waits for something that is not announced (a word that the host writes).
+  /// Returns whether the task waits for a change that no wake() announces (a word that the host writes).
   [[nodiscard]] virtual bool polls() const noexcept { return false; }
 };
 
@@ -48,7 +48,7 @@ private:
   void expect() noexcept;
   void park(std::optional<std::chrono::microseconds> at_most);
 
-  std::mutex guard_;
+  std::mutex mutex_;
   condition rung_changed_;
   bool rung_ = false;
 };
@@ -74,8 +74,8 @@ public:
   /// Destroys a stream. Order: queued tasks still run.
   void destroy_stream(device_id id, native_stream handle);
   void enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task);
-  /// Enqueues a task that releases something. Never throws a device's error. If nothing runs any more, the task is
-  /// dropped at once.
+  /// Enqueues a task that releases something. Never throws a device's error. After a sticky error, the task is dropped
+  /// at once.
   void enqueue_give_back(device_id id, native_stream handle, std::unique_ptr<mock_task> task);
   [[nodiscard]] progress query(device_id id, native_stream handle);
   /// Waits until the tasks queued so far have finished. In manual mode it runs this stream, and the others only if this
@@ -103,7 +103,7 @@ private:
     device_id device;
     std::deque<std::unique_ptr<mock_task>> tasks; ///< The first entry is null while that task runs.
     std::uint64_t enqueued = 0;
-    std::uint64_t finished = 0;     ///< Run or dropped.
+    std::uint64_t finished = 0;     ///< Number of tasks that have run or were dropped.
     std::optional<error> failure{}; ///< The error because of which work of this stream was dropped.
   };
   struct device_state {
@@ -131,10 +131,10 @@ private:
   const engine_mode mode_;
   const std::shared_ptr<mock_waker> waker_ = std::make_shared<mock_waker>();
 
-  std::mutex runner_guard_; ///< One thread runs tasks at a time; locked before guard_.
+  std::mutex runner_guard_; ///< One thread runs tasks at a time; locked before mutex_.
   std::atomic<std::thread::id> runner_{};
 
-  mutable std::mutex guard_; ///< Protects the following members; never held while a task runs or is destroyed.
+  mutable std::mutex mutex_; ///< Protects the following members; never held while a task runs or is destroyed.
   condition finished_changed_;
   std::vector<device_state> devices_;
   std::optional<error> poison_;

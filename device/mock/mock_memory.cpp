@@ -43,14 +43,14 @@ mock_memory::mock_memory(int device_count, std::size_t limit_bytes)
   : accounts_(static_cast<std::size_t>(device_count), account{.limit_bytes = limit_bytes, .being_freed = {}}) {}
 
 native_pool mock_memory::create_pool(device_id id) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto pool = to_native<native_pool>(next_mock_handle());
   pools_.emplace(pool, id);
   return pool;
 }
 
 void mock_memory::destroy_pool(device_id id, native_pool pool) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   require_pool(id, pool);
   pools_.erase(pool);
 }
@@ -72,7 +72,7 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
   require_some(size_bytes);
   void* address = nullptr;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     require_pool(id, pool);
     account& books = account_of(id);
     const auto returning = books.being_freed.find(stream);
@@ -89,7 +89,7 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
 }
 
 std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, void* address, native_stream stream) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   require_pool(id, pool);
   const auto found = ranges_.find(key_of(address));
   if (found == ranges_.end() || found->second.device != id)
@@ -104,7 +104,7 @@ std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, vo
 }
 
 void mock_memory::release(void* address) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = ranges_.find(key_of(address));
   if (found == ranges_.end() || !found->second.device) return;
   account& books = account_of(*found->second.device);
@@ -120,14 +120,14 @@ void* mock_memory::allocate_pinned(std::size_t size_bytes) {
   require_some(size_bytes);
   void* address = nullptr;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     address = add(size_bytes, std::nullopt);
   }
   return std::memset(address, fresh_byte, size_bytes);
 }
 
 void mock_memory::free_pinned(void* address) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = ranges_.find(key_of(address));
   if (found == ranges_.end() || found->second.device)
     throw exception{errc::invalid_argument, "the address is not pinned memory of this driver"};
@@ -135,7 +135,7 @@ void mock_memory::free_pinned(void* address) {
 }
 
 pointer_description mock_memory::describe(const void* address) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto found = ranges_.upper_bound(key_of(address));
   if (found == ranges_.begin()) return {};
   --found;
@@ -144,18 +144,18 @@ pointer_description mock_memory::describe(const void* address) const {
 }
 
 std::size_t mock_memory::limit_bytes(device_id id) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return account_of(id).limit_bytes;
 }
 
 std::size_t mock_memory::free_bytes(device_id id) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const account& books = account_of(id);
   return books.limit_bytes > books.used_bytes ? books.limit_bytes - books.used_bytes : 0;
 }
 
 void mock_memory::exhaust_after(device_id id, std::size_t size_bytes) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   account& books = account_of(id);
   std::size_t staying = books.used_bytes;
   for (const auto& [stream, returning] : books.being_freed) staying -= returning;

@@ -72,7 +72,7 @@ private:
     return accounts_.at(static_cast<std::size_t>(id.value()));
   }
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<account> accounts_;
   std::unordered_map<native_pool, device_id> pools_;
   std::map<std::uintptr_t, range> ranges_; ///< Keyed by address of the first byte.

@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-/// Threads: all functions may be called from any thread. Scheduled and real threads never share one object.
+/// Like std::condition_variable. Threads: all functions may be called from any thread. Scheduled and real threads never
+/// share one object.
 class condition {
 public:
   void notify_all() noexcept;

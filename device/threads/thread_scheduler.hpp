@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Runs the threads that one real thread starts, and tells them the time. While an object of this class is current on a
+/// Runs the threads that one real thread starts, and provides their time. While an object of this class is current on a
 /// real thread, every worker that is started there, every condition that is used there, and steady_now() go through it.
 /// A program without a simulator has no object of this class.
 ///

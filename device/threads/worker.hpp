@@ -1,4 +1,4 @@
-/// A thread of troupe: a real one, or one of a simulator.
+/// Defines a thread of troupe, which is a real thread or a thread of a simulator.
 #pragma once
 
 #include <troupe/device/threads/thread_scheduler.hpp>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Behaves as std::thread, including its thread rules.
+/// Behaves like std::thread and has the same thread-safety rules.
 class worker {
 public:
   worker() noexcept = default;

@@ -45,7 +45,7 @@ std::string to_string(const cpu_set& cpus) {
 }
 
 cpu_set parse_cpu_set(std::string_view list) {
-  constexpr int most = 1 << 16; // CPUs, repetitions included: a typing error must not exhaust the memory
+  constexpr int most = 1 << 16; // limit of CPUs, repetitions included, so that a typing error cannot exhaust memory
   const auto refuse = [list] {
     return exception{errc::invalid_argument,
                      "'" + std::string{list} +

@@ -74,7 +74,7 @@ cpu_set as_cpu_set(hwloc_const_bitmap_t bits) {
 } // namespace
 
 const machine& machine::here() {
-  // Never destroyed, because a launcher that was left behind may still query it while the process exits.
+  // Never destroyed, because a launcher thread that did not stop may still query it while the process exits.
   static const machine* const instance = new machine;
   return *instance;
 }
@@ -90,7 +90,7 @@ machine::~machine() {
 }
 
 hwloc_topology* machine::native() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (loaded_ == nullptr) loaded_ = examine(nullptr).release();
   return loaded_;
 }

@@ -43,7 +43,7 @@ private:
   machine() = default;
   explicit machine(const std::string& description);
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   mutable hwloc_topology* loaded_ = nullptr; ///< Set once and not changed afterwards.
 };
 

@@ -52,7 +52,7 @@ cpu_set bind(const cpu_set& wanted, const machine& host) {
 
 cpu_set usable_cpus(const machine& host) {
   const bitmap_owner bits = new_bitmap();
-  // For the whole process first, because the calling thread may have been bound by its owner. The query of the process
+  // The process is queried first, because the calling thread may have been bound by its owner. The query of the process
   // can fail while threads start and end.
   if (hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_PROCESS) != 0 &&
       hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
@@ -72,7 +72,7 @@ thread_binding bind_this_thread(const cpu_set& wanted, const machine& host) noex
 }
 
 void name_this_thread(const std::string& name) noexcept {
-  // Fails only for a name longer than Linux allows, so the name is truncated here.
+  // The call fails only for a name longer than Linux allows, so the name is truncated here.
   try {
     static_cast<void>(pthread_setname_np(pthread_self(), name.substr(0, 15).c_str()));
   } catch (...) { // no memory for a copy: the thread keeps its old name

@@ -1,4 +1,4 @@
-/// Snippets of docs/guide/concepts.md, pitfalls.md and hangs.md: replies, errors, who is missing.
+/// Snippets of docs/guide/concepts.md, pitfalls.md and hangs.md: replies, errors, missing ranks.
 
 #include "snippets.hpp"
 
@@ -23,8 +23,8 @@ void replies() {
   // [reply]
   std::future<troupe::completion> asked =
       world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum);
-  // … whatever else there is to do …
-  const troupe::completion reply = asked.get(); // the GPUs are done, or this throws
+  // … other work …
+  const troupe::completion reply = asked.get(); // returns when the GPUs have finished, or throws
   const auto waited = reply.times.launched - reply.times.queued;
   const auto worked = reply.times.done - reply.times.launched;
   // [reply]
@@ -33,7 +33,7 @@ void replies() {
 }
 
 // [errors]
-/// What became of a request: whether its memory may be used as if nothing had been asked.
+/// The state of a request's memory after the request: as the operation left it, unchanged, or undefined.
 enum class fate { done, not_run, undefined };
 
 fate settle(std::future<troupe::completion> asked, const std::vector<troupe::buffer>& written) try {
@@ -41,9 +41,9 @@ fate settle(std::future<troupe::completion> asked, const std::vector<troupe::buf
   return fate::done;
 } catch (const troupe::exception& failure) {
   const troupe::error& why = failure.why();
-  std::fprintf(stderr, "%s\n", to_string(why).c_str()); // for people; code and effect are for programs
+  std::fprintf(stderr, "%s\n", to_string(why).c_str()); // the text is for people; programs use code and effect
   if (why.effect == troupe::effect::rejected) return fate::not_run;
-  // It may have run: what it writes to holds anything now. why.undefined lists it, where that is known.
+  // The operation may have run, so its output memory has undefined values. why.undefined lists it if it is known.
   static_cast<void>(written);
   return fate::undefined;
 }
@@ -76,7 +76,7 @@ void missing_rank() {
   for (auto& one : first) one.get();
 
   std::vector<std::future<troupe::completion>> replies;
-  for (const int present : {0, 1, 3}) // rank 2's client never comes
+  for (const int present : {0, 1, 3}) // rank 2's client sends no request
     replies.push_back(sum(troupe::rank{present}, 2s));
   try {
     replies.front().get();
@@ -100,7 +100,7 @@ void watching() {
   troupe::world& world = on_mock.world();
   // [watch]
   world.on_event([](const troupe::world_event& now) {
-    // Called on a thread of troupe's: note it and return.
+    // Called on a thread of troupe: store the event and return.
     if (now.report) std::fprintf(stderr, "%s\n", describe(*now.report).c_str());
     if (now.straggling) std::fprintf(stderr, "%s\n", describe(*now.straggling).c_str());
     if (now.phase == troupe::world_phase::failed) std::fprintf(stderr, "%s\n", to_string(now.reason).c_str());

@@ -19,7 +19,7 @@ void resharding() {
   const auto blocks = on_mock.make_ranked(count);
   const auto caches = on_mock.make_ranked(count);
   // [hand_over]
-  // Ranks 0 and 1 have filled a cache; ranks 2 and 3 go on with it. All blocks go in one request: all or nothing.
+  // Ranks 0 and 1 have filled a cache; ranks 2 and 3 continue with it. One request transfers all blocks or none.
   troupe::world_group hand_over{world};
   hand_over.transfer(troupe::rank{0}, blocks[0], troupe::rank{2}, caches[2], count, troupe::dtype::f32)
       .transfer(troupe::rank{1}, blocks[1], troupe::rank{3}, caches[3], count, troupe::dtype::f32);
@@ -33,28 +33,28 @@ void layers() {
   troupe::world& world = on_mock.world();
   const auto hidden = on_mock.make_ranked(count);
   // [step]
-  // Once, after the weights are there: a decoder's requests, in order, captured on every rank.
+  // Once, after the weights are loaded: captures a decoder's requests, in order, on every rank.
   troupe::plan_steps steps;
   for (int layer = 0; layer < 2; ++layer) steps.push_back(troupe::testing::sums_of(hidden));
   const auto step = world.capture(steps);
-  // For every token: one message.
+  // For each token, one message replays the requests.
   world.replay(step).get();
   // [step]
   expect(all_are(hidden, 6.F), "two sums over two ranks");
 }
 
 // [gradients]
-/// One rank's backward pass, in the epoch that its weights were loaded in: a bucket is asked for as soon as it is full,
-/// and none is waited for before the end.
+/// One rank's backward pass, in the epoch in which its weights were loaded. Each bucket is requested as soon as it is
+/// full, and all replies are awaited at the end.
 void reduce_buckets(troupe::world& world, troupe::rank self, troupe::epoch in,
                     std::span<const troupe::buffer> buckets) {
   troupe::rank_lane lane{world, self, troupe::lane::named("gradients")};
-  lane.acknowledge(in); // in any other it is refused: other ranks may be at another step by then
+  lane.acknowledge(in); // in any other epoch requests are refused, because other ranks may be at another step
   std::vector<std::future<troupe::completion>> replies;
   for (const troupe::buffer& bucket : buckets) // in the same order on every rank
     replies.push_back(lane.all_reduce(bucket, bucket, bucket.size_bytes() / sizeof(float), troupe::dtype::f32,
                                       troupe::reduction::avg));
-  for (auto& one : replies) one.get(); // before the optimiser's step
+  for (auto& one : replies) one.get(); // awaited before the optimizer's step
 }
 // [gradients]
 
@@ -78,7 +78,7 @@ void parallel_dimensions() {
   // [mesh]
   const troupe::mesh grid = troupe::mesh::form(world, troupe::mesh_shape{{{"dp", 2}, {"tp", 2}}});
   troupe::world replicas = grid.along("dp", troupe::rank{1});           // ranks 1 and 3 of the whole
-  const std::vector<troupe::buffer> theirs{gradients[1], gradients[3]}; // by their ranks there
+  const std::vector<troupe::buffer> theirs{gradients[1], gradients[3]}; // in the order of their ranks there
   replicas.all_reduce(theirs, theirs, count, troupe::dtype::f32, troupe::reduction::avg).get();
   // [mesh]
   expect(all_are(theirs, 3.F), "the replicas' gradients are averaged");
@@ -90,7 +90,7 @@ void weights() {
   const troupe::per_rank parameters = on_mock.make_ranked(count);
   const troupe::rank trainer{0};
   // [broadcast]
-  // In place at the trainer; the other ranks send nothing.
+  // In place at the trainer. The other ranks only receive.
   world.broadcast(parameters[trainer], parameters, count, troupe::dtype::f32, trainer).get();
   // [broadcast]
   expect(all_are(parameters, 1.F), "all have the trainer's parameters");
@@ -102,7 +102,7 @@ void retried() {
   const auto gradients = on_mock.make_ranked(count);
   const auto sums = world.allocate_all(count * sizeof(float));
   // [retry]
-  // Out of place: the input must survive what is run again.
+  // Out of place, because a retry needs the unchanged input.
   world.all_reduce(gradients, sums, count, troupe::dtype::f32, troupe::reduction::sum, {.retry_safe = true}).get();
   // [retry]
   expect(all_are(sums, 3.F), "what may be run again is answered once");

@@ -1,4 +1,4 @@
-/// Runs the code that documents show.
+/// Runs the code that the documents quote.
 
 #include "snippets.hpp"
 

@@ -1,4 +1,4 @@
-/// The snippet of docs/operations/metrics.md: a program of its own, built where prometheus-cpp is.
+/// The snippet of docs/operations/metrics.md. It is a separate program, which is built if prometheus-cpp is found.
 
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -19,10 +19,10 @@ int main() try {
   troupe::world world = runtime.form_world();
   world.barrier().get();
   // [collectable]
-  // troupe's metrics beside the program's own, at the program's own address.
+  // Exports troupe's metrics together with the program's own metrics, at the program's own address.
   prometheus::Exposer exposer{"127.0.0.1:0"};
   const std::shared_ptr<prometheus::Collectable> shown = troupe::make_collectable(runtime);
-  exposer.RegisterCollectable(shown); // held weakly: keep `shown` as long as it is to be seen
+  exposer.RegisterCollectable(shown); // a weak reference: keep `shown` alive as long as it is to be exported
   // [collectable]
   const auto all = shown->Collect();
   const auto found = std::ranges::find(all, "troupe_requests_total", &prometheus::MetricFamily::name);

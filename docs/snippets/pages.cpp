@@ -1,4 +1,4 @@
-/// Snippets of the pages on one subject each: docs/*.md.
+/// Snippets of the pages docs/*.md.
 
 #include "snippets.hpp"
 
@@ -24,7 +24,7 @@ void capabilities() {
   // [capabilities]
   const troupe::capabilities& able = world.capabilities();
   const troupe::feature_finding found = able.find(troupe::feature::multicast);
-  // found.available is availability::yes, no or unknown; found.why says who says so, and what to do.
+  // found.available is availability::yes, no or unknown; found.why gives the reason and the remedy.
   const troupe::error objection = able.objection_to(request, world.size());
   // objection.code is errc::none, or errc::unsupported with the reason.
   // [capabilities]
@@ -39,7 +39,7 @@ void hierarchy() {
   const troupe::hierarchy_terms terms{.mode = troupe::hierarchy_mode::always};
   // [hierarchy]
   const auto nodes =
-      troupe::node_map::of_hosts(host_of_each_rank); // in rank order; uneven and interleaved ones are fine
+      troupe::node_map::of_hosts(host_of_each_rank); // in rank order; hosts may be uneven and interleaved
   const auto composed = troupe::make_hierarchical_backend(flat, nodes, terms);
   // [hierarchy]
   expect(composed != nullptr && nodes.node_count() == 2, "two hosts are two nodes");
@@ -52,8 +52,8 @@ void host_memory() {
   void* const address = owner->data();
   const std::size_t bytes = count * sizeof(float);
   // [host_memory]
-  const troupe::buffer pinned = world.allocate_pinned(bytes);          // page-locked, troupe's own
-  const troupe::buffer mine = world.adopt_host(address, bytes, owner); // yours, pinned or ordinary
+  const troupe::buffer pinned = world.allocate_pinned(bytes);          // page-locked memory of troupe
+  const troupe::buffer mine = world.adopt_host(address, bytes, owner); // your memory, pinned or pageable
   const std::vector<troupe::buffer> sends{mine, mine};
   const std::vector<troupe::buffer> results{pinned, world.allocate_pinned(bytes)};
   world.all_reduce(sends, results, count, troupe::dtype::f32, troupe::reduction::sum).get();
@@ -65,10 +65,10 @@ void suspension() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
   // [suspension]
-  const std::vector<std::size_t> bytes = world.suspend(); // given back, on each local rank's device
-  // ... the GPUs' memory is somebody else's ...
+  const std::vector<std::size_t> bytes = world.suspend(); // returns the bytes released on each local rank's device
+  // ... other software uses the GPUs' memory ...
   world.resume();
-  world.barrier().get(); // asked meanwhile, it would have waited
+  world.barrier().get(); // a request sent while the world is suspended waits until resume()
   // [suspension]
   expect(bytes.size() == 2, "each rank says what it gave back");
 }
@@ -87,7 +87,7 @@ void staged() {
 }
 
 // [lane]
-// One of these for each rank, in threads of their own.
+// Called for each rank, each on its own thread.
 void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buffer& gradients, std::size_t count) {
   troupe::rank_lane mine{world, self, troupe::lane::named("gradients")};
   mine.all_reduce(gradients, gradients, count, troupe::dtype::f32, troupe::reduction::avg).get();
@@ -95,7 +95,7 @@ void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buf
 // [lane]
 
 // [acknowledge]
-/// One rank's client goes on in another epoch: all go on from the last step that each rank has done.
+/// One rank's client continues in a new epoch: all clients continue from the last step that every rank has done.
 std::uint64_t go_on(troupe::rank_lane& mine, troupe::epoch now, const troupe::buffer& step) {
   mine.acknowledge(now);
   mine.all_reduce(step, step, 1, troupe::dtype::u64, troupe::reduction::min).get();
@@ -140,7 +140,7 @@ void credit() {
   troupe::world& world = on_mock.world();
   const auto values = on_mock.make_ranked(count);
   // [credit]
-  const troupe::credit mine = world.credit(8).get(); // waits for room, not for the GPU
+  const troupe::credit mine = world.credit(8).get(); // waits for free quota, not for the GPU
   auto reply = world.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum, {.credit = mine});
   reply.get();
   // [credit]
@@ -153,7 +153,7 @@ void topology() {
   // [topology]
   const std::array devices{troupe::device_id{0}, troupe::device_id{1}};
   const troupe::topology found = troupe::topology::examine(runtime.api(), devices);
-  const troupe::locality& near = found.places()[0].local;                       // near.cpus: those near GPU 0
+  const troupe::locality& near = found.places()[0].local;                       // near.cpus: the CPUs near GPU 0
   const troupe::link_kind between = found.between(devices[0], devices[1]).link; // link_kind::nvlink, …
   // [topology]
   expect(near.cpus.empty() && between == found.pairs()[1].link, "nothing is known of where a mock's devices are");
@@ -174,7 +174,7 @@ void sub_worlds() {
 
   // [mesh]
   const troupe::mesh grid = troupe::mesh::form(world, troupe::mesh_shape{{{"dp", 2}, {"tp", 2}}});
-  troupe::world across = grid.along("tp", troupe::rank{3});          // of ranks 2 and 3
+  troupe::world across = grid.along("tp", troupe::rank{3});          // has ranks 2 and 3
   const troupe::rank there = grid.rank_along("tp", troupe::rank{3}); // rank 1
   // [mesh]
   expect(across.size() == 2 && there == troupe::rank{1}, "rank 3 is the second of its row");

@@ -1,5 +1,5 @@
-/// What the documents' snippets have in common: each runs in a world of its own, and says whether it did what its page
-/// says.
+/// Defines what the documents' snippets share. Each snippet runs in a world of its own and checks the statements of its
+/// page.
 #pragma once
 
 #include <troupe/testing/mock_world.hpp>
@@ -12,15 +12,15 @@
 
 namespace snippets {
 
-/// Ends the run where a document says what is not so.
+/// Throws if a statement of a document does not hold.
 inline void expect(bool holds, const char* what) {
   if (!holds) throw std::runtime_error{std::string{"not so: "} + what};
 }
 
-/// Elements of every buffer here, and their type.
+/// The number of elements of every buffer in the snippets.
 inline constexpr std::size_t count = 256;
 
-/// Whether every element of every buffer is \p value.
+/// Returns whether every element of every buffer is \p value.
 inline bool all_are(const std::vector<troupe::buffer>& values, float value) {
   for (const troupe::buffer& one : values)
     for (const float seen : troupe::testing::elements_of<float>(one))

@@ -57,8 +57,8 @@ void handover::admit(transfer& one, troupe::epoch now) {
   begin(one, now);
 }
 
-/// From the first block, in memory of its own: what hangs in an epoch that is over may write to the old one until it
-/// has been aborted.
+/// Begins with the first block, in new memory: operations that hang in a failed epoch may write to the old memory until
+/// they have been aborted.
 void handover::begin(transfer& one, troupe::epoch now) {
   if (one.source) one.source.note_use(kernels_.at(one.from));
   one.epoch = now;
@@ -73,7 +73,7 @@ void handover::begin(transfer& one, troupe::epoch now) {
 void handover::send_next(transfer& one) {
   const troupe::buffer made = block(one.source, one.sent);
   const troupe::stream& kernels = kernels_.at(one.from);
-  // The prefill's kernel would be launched here; this copy stands for it. The send waits for it on the device.
+  // The prefill kernel would be launched here; this copy stands for it. The send waits for it on the device.
   kernels.ref().copy(made.data(), block(one.made, one.sent).data(), made.size_bytes());
   const troupe::operand ready{made, record_event(world_.device_of(one.from), kernels)};
   ask(one, one.from, troupe::send{.memory = ready, .count = shape_.block_elements, .peer = one.to, .tag = one.sent});
@@ -88,7 +88,7 @@ void handover::receive_next(transfer& one) {
                      .peer = one.from,
                      .tag = one.received});
     ++one.received;
-  } else { // behind the last block, since it is in the same lane
+  } else { // runs behind the last recv, because it is in the same lane
     ask(one, one.to, troupe::copy{one.target, one.arrived});
     one.fetched = true;
   }
@@ -106,7 +106,7 @@ void handover::look(transfer& one) {
     try {
       reply.get();
     } catch (const troupe::exception&) {
-      one.lost = true; // it begins again when the world is ready in its next epoch
+      one.lost = true; // the transfer restarts when the world is ready in its next epoch
     }
     return true;
   });

@@ -1,5 +1,5 @@
-/// Disaggregated serving in small: prefill ranks make the blocks of a request's KV cache, decode ranks receive them.
-/// Many requests are on their way at once, each in a lane of its own, so that their blocks interleave as they come.
+/// Simplified disaggregated serving: prefill ranks make the blocks of a request's KV cache, decode ranks receive them.
+/// Many requests are in transfer at once, each in a lane of its own, so that their blocks interleave in any order.
 #pragma once
 
 #include <troupe/troupe.hpp>
@@ -13,30 +13,31 @@
 #include <vector>
 
 struct handover_shape {
-  int prefill_ranks = 1; ///< Ranks 0 to this - 1 prefill, the others decode.
-  int slots = 8;         ///< Requests on their way at once.
-  int blocks = 16;       ///< Of each request; slots times blocks must stay within limits.lead.
+  int prefill_ranks = 1; ///< Ranks 0 to prefill_ranks - 1 prefill, the others decode.
+  int slots = 8;         ///< The number of requests in transfer at once.
+  int blocks = 16;       ///< Blocks of each request; slots times blocks must stay within limits.lead.
   std::size_t block_elements = 16384;
 };
 
-/// What has been seen.
+/// The results of a run.
 struct handover_figures {
   std::size_t admitted = 0;
   std::size_t arrived = 0;
-  std::size_t wrong = 0; ///< Of those that arrived.
+  std::size_t wrong = 0; ///< Requests that arrived with wrong values.
   std::size_t asked_again = 0;
-  std::vector<double> took_ms; ///< From the first block that was made until the last was verified.
+  std::vector<double> took_ms; ///< Times from the first block made until the last block verified, by request.
 };
 
-/// Both halves of it, turn by turn; never waits. In a server they are actors or processes of their own, which tell each
-/// other in which lane a request goes, and in which epoch.
+/// Runs the prefill side and the decode side on one thread, which never waits. In a server they are separate actors or
+/// processes, which tell each other the lane and the epoch of a request.
 class handover {
 public:
-  /// \p where has more ranks than prefill.
+  /// \p where must have more ranks than \p shape has prefill ranks.
   handover(troupe::world where, handover_shape shape);
 
-  /// Does what can be done now; \p admit: new requests begin in free slots. A fault's epoch takes what is on its way,
-  /// which begins again in the next. Throws the world's error when that has failed for good.
+  /// Does the work that is possible without waiting. If \p admit is true, new requests begin in free slots. A fault
+  /// fails the transfers of its epoch, which restart in the next epoch. Throws the world's error when the world has
+  /// failed permanently.
   void turn(bool admit);
   [[nodiscard]] bool idle() const;
   [[nodiscard]] const handover_figures& figures() const noexcept { return figures_; }
@@ -50,10 +51,10 @@ private:
     troupe::rank from{}, to{};
     troupe::time_point began{};
     troupe::epoch epoch{};
-    troupe::buffer made{};    ///< What the blocks should be, in host memory.
-    troupe::buffer source{};  ///< On the prefill rank.
-    troupe::buffer target{};  ///< On the decode rank.
-    troupe::buffer arrived{}; ///< In host memory again.
+    troupe::buffer made{};    ///< The expected blocks, in host memory.
+    troupe::buffer source{};  ///< The blocks on the prefill rank's device.
+    troupe::buffer target{};  ///< The blocks on the decode rank's device.
+    troupe::buffer arrived{}; ///< The received blocks, copied back to host memory.
     int sent = 0, received = 0;
     bool fetched = false;
     bool lost = false;
@@ -71,7 +72,7 @@ private:
   troupe::world world_;
   handover_shape shape_;
   std::vector<transfer> slots_;
-  std::map<troupe::rank, troupe::stream> kernels_; ///< One of our own on each prefill rank's device.
+  std::map<troupe::rank, troupe::stream> kernels_; ///< The example's own stream on each prefill rank's device.
   std::mt19937 draw_{5};
   handover_figures figures_;
 };

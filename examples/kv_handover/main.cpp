@@ -1,5 +1,4 @@
-/// Blocks of KV caches handed over from prefill ranks to decode ranks, and a rank that is lost under traffic. See
-/// README.md.
+/// Transfers blocks of KV caches from prefill ranks to decode ranks, while a rank is lost under traffic. See README.md.
 #include "handover.hpp"
 
 #include "../command_line.hpp"
@@ -34,8 +33,9 @@ int main(int argc, char** argv) try {
   shape.blocks = asked.number<int>("--blocks", shape.blocks);
   shape.block_elements = asked.number<std::size_t>("--block-elements", shape.block_elements);
   if (shape.prefill_ranks < 1 || shape.prefill_ranks >= world.size())
-    throw troupe::exception{troupe::errc::invalid_argument, "of " + std::to_string(world.size()) + " ranks some must " +
-                                                                "prefill and some decode: see --prefill and --ranks"};
+    throw troupe::exception{troupe::errc::invalid_argument,
+                            std::to_string(shape.prefill_ranks) + " of " + std::to_string(world.size()) +
+                                " ranks would prefill: give --prefill at least 1 and less than --ranks"};
   std::printf("%s\n%d ranks prefill, %d decode; %d requests at once, of %d blocks of %zu bytes\n",
               runtime.describe().c_str(), shape.prefill_ranks, world.size() - shape.prefill_ranks, shape.slots,
               shape.blocks, shape.block_elements * sizeof(float));

@@ -1,5 +1,5 @@
-/// The same program in every process of a job, a rank in each: sums step after step, and goes on when a process dies.
-/// Started by `troupe launch -n 4 -- many_hosts`; README.md has the rest.
+/// Runs in every process of a job, with one rank in each: sums step after step, and continues when a process dies.
+/// Started by `troupe launch -n 4 -- many_hosts`; see README.md.
 
 #include "../command_line.hpp"
 
@@ -18,9 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 using number = std::uint64_t;
 
-constexpr int out_of_its_world = 75; // EX_TEMPFAIL: another start may help, and troupe launch makes one
+constexpr int out_of_its_world = 75; // EX_TEMPFAIL, at which troupe launch restarts the process
 
-volatile std::sig_atomic_t told_by = 0; // the signal that tells this process to end
+volatile std::sig_atomic_t told_by = 0; // the received signal that ends this process, or 0
 
 void take_signal(int which) {
   told_by = which;
@@ -31,19 +31,19 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-/// What is trained: each number only ever grows, so of several processes' states the largest is the newest.
+/// The trained state. Each number only grows, so the maximum over the processes' states is the newest state.
 class training {
 public:
   training(troupe::world where, std::size_t count, number steps, number die_at)
     : world_{std::move(where)}, steps_{steps}, die_at_{die_at}, weights_(count) {}
 
-  /// False where the world has ended without us, or a signal tells us to end.
+  /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
     while (told_by == 0) {
       const troupe::world_event now = world_.status();
       if (now.phase > troupe::world_phase::rebuilding) return false;
       if (now.phase == troupe::world_phase::ready && serve(now)) return true;
-      std::this_thread::sleep_for(1ms); // the world forms anew, with another process in the lost one's place
+      std::this_thread::sleep_for(1ms); // the world forms its next epoch, where another process replaces the lost one
     }
     return false;
   }
@@ -59,10 +59,10 @@ public:
   }
 
 private:
-  /// Until the work is done (true) or the epoch is over.
+  /// Works until all steps are done, and then returns true, or until the epoch ends.
   bool serve(const troupe::world_event& now) try {
     const troupe::rank self = now.local_ranks.front();
-    // Memory of its own for each epoch: what has failed may write to the old until it is aborted.
+    // New memory for each epoch: failed operations may write to the old memory until they are aborted.
     const troupe::buffer memory = world_.allocate_pinned((1 + weights_.size()) * sizeof(number));
     const auto values = memory.host_span<number>();
     const auto sum = [&](troupe::reduction op) {
@@ -70,7 +70,7 @@ private:
       world_.ask(self, what, {.epoch = now.epoch}).get();
     };
 
-    // A process that has just come knows nothing, and one that was interrupted may be a step behind.
+    // A process that has just joined has no state, and an interrupted one may be a step behind.
     values[0] = step_;
     std::ranges::copy(weights_, values.begin() + 1);
     sum(troupe::reduction::max);
@@ -113,11 +113,11 @@ private:
 } // namespace
 
 int main(int count, char** words) try {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0); // the launcher reads lines
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // line-buffered, because the launcher reads lines
   for (const int one : {SIGTERM, SIGINT}) std::signal(one, take_signal);
   const command_line line{count, words, {"--steps", "--elements", "--die-at"}};
   const auto steps = line.number<number>("--steps", 1000);
-  // To be seen at all: the first process of place 1 dies without a word.
+  // For --die-at: the first process of place 1 kills itself.
   constexpr number never = std::numeric_limits<number>::max();
   const bool is_victim = variable("TROUPE_PROCESS") == "1" && variable("TROUPE_ATTEMPT") == "0";
   const number die_at = is_victim ? line.number<number>("--die-at", never) : never;
@@ -140,7 +140,7 @@ int main(int count, char** words) try {
   world.stop();
   return right ? 0 : 1;
 } catch (const troupe::exception& failure) {
-  if (failure.why().code == troupe::errc::stopping) return 0; // a spare that nobody needed
+  if (failure.why().code == troupe::errc::stopping) return 0; // a spare that was not needed
   std::fprintf(stderr, "%s\n", failure.what());
   return 1;
 }

@@ -1,4 +1,5 @@
-/// The actor that users ask: what waits when a step ends goes through the model in the next, together, on all ranks.
+/// The actor that collects users' requests into batches: requests that wait when a step ends run together in the next
+/// step, on all ranks.
 #pragma once
 
 #include "block.hpp"
@@ -12,7 +13,7 @@
 #include <deque>
 #include <utility>
 
-using hidden_states = std::vector<float>; ///< A request, and its answer: tokens.
+using hidden_states = std::vector<float>; ///< The tokens of a request or of its answer.
 
 TROUPE_LOCAL_TYPES_AFTER(serving, troupe)
 TROUPE_LOCAL_TYPE(serving, hidden_states)
@@ -25,8 +26,8 @@ inline double ms_since(troupe::time_point begin) {
   return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - begin}.count();
 }
 
-/// Answers each request once: what a fault takes is asked again in the next epoch, on the ranks that there are then.
-/// To be spawned detached: its thread waits for a step's end, and what comes until then waits in its mailbox.
+/// Answers each request once: requests that a fault interrupts are repeated in the next epoch, on the ranks it has.
+/// Spawn it detached: its thread waits for a step's end, and later requests wait in its mailbox.
 class batcher final : public batcher_handle::base {
 public:
   batcher(caf::actor_config& settings, troupe::world where, const shard& model)
@@ -58,8 +59,9 @@ private:
     hidden_states asked;
     caf::typed_response_promise<hidden_states> to;
   };
-  /// A stream of ours on a device, and what works in it. Each rank of the first epoch has two: what a fault leaves
-  /// behind waits in one until it is aborted, while the next epoch uses the other.
+  /// The example's own stream on a device and the runner that enqueues work in it. Each rank of the first epoch has
+  /// two: after a fault, work that waits in one until it is aborted does not block the next epoch, which uses the
+  /// other.
   struct seat {
     explicit seat(const std::shared_ptr<troupe::device>& where)
       : device{where}, queue{where}, run{make_runner(queue)} {}
@@ -67,10 +69,10 @@ private:
     troupe::stream queue;
     stage_runner run;
     shard part{};
-    troupe::buffer x{}; ///< The front of the part's memory.
+    troupe::buffer x{}; ///< The first part of the shard's memory: the tokens of a batch.
   };
 
-  /// Behind what waits in the mailbox, which comes along.
+  /// Starts a step with a message to this actor, so that the requests already in the mailbox join the batch.
   void come_to_step() { troupe::post(batcher_handle{this}, where_.status()); }
 
   void serve(const troupe::world_event& now) try {
@@ -79,7 +81,7 @@ private:
     if (!ranks_.empty() && !jobs_.empty()) step();
   } catch (const troupe::exception&) {
     std::printf("a step was given up at %.1f ms, with %zu requests waiting\n", ms_since(begin_), jobs_.size());
-    leave_epoch(); // what was asked waits for the next
+    leave_epoch(); // the requests wait for the next epoch
     is_given_up_ = true;
   }
 
@@ -98,7 +100,7 @@ private:
   }
   void leave_epoch() {
     for (seat* one : std::exchange(ranks_, {})) {
-      one->x.note_use(one->queue); // what a fault has left in the queue still uses it
+      one->x.note_use(one->queue); // after a fault, work in the queue may still use the buffer
       one->x = {};
     }
   }
@@ -109,7 +111,7 @@ private:
     for (std::size_t i = 0; i < taken; ++i) std::ranges::copy(jobs_[i].asked, &values[i * size]);
     for (const seat* one : ranks_) one->queue.ref().copy(one->part.x, values.data(), values.size_bytes());
     std::future<troupe::completion> summed;
-    // Nobody waits for a GPU in here: each stage is in the queues before the sum ahead of it is done.
+    // This loop does not wait for a GPU: each stage is enqueued before the preceding sum has completed.
     for (std::size_t stage = 1; stage <= 2 * model_.layers; ++stage) {
       std::vector<troupe::operation> sums;
       for (const seat* one : ranks_) {
@@ -122,7 +124,7 @@ private:
       for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->queue.ref().wait(*told.ranks[i].behind);
       summed = std::move(sum.outcome);
     }
-    summed.get(); // before the copy: one behind a sum that hangs would be made when that is aborted, over later values
+    summed.get(); // before the copy, because behind a hung sum it would run at the abort and overwrite later values
     where_.copy(troupe::rank{0}, ranks_[0]->x, pinned_).get();
     for (std::size_t i = 0; i < taken; ++i, jobs_.pop_front())
       jobs_.front().to.deliver(hidden_states{&values[i * size], &values[i * size] + size});
@@ -135,10 +137,10 @@ private:
   troupe::world where_;
   shard model_;
   const troupe::time_point begin_ = std::chrono::steady_clock::now();
-  troupe::buffer pinned_; ///< A step's requests, then its answers.
+  troupe::buffer pinned_; ///< Holds a step's requests, then its answers.
   std::array<troupe::per_rank<seat>, 2> seats_;
   troupe::epoch epoch_{};
-  std::vector<seat*> ranks_; ///< Of the epoch; none after a fault.
+  std::vector<seat*> ranks_; ///< The streams of the epoch's ranks; empty after a fault.
   std::deque<job> jobs_;
   bool is_given_up_ = false;
 };

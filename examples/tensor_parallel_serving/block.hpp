@@ -1,5 +1,5 @@
-/// A transformer (no normalisation, no mask, f32) that is split over ranks: each has some heads of every attention and
-/// the same share of every hidden layer. One source of the arithmetic, for kernels and for loops.
+/// A transformer (no normalisation, no mask, f32) that is split over ranks: each rank has some heads of every attention
+/// and the same share of every hidden layer. Kernels and CPU loops share one source of the arithmetic.
 #pragma once
 
 #include <troupe/device/stream.hpp>
@@ -15,15 +15,16 @@
 #define ON_BOTH
 #endif
 
-constexpr std::size_t heads = 12, tokens = 8; ///< Of each layer; of each request.
+constexpr std::size_t heads = 12, tokens = 8; ///< Heads of each layer; tokens of each request.
 
-/// One rank's part, or all: of a layer's twelve matrices of `width` rows (queries, keys, values, the way out of the
-/// heads, four of the way up to the hidden layer, four of the way down) `mine` rows of each, from `first` on.
+/// One rank's part of the model, or the whole model. A layer has twelve matrices of `width` rows: queries, keys,
+/// values, the heads' output, four of the up projection, four of the down projection. A part has `mine` rows of each
+/// matrix, beginning with row `first`.
 struct shard {
   std::size_t width, layers, batch, first, mine;
-  float* x = nullptr; ///< Memory of size(): a batch's tokens, room for a layer, the weights.
+  float* x = nullptr; ///< Memory of size() floats: a batch's tokens, a layer's intermediate values, the weights.
 
-  /// What \p rank of \p ranks has of it: whole heads.
+  /// Returns the part of rank \p rank of \p ranks, which has whole heads.
   [[nodiscard]] shard cut(std::size_t rank, std::size_t ranks) const {
     const auto begin = [&](std::size_t of) { return heads * of / ranks * (width / heads); };
     return {width, layers, batch, begin(rank), begin(rank + 1) - begin(rank)};
@@ -32,14 +33,15 @@ struct shard {
   [[nodiscard]] std::size_t size() const { return batch_size() + (4 * batch * tokens + 12 * layers * width) * mine; }
 };
 
-/// A number in [-1, 1) that depends on its place alone.
+/// Returns a pseudo-random number in [-1, 1) that depends only on \p place.
 ON_BOTH inline float drawn(std::uint64_t place) {
   std::uint64_t bits = (place + 1) * 0x9E3779B97F4A7C15U;
   bits = (bits ^ bits >> 32U) * 0xD6E8FEB86659FD93U;
   return static_cast<float>(bits >> 40U) * 0x1p-23F - 1;
 }
 
-/// out [rows][columns] = in [rows][depth] · weights [depth][columns], or transposed, + kept · out.
+/// out [rows][columns] = in [rows][depth] · weights [depth][columns] + kept · out. If `transposed`, the weights are
+/// stored as [columns][depth].
 struct product {
   const float *in, *weights;
   float* out;
@@ -48,8 +50,8 @@ struct product {
   float kept = 0;
 };
 
-/// Stage 0 draws the weights. Then each layer has two, its attention and its hidden layer, behind each of which x is to
-/// be summed over the ranks; what x was is in the first rank's part of the sum.
+/// Stage 0 draws the weights. Each layer then has two stages, its attention and its hidden layer. After each of them
+/// the caller must sum x over the ranks. The first rank's part of the sum includes the previous x (the residual).
 template <class Maths>
 void run_stage(const Maths& maths, const shard& on, std::size_t stage) {
   const std::size_t width = on.width, mine = on.mine, part = mine * width, rows = on.batch * tokens;
@@ -86,10 +88,11 @@ void run_stage(const Maths& maths, const shard& on, std::size_t stage) {
   maths.multiply({attends ? joined : inner, first + up * part, on.x, rows, down * mine, width, false, kept});
 }
 
-/// Enqueues a stage in a stream.
+/// A function that enqueues a stage in a stream.
 using stage_runner = std::function<void(const shard&, std::size_t stage)>;
-/// Loops on the mock, kernels and cuBLAS on a GPU. Make it before anything can hang there: it may wait for the device.
+/// Returns a runner that uses loops on the mock, kernels and cuBLAS on a GPU. The call may wait for the device, so make
+/// the runner before any operation can hang there.
 [[nodiscard]] stage_runner make_runner(troupe::stream_ref queue);
 [[nodiscard]] stage_runner make_gpu_runner(troupe::stream_ref queue);
-/// What one rank alone makes of a batch, by loops.
+/// Returns the answers to \p batch, computed by loops without splitting the model.
 [[nodiscard]] std::vector<float> answer_alone(shard all, const std::vector<float>& batch);

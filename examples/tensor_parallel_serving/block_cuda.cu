@@ -7,9 +7,10 @@
 
 namespace {
 
-/// Of CUDA's calls or cuBLAS's: both give 0 where all is well.
+/// Throws if the status of a CUDA or cuBLAS call is not 0, which means success in both.
 void check(int status, const std::string& call) {
-  if (status != 0) throw troupe::exception{troupe::errc::device_failed, call + " gave " + std::to_string(status)};
+  if (status != 0)
+    throw troupe::exception{troupe::errc::device_failed, call + " failed with status " + std::to_string(status)};
 }
 
 template <class Work>
@@ -27,7 +28,7 @@ struct gpu_maths {
     make_each<<<static_cast<unsigned>((count + 255) / 256), 256, 0, stream>>>(count, work);
     check(cudaGetLastError(), "a kernel's launch");
   }
-  /// Row by row, as ours are, a matrix is its own transpose to cuBLAS: asked for weights' · in', it makes our out.
+  /// cuBLAS reads our row-major matrices as their transposes, so weightsᵀ · inᵀ gives outᵀ, which is our row-major out.
   void multiply(const product& p) const {
     const int rows = static_cast<int>(p.rows), depth = static_cast<int>(p.depth), columns = static_cast<int>(p.columns);
     const float one = 1;
@@ -40,7 +41,7 @@ struct gpu_maths {
 } // namespace
 
 stage_runner make_gpu_runner(troupe::stream_ref queue) {
-  const auto enter = [queue] { queue.where().api().enter_thread(queue.where().id()); }; // an actor runs on any thread
+  const auto enter = [queue] { queue.where().api().enter_thread(queue.where().id()); }; // an actor may change threads
   enter();
   cublasHandle_t made = nullptr;
   check(cublasCreate(&made), "cublasCreate");

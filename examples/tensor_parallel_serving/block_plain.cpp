@@ -12,7 +12,7 @@ struct loops {
   }
   void multiply(const product& p) const {
     each(p.rows * p.columns, [&p](std::size_t i) {
-      const std::size_t row = i % p.rows, column = i / p.rows; // a column of weights serves all rows while it is cached
+      const std::size_t row = i % p.rows, column = i / p.rows; // all rows use a column of weights while it is cached
       float sum = 0;
       for (std::size_t k = 0; k < p.depth; ++k)
         sum += p.in[row * p.depth + k] * p.weights[p.transposed ? column * p.depth + k : k * p.columns + column];

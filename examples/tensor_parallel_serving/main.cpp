@@ -1,4 +1,5 @@
-/// A transformer served by tensor parallelism, with users, batches, and a rank that is lost under traffic: README.md.
+/// A transformer served by tensor parallelism, with users, batches, and a rank that is lost under traffic. See
+/// README.md.
 #include "batcher.hpp"
 
 #include "../command_line.hpp"
@@ -12,7 +13,7 @@
 
 namespace {
 
-/// What the users' actor has: what they ask, what is right, and what they have seen.
+/// The state of the users' actor: questions, the right answers, and the results.
 struct traffic {
   batcher_handle server;
   std::vector<hidden_states> questions, answers;
@@ -21,7 +22,7 @@ struct traffic {
   std::vector<double> took_ms{};
 };
 
-/// A user asks, and again as soon as it is answered, until the time is over or it is refused.
+/// Sends one user's request, and the next as soon as it is answered, until the time is over or a request fails.
 void ask(caf::event_based_actor* users, traffic& all, std::size_t which) {
   const auto began = std::chrono::steady_clock::now();
   if (began >= all.end) return;
@@ -58,7 +59,7 @@ int main(int argc, char** argv) try {
   std::printf("%s\n%d ranks, %zu layers of width %zu; up to %zu requests in a step; %zu users\n",
               runtime.describe().c_str(), world.size(), model.layers, width, model.batch, user_count);
 
-  // The right answers, by one rank's loops, which take their time: so a few that are asked again and again.
+  // The right answers are computed by loops, which are slow, so the users repeat a few questions.
   const shard alone{width, model.layers, std::min(model.batch, std::size_t{4}), 0, width};
   std::vector<float> questions(alone.batch_size());
   for (std::size_t i = 0; i < questions.size(); ++i) questions[i] = drawn(~i);
@@ -86,7 +87,7 @@ int main(int argc, char** argv) try {
   self->receive([](const caf::down_msg&) {},
                 caf::after(all.end - std::chrono::steady_clock::now() + std::chrono::seconds{30}) >> [] {});
   const double took_ms = ms_since(begin);
-  caf::anon_send_exit(server, caf::exit_reason::user_shutdown); // refuses whom it has not answered by now
+  caf::anon_send_exit(server, caf::exit_reason::user_shutdown); // fails the requests that are still pending
   self->wait_for(server, users);
   const bool is_as_asked = fault_after == 0 || world.epoch() != first;
   faults->release();

@@ -1,10 +1,11 @@
-/// The arithmetic, written once: a kernel on GPUs, loops in the mock's streams. Without nvcc: C++, for the mock alone.
+/// The arithmetic, from one source: a kernel on GPUs, loops in the mock's streams. Without nvcc this file is compiled
+/// as C++, for the mock only.
 #include "model.hpp"
 
 #include <cmath>
 #include <memory>
 
-/// The sum of a[k] * b[k], always in one order: whenever a step is done, it has the same bits.
+/// Returns the sum of a[k] * b[k], always added in the same order, so that a repeated step gives the same bits.
 static constexpr float dot(const float* a, std::size_t a_step, const float* b, std::size_t b_step, std::size_t count) {
   float sum = 0;
   for (std::size_t k = 0; k < count; ++k) sum += a[k * a_step] * b[k * b_step];
@@ -17,14 +18,14 @@ constexpr void model::compute(pass what, std::uint64_t number, std::size_t i) co
   float* const in = values(layer);
   float* const out = values(layer + 1);
   const auto n = static_cast<double>(number * (what == draw_batch ? value_count() : weight_count()) + i);
-  if (what == draw_batch) in[i] = static_cast<float>(std::sin(n * n)); // as good as random
+  if (what == draw_batch) in[i] = static_cast<float>(std::sin(n * n)); // pseudo-random
   if (what == draw_weights) weights(layer)[i] = static_cast<float>(2 * std::sin(n * n) / std::sqrt(width));
-  if (what == forward) { // the squares of the batch are to come out of the last layer: what is off is kept
+  if (what == forward) { // the target of the last layer is the batch's squares; its output is stored as the difference
     const float sum = dot(in + (i - column), 1, weights(layer) + column, width, width);
     out[i] = layer + 1 == layers ? sum - values(0)[i] * values(0)[i] : sum > 0 ? sum : 0;
   }
   if (what == backward_weights) gradients(layer)[i] = dot(in + i / width, width, out + column, width, batch);
-  if (what == backward_values) // in place; the rectifier has let through what was positive
+  if (what == backward_values) // in place; the rectifier passed only positive values
     in[i] = in[i] > 0 ? dot(out + (i - column), 1, weights(layer) + column * width, 1, width) : 0;
   if (what == descend) weights(layer)[i] -= gradients(layer)[i] / static_cast<float>(value_count());
 }

@@ -1,5 +1,5 @@
-/// The orchestrator, and training twice: with a rank lost in the middle and without, which ends with the same weights,
-/// bit for bit. README.md shows what it prints.
+/// Trains twice, with a rank lost in the middle and without, and checks that both end with the same weights, bit for
+/// bit. README.md shows the output.
 #include "../command_line.hpp"
 #include "trainer.hpp"
 
@@ -15,12 +15,12 @@
 
 struct result {
   int ranks_lost = 0;
-  bool ranks_agree = true; ///< All had the same bits in each checkpoint.
+  bool ranks_agree = true; ///< True if all ranks had the same bits in each checkpoint.
   double first_loss = 0;
   checkpoint last{};
 };
 
-/// Of each trainer. Errors: what one of them has failed with.
+/// Receives one answer from each trainer. Throws the error of a trainer that failed.
 static std::vector<checkpoint> answers(caf::scoped_actor& self, std::size_t count) {
   std::vector<checkpoint> made;
   troupe::error failure;
@@ -31,9 +31,10 @@ static std::vector<checkpoint> answers(caf::scoped_actor& self, std::size_t coun
   return made;
 }
 
-/// An actor that has trainers take steps and keep checkpoints. When the world has lost a rank and come back, it goes on
-/// from the last one with new trainers. It waits for what it asks for; the world's events wait in its mailbox.
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): the story of a training, in its order
+/// Runs a training: orders trainers to take steps and keeps their checkpoints. When the world has lost a rank and
+/// recovered, it continues from the last checkpoint with new trainers. It waits for their answers; the world's events
+/// wait in its mailbox.
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): the steps of a training, in their order
 static result orchestrate(const command_line& line, std::string fault, std::uint64_t steps) {
   const auto ms = [] { return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count()) / 1e6; };
   const auto whole = [&](const char* name, std::size_t other) { return std::max(line.number(name, other), 1UL); };
@@ -49,13 +50,13 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
   settings.faults = faults;
   troupe::runtime runtime{settings};
   const troupe::world world = runtime.form_world();
-  const troupe::rank victim{world.size() - 1}; // withheld: it launches nothing any more, and its peers hang
+  const troupe::rank victim{world.size() - 1}; // with --fault withheld it stops launching, and its peers hang
   std::printf("%s\n", runtime.describe().c_str());
   caf::scoped_actor self{runtime.system()};
   troupe::post(troupe::actor_of(world), troupe::subscribe{caf::actor_cast<troupe::listener_handle>(caf::actor{self})});
 
   result told;
-  std::vector<std::vector<troupe::buffer>> memory; // of each epoch: what has failed may write to it until it is aborted
+  std::vector<std::vector<troupe::buffer>> memory; // by epoch: failed operations may write to it until they are aborted
   troupe::world_event now{};
   std::optional<double> noticed;
   const double began = ms();
@@ -78,7 +79,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
       for (std::uint64_t until = told.last.steps;;) {
         const std::vector<checkpoint> made = answers(self, trainers.size());
         if (noticed && until > told.last.steps)
-          std::printf("  what was lost is done again %.1f ms later\n", ms() - *std::exchange(noticed, {}));
+          std::printf("  the lost steps were repeated %.1f ms later\n", ms() - *std::exchange(noticed, {}));
         told.last = made.front();
         for (const checkpoint& one : made) told.ranks_agree = told.ranks_agree && *one.bits == *told.last.bits;
         if (until == 0) told.first_loss = told.last.loss;
@@ -86,7 +87,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
         until = by_time ? until + every : std::min(until + every, steps);
         for (const caf::actor& one : trainers) troupe::post(one, train{until});
         if (fault == "none" || (by_time ? progress() : static_cast<double>(until)) <= fault_after) continue;
-        std::this_thread::sleep_for(std::chrono::milliseconds{5}); // into the steps: what is lost, is done again
+        std::this_thread::sleep_for(std::chrono::milliseconds{5}); // so that the fault interrupts the steps
         if (fault == "killed") caf::anon_send_exit(troupe::collective_of(world, victim), caf::exit_reason::kill);
         if (fault == "withheld") static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, victim));
         fault = "none";
@@ -95,10 +96,10 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
     } catch (const troupe::exception& failure) {
       ++told.ranks_lost;
       noticed = ms();
-      now.reason = failure.why(); // for the case that the world has none of its own
+      now.reason = failure.why(); // reported if the world has no reason of its own
       std::printf("  noticed %.1f ms after the fault: %s\n", ms() - raised, failure.what());
     }
-    for (const caf::actor& one : trainers) troupe::post(one, train{0}); // the end
+    for (const caf::actor& one : trainers) troupe::post(one, train{0}); // ends the trainers
     self->wait_for(trainers);
   } while (progress() < goal);
   std::printf("  %lu steps, %.1f each second; loss %.6f -> %.6f\n", told.last.steps,
@@ -107,8 +108,8 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
 }
 
 int main(int count, char** words) try {
-  // Bit for bit the same weights need sums in one order: what is summed is launched by itself, around NCCL's ring. What
-  // hangs is noticed after a second, and the world then forms again.
+  // The same weights, bit for bit, need sums in a fixed order: fusion is off, and NCCL uses its ring. A hang is
+  // detected after a second, and the world then forms again.
   const command_line line{
       count,
       words,
@@ -116,7 +117,8 @@ int main(int count, char** words) try {
       {{"recovery.policy", "keep_size"}, {"limits.hang", "1s"}, {"fusion", "off"}, {"nccl.NCCL_ALGO", "ring"}}};
   const std::string fault = line.text("--fault", "withheld");
   if (fault != "withheld" && fault != "killed" && fault != "none")
-    throw troupe::exception{troupe::errc::invalid_argument, "--fault is withheld, killed or none"};
+    throw troupe::exception{troupe::errc::invalid_argument,
+                            "unknown --fault '" + fault + "': choose withheld, killed or none"};
 
   TROUPE_REGISTER_LOCAL_TYPES(training);
   const result with = orchestrate(line, fault, 0);

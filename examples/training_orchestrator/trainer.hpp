@@ -1,4 +1,4 @@
-/// One rank's trainer, for an epoch: an actor that enqueues steps on its GPU and asks its rank to sum their gradients.
+/// One rank's trainer for one epoch: an actor that enqueues steps on its GPU and requests the sums of their gradients.
 #pragma once
 
 #include "model.hpp"
@@ -11,15 +11,15 @@
 #include <bit>
 #include <cmath>
 
-/// To a trainer: take steps until so many are done, then answer. If they are already: end.
+/// Orders a trainer to take steps until `until` steps are done, and then to answer. If they are already done, it ends.
 struct train {
   std::uint64_t until;
 };
-/// Its answer, or a troupe::error.
+/// A trainer's answer; a trainer that fails sends a troupe::error instead.
 struct checkpoint {
   std::uint64_t steps = 0;
-  double loss = 0;                                    ///< In a batch that nobody trains on.
-  std::shared_ptr<std::vector<std::uint32_t>> bits{}; ///< Of a model's state, all floats. None: of the first.
+  double loss = 0;                                    ///< The loss for a batch that is not used for training.
+  std::shared_ptr<std::vector<std::uint32_t>> bits{}; ///< All floats of the model's state; null for the initial state.
 };
 
 TROUPE_LOCAL_TYPES_AFTER(training, troupe)
@@ -27,7 +27,8 @@ TROUPE_LOCAL_TYPE(training, train)
 TROUPE_LOCAL_TYPE(training, checkpoint)
 TROUPE_LOCAL_TYPES_END(training)
 
-/// It begins with an answer. It has a thread of its own and may wait: for launchers, and for its GPU a step behind.
+/// The trainer's body. It sends its first answer before the first order. It has a thread of its own, so it may wait for
+/// launchers, and for its GPU one step behind.
 inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troupe::world world, troupe::epoch epoch,
                         troupe::rank rank, model mine, const troupe::buffer& memory, const checkpoint& from) try {
   const troupe::stream stream{world.device_of(rank)};
@@ -35,7 +36,7 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
     mine.enqueue(stream, model::draw_batch, batch);
     for (std::size_t layer = 0; layer < mine.layers; ++layer) mine.enqueue(stream, model::forward, layer);
   };
-  const auto ready = [&](const float* first, std::size_t count) -> troupe::operand { // behind what is enqueued by now
+  const auto ready = [&](const float* first, std::size_t count) -> troupe::operand { // waits for work enqueued so far
     const auto begin = static_cast<std::size_t>(first - mine.memory) * sizeof(float);
     return {memory.slice(begin, count * sizeof(float)), troupe::record_event(world.device_of(rank), stream)};
   };
@@ -51,18 +52,18 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
       forward((step + 1) * static_cast<std::uint64_t>(world.size()) + static_cast<std::uint64_t>(rank.value()));
       for (std::size_t layer = mine.layers; layer-- > 0;) {
         mine.enqueue(stream, model::backward_weights, layer);
-        // The sum waits for these on the device, and is made there beside the backward pass of the layers before.
+        // On the device, the sum waits for these gradients and overlaps with the backward pass of the earlier layers.
         const troupe::operand all = ready(mine.gradients(layer), mine.weight_count());
         const troupe::all_reduce sum{all, all, mine.weight_count(), troupe::dtype::f32, troupe::reduction::avg};
         sums.push_back(world.ask_overlapped(rank, sum, {.epoch = epoch}));
         if (layer > 0) mine.enqueue(stream, model::backward_values, layer);
       }
       for (std::size_t layer = mine.layers; layer-- > 0;) {
-        // Told when the sum is in the GPU's queue: there the optimizer waits for its end, and the CPU for nothing.
+        // `enqueued` is ready when the sum is in the GPU's queue. The optimizer then waits for it on the device.
         stream.ref().wait(*sums[sums.size() - 1 - layer].enqueued.get().ranks.front().behind);
         mine.enqueue(stream, model::descend, layer);
       }
-      // An event promises order, not success: that is for the outcomes to say, here of the step before.
+      // An event guarantees order, not success. The outcomes report success; here those of the previous step.
       for (; done + mine.layers < sums.size(); ++done) sums[done].outcome.get();
     }
     for (; done < sums.size(); ++done) sums[done].outcome.get();

@@ -1,4 +1,4 @@
-/// The server of serving_loop.hpp in real time, on GPUs where there are some, else on the mock.
+/// Runs the server of serving_loop.hpp in real time, on GPUs if there are any, otherwise on the mock.
 #include "serving_loop.hpp"
 
 #include <troupe/runtime/runtime.hpp>

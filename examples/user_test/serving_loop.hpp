@@ -1,5 +1,5 @@
-/// A small server of a user's own, and how it lives with faults: what a hang took is asked again in the next epoch. It
-/// never waits, and is a template of its world, so that serving_loop_test.cpp runs it in virtual time.
+/// A user's small server that survives faults: it repeats requests that failed in the next epoch. It never waits, and
+/// its world is a template parameter, so that serving_loop_test.cpp can run it in virtual time.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-/// Answers each number with the sum of what all ranks make of it, one request at a time, in order.
+/// Answers each number with its sum over all ranks, one request at a time, in order.
 template <class World>
 class serving_loop {
 public:
@@ -23,7 +23,7 @@ public:
 
   void submit(float number) { waiting_.push_back(number); }
 
-  /// Does what can be done now. Throws the world's error when it has failed for good.
+  /// Does the work that is possible without waiting. Throws the world's error when the world has failed permanently.
   void turn() {
     using namespace std::chrono_literals;
     if (running_ && running_->wait_for(0ns) == std::future_status::ready) finish();
@@ -39,7 +39,7 @@ private:
   using reply = decltype(std::declval<World&>().barrier());
 
   void begin(troupe::epoch now) {
-    // What hangs in an epoch that is over may write to its memory until it has been aborted.
+    // New memory for each epoch: operations that hang in a failed epoch may write to the old memory until aborted.
     if (now != epoch_) {
       epoch_ = now;
       send_.clear();
@@ -61,7 +61,7 @@ private:
       answers_.push_back(recv_.front().template host_span<float>().front());
       waiting_.pop_front();
     } catch (const troupe::exception&) {
-      ++repeats_; // it stays the first, and is asked again when the world is ready
+      ++repeats_; // the request stays first in the queue, and is repeated when the world is ready
     }
   }
 

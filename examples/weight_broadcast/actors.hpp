@@ -1,4 +1,4 @@
-/// The actors: a trainer, a publisher, rollouts. Each has a thread of its own, so it may wait for what it asks for.
+/// Defines the actors: a trainer, a publisher and rollouts. Each has a thread of its own, so it may wait for replies.
 #pragma once
 
 #include "cast.hpp"
@@ -8,14 +8,14 @@
 #include <cstdio>
 #include <optional>
 
-/// Drives all trainers: a step is one all_reduce, into which the first puts its weights and the others what they would
-/// add to them.
+/// Drives all training ranks. A step is one all_reduce, to which the first rank contributes the weights and the others
+/// their changes to them.
 inline void train(caf::blocking_actor* self, stage* where, ledger* books, const caf::actor& publisher) try {
   troupe::world& trainers = where->trainers;
   const troupe::buffer host = where->whole.allocate_pinned(where->bytes());
   const auto values = host.host_span<std::uint32_t>();
-  std::vector<troupe::buffer> shares; // what each adds; of the first, the weights so far
-  std::vector<troupe::buffer> sums;   // of the first, in place
+  std::vector<troupe::buffer> shares; // each rank's change; for the first rank, the present weights
+  std::vector<troupe::buffer> sums;   // for the first rank, the same buffer as in shares
   for (const troupe::rank one : trainers.local_ranks()) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = share_of(one.value(), i); // 0: the first weights
     shares.push_back(trainers.allocate(one, where->bytes()));
@@ -23,12 +23,12 @@ inline void train(caf::blocking_actor* self, stage* where, ledger* books, const 
     sums.push_back(one.value() == 0 ? shares.back() : trainers.allocate(one, where->bytes()));
   }
   version done = 0;
-  // It ends with a version, which every rollout must come to have.
+  // The last step is one that is published, so that every rollout must receive the last version.
   for (bool is_finishing = false; !is_finishing || done % where->publish_every != 0;) {
     trainers.all_reduce(shares, sums, where->count, troupe::dtype::u32, troupe::reduction::sum).get();
     ++done;
     ++books->steps;
-    if (done % where->publish_every == 0) { // a copy, since the next step changes the weights
+    if (done % where->publish_every == 0) { // publishes a copy, because the next step changes the weights
       const troupe::buffer copied = trainers.allocate(troupe::rank{0}, where->bytes());
       trainers.copy(troupe::rank{0}, sums.front(), copied).get();
       troupe::post(publisher, snapshot{done, copied});
@@ -36,18 +36,18 @@ inline void train(caf::blocking_actor* self, stage* where, ledger* books, const 
     hear(self, false, [&](const finish&) { is_finishing = true; });
   }
 } catch (const troupe::exception& failure) {
-  // What a trainer does then: examples/training_orchestrator.
+  // examples/training_orchestrator shows how a trainer can recover.
   std::fprintf(stderr, "training ends: %s\n", failure.what());
   ++books->wrong;
 }
 
-/// Whether all chunks have arrived. They are asked for at once; each is a launch of its own, so that other worlds'
-/// launches come between them.
+/// Broadcasts all chunks and returns whether all have arrived. The chunks are requested at once, but each is a separate
+/// launch, so that launches of other worlds can run between them.
 inline bool broadcast(stage& where, version which, const std::vector<troupe::buffer>& memory, troupe::epoch epoch) try {
   std::vector<std::future<troupe::completion>> chunks;
   for (std::size_t from = 0; from < where.count; from += where.chunk) {
     const std::size_t count = std::min(where.chunk, where.count - from);
-    std::vector<troupe::buffer> parts; // by their ranks among the carriers; rank 0's is what the others receive
+    std::vector<troupe::buffer> parts; // indexed by rank among the carriers; rank 0's part is the source
     for (const troupe::buffer& one : memory)
       parts.push_back(one.slice(from * sizeof(std::uint32_t), count * sizeof(std::uint32_t)));
     chunks.push_back(
@@ -60,7 +60,7 @@ inline bool broadcast(stage& where, version which, const std::vector<troupe::buf
   return false;
 }
 
-/// Broadcasts the newest version beside the trainers' steps, and again where that fails.
+/// Broadcasts the newest version while the trainers take steps, and repeats a failed broadcast.
 inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
                     const std::vector<caf::actor>& rollouts) try {
   troupe::world& carriers = where->carriers;
@@ -73,11 +73,11 @@ inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
   for (bool is_finishing = false; !is_finishing || newest;) {
     hear(
         self, !is_due(), [&](const troupe::world_event& event) { now = event; },
-        [&](const snapshot& next) { newest = next; }, // one that came meanwhile, and was not begun, is skipped
+        [&](const snapshot& next) { newest = next; }, // replaces a version whose broadcast has not begun
         [&](const finish&) { is_finishing = true; });
     if (now.phase == troupe::world_phase::failed) throw troupe::exception{now.reason};
     if (!is_due()) continue;
-    // Into memory that is new each time: nobody serves with it, and after a failure nothing old writes to it.
+    // New memory each time: no rollout reads it yet, and no operation of a failed broadcast writes to it.
     std::vector<troupe::buffer> memory{newest->memory};
     for (int i = 1; i < carriers.size(); ++i) memory.push_back(carriers.allocate(troupe::rank{i}, where->bytes()));
     if (broadcast(*where, newest->which, memory, now.epoch)) {
@@ -90,7 +90,7 @@ inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
     } else {
       ++books->broken;
       books->is_broken = true;
-      failed_in = now.epoch; // in the next, this version is broadcast again, or a newer one
+      failed_in = now.epoch; // in the next epoch, this version or a newer one is broadcast
     }
   }
 } catch (const troupe::exception& failure) {
@@ -98,21 +98,21 @@ inline void publish(caf::blocking_actor* self, stage* where, ledger* books,
   ++books->wrong;
 }
 
-/// Serves with the version that it has, one request after the other, and takes another between two of them.
+/// Serves one request after another with its present version, and switches to a new version between requests.
 inline void serve(caf::blocking_actor* self, stage* where, ledger* books, troupe::rank mine) try {
   const int trainers = where->trainers.size();
   const troupe::buffer seen = where->whole.allocate_pinned(where->bytes());
   const auto values = seen.host_span<std::uint32_t>();
   snapshot current;
-  version served = 0; // the last one that it has served with
+  version served = 0; // the version of the last served request
   troupe::time_point replied;
   for (bool is_finishing = false; !is_finishing || served != current.which;) {
-    // The old version's memory goes back to its pool: no request is left that uses it.
+    // A new snapshot releases the old version's memory to its pool, because no request uses it any more.
     hear(
         self, current.which == 0, [&](const snapshot& next) { current = next; },
         [&](const finish&) { is_finishing = true; });
     if (current.which == 0) continue;
-    // A rollout would generate with the weights here. This one looks at all of them.
+    // A real rollout would generate with the weights here. This one verifies all of them.
     where->whole.copy(mine, current.memory, seen).get();
     bool is_right = true;
     for (std::size_t i = 0; i < values.size(); ++i)

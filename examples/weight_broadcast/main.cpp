@@ -1,5 +1,5 @@
 /// Trainers take steps and broadcast new weights to rollouts, which serve with the old version until the new one is
-/// there in whole; a broadcast fails in the middle and is made again. README.md shows what it prints.
+/// complete. A broadcast fails in the middle and is repeated. README.md shows the output.
 #include "../command_line.hpp"
 #include "actors.hpp"
 
@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <thread>
 
-/// Faults of broadcasts alone: the world that the trainers sum in has the same numbers of ranks.
+/// Injects faults only into broadcasts, because the trainers' world uses the same rank numbers.
 struct broadcast_faults final : troupe::fault_injector {
   [[nodiscard]] bool before_launch(const troupe::fault_place& who,
                                    std::span<const troupe::operation* const> all) override {
@@ -24,7 +24,7 @@ struct broadcast_faults final : troupe::fault_injector {
   troupe::armed_faults armed;
 };
 
-/// Half of the ranks train and half serve; of fewer than four, all train, and all but the first serve beside it.
+/// Half of the ranks train and half serve. With fewer than four ranks, all train, and all except the first also serve.
 static stage make_stage(troupe::world& whole, const command_line& line) {
   const int ranks = whole.size();
   const int trainers = ranks < 4 ? ranks : ranks / 2;
@@ -58,7 +58,8 @@ int main(int count, char** words) try {
   settings.faults = faults;
   troupe::runtime runtime{settings};
   troupe::world whole = runtime.form_world();
-  if (whole.size() < 2) throw troupe::exception{troupe::errc::invalid_argument, "needs two ranks at least"};
+  if (whole.size() < 2)
+    throw troupe::exception{troupe::errc::invalid_argument, "the world has 1 rank: give --ranks at least 2"};
   stage where = make_stage(whole, line);
   std::printf("%s\n%d trainers, %zu rollouts, %zu weights in chunks of %zu, a version every %u steps\n",
               runtime.describe().c_str(), where.trainers.size(), where.rollouts.size(), where.count, where.chunk,
@@ -66,7 +67,7 @@ int main(int count, char** words) try {
 
   ledger books;
   const auto began = std::chrono::steady_clock::now();
-  std::vector<caf::actor> actors; // each behind those to whom it sends
+  std::vector<caf::actor> actors; // receivers come before senders
   for (const troupe::rank mine : where.rollouts)
     actors.push_back(runtime.system().spawn<caf::detached>(serve, &where, &books, mine));
   actors.push_back(runtime.system().spawn<caf::detached>(publish, &where, &books, actors));
@@ -75,11 +76,11 @@ int main(int count, char** words) try {
   if (has_fault) {
     const troupe::rank last{where.carriers.size() - 1};
     static_cast<void>(faults->armed.arm(troupe::armed_call::withheld_launch, last));
-    std::printf("  the last rollout's rank comes to no broadcast any more\n");
+    std::printf("  the last rollout's rank takes part in no further broadcast\n");
     std::this_thread::sleep_for(time - fault_after);
   }
   caf::scoped_actor self{runtime.system()};
-  for (; !actors.empty(); actors.pop_back()) { // the trainer first; what it has sent by then is still handled
+  for (; !actors.empty(); actors.pop_back()) { // ends the trainer first; the messages that it sent are still handled
     troupe::post(actors.back(), finish{});
     self->wait_for(actors.back());
   }

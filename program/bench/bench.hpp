@@ -1,5 +1,5 @@
-/// The frame of all benches: a bench is one source file that declares a bench_entry here. The frame has the common
-/// options, interleaved blocks, the outputs of a run, and the list of those that `troupe bench suite` runs.
+/// The framework of all benches: common options, interleaved blocks, the outputs of a run, and the list of benches that
+/// `troupe bench suite` runs. A bench is one source file that returns a bench_entry.
 #pragma once
 
 #include <troupe/program/bench/frame/rig.hpp>
@@ -49,17 +49,17 @@ struct size_step {
   std::size_t bytes = 0;
 };
 
-/// Returns the sizes from \p begin to \p end in bytes. \p begin is included; \p end is, if a step meets it.
+/// Returns the sizes from \p begin to \p end in bytes. \p begin is included; \p end is included if a step reaches it.
 /// Errors: invalid_argument (begin below 8 or above end, a step that does not increase, more than 4,096 sizes).
 [[nodiscard]] std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_step step);
 
 /// A bench: the subcommand `troupe bench NAME`.
 struct bench_entry {
-  /// Its arguments in a suite, by suite_scale.
+  /// The arguments of a bench in a suite, indexed by suite_scale.
   using suite_arguments = std::array<std::vector<std::string>, 3>;
 
   std::string name;
-  std::string what; ///< A line for people, in the help text and on the page of a suite.
+  std::string what; ///< One-line description in the help text and on the page of a suite.
   /// Registers the options, and returns the function that measures.
   std::function<action(CLI::App& command)> add;
   std::optional<suite_arguments> suite{}; ///< Empty if a suite does not run it.
@@ -79,10 +79,10 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
   };
 }
 
-/// Returns every bench in the order in which a suite runs them. The first one finds out the devices soonest.
+/// Returns every bench in the order in which a suite runs them. The first is the one that reports its devices soonest.
 [[nodiscard]] std::vector<bench_entry> all_benches();
 
-/// One entry for each of bench_operations().
+/// Returns one entry for each of bench_operations().
 [[nodiscard]] std::vector<bench_entry> collective_benches();
 [[nodiscard]] bench_entry completion_bench();
 [[nodiscard]] bench_entry latency_bench();
@@ -96,7 +96,7 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 [[nodiscard]] bench_entry corun_bench();
 [[nodiscard]] bench_entry recovery_bench();
 [[nodiscard]] bench_entry processes_bench();
-/// What processes_bench() starts.
+/// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();
 [[nodiscard]] bench_entry process_rates_bench();
 [[nodiscard]] bench_entry suite_bench();
@@ -119,11 +119,12 @@ public:
   /// the world and then the method.
   void begin(runtime& rt, const world& where, const std::vector<std::string>& method, json options,
              const std::string& unit = "us");
-  /// The same without a world.
+  /// Prints the heading and begins the report of a bench that has no world.
   void begin(const std::vector<std::string>& heading, json options, const std::string& unit = "us");
   [[nodiscard]] bool has_begun() const noexcept { return !report.is_null(); }
   void add_row(json row) { report["rows"].push_back(std::move(row)); }
-  /// Adds the number of wrong values to the report and prints the line about them. Empty: they were not counted.
+  /// Adds the number of wrong values to the report and prints the line about them. \p wrong is empty if they were not
+  /// counted.
   void note_wrong(std::optional<std::size_t> wrong);
   /// Writes the report and draws the plot. Returns the exit status: 1 if values were wrong.
   [[nodiscard]] int finish() const;

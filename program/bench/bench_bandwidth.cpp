@@ -14,7 +14,7 @@ constexpr std::size_t index_of(bool in_place) noexcept {
   return in_place ? 1 : 0;
 }
 
-/// Microseconds per operation, by block.
+/// The times per operation in microseconds, indexed by block.
 struct placement_times {
   std::vector<double> ours;
   std::vector<double> theirs;

@@ -1,5 +1,5 @@
-/// The table of nccl-tests: time and bandwidth by size, out of place and in place, with troupe and raw NCCL measured in
-/// the same blocks.
+/// Measures the table of nccl-tests: time and bandwidth by size, out of place and in place, with troupe and raw NCCL
+/// measured in the same blocks.
 #pragma once
 
 #include <troupe/program/bench/bench_operation.hpp>
@@ -45,8 +45,8 @@ struct bandwidth_result {
   [[nodiscard]] int exit_status() const noexcept { return wrong == 0 ? 0 : 1; }
 };
 
-/// Measures everything that \p plan names and prints each row when it is finished. \p raw may be null: its columns are
-/// then not printed. Where the world refuses an operation as unsupported, a line with the reason replaces the row.
+/// Measures everything that \p plan names and prints each row when it is finished. If \p raw is null, its columns are
+/// not printed. If the world refuses an operation as unsupported, a line with the reason replaces the row.
 /// Errors: invalid_argument when no size holds an element for each rank.
 [[nodiscard]] bandwidth_result measure_bandwidth(const bandwidth_plan& plan, int ranks, bench_memory& memory,
                                                  asker& who, raw_ranks* raw, std::FILE* table, progress_line& progress);

@@ -1,5 +1,5 @@
 /// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
-/// request per client, the requests per second, and the CPU time of both, with and without fusion, beside raw.
+/// request per client, the requests per second and the CPU time, with and without fusion, and compares with raw NCCL.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -32,11 +32,11 @@ public:
   [[nodiscard]] double cores() const { return median(all_cores_); }
   /// Returns the CPU time of all threads per request, in microseconds.
   [[nodiscard]] double us_each() const { return median(us_each_); }
-  /// Returns cores and us_per_request, in total and by group.
+  /// Returns a JSON object with cores and us_per_request, in total and by group.
   [[nodiscard]] json report() const;
 
 private:
-  std::map<thread_group, std::vector<double>> cores_; ///< By block.
+  std::map<thread_group, std::vector<double>> cores_; ///< Each group's values, indexed by block.
   std::map<thread_group, std::vector<double>> group_us_;
   std::vector<double> all_cores_;
   std::vector<double> us_each_;
@@ -85,7 +85,7 @@ public:
 
   /// Every client sends \p each requests, with up to \p depth in flight.
   [[nodiscard]] std::vector<std::vector<request_times>> ask(std::size_t each, std::size_t depth) {
-    return crew_.run(work_, each, depth);
+    return clients_.run(work_, each, depth);
   }
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.
@@ -93,15 +93,15 @@ public:
 
 private:
   std::vector<rank> ranks_;
-  std::vector<std::vector<operation>> raw_;              ///< By rank.
+  std::vector<std::vector<operation>> raw_;              ///< Indexed by rank.
   std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
-  client_crew crew_;
+  client_group clients_;
 };
 
 client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
   : ranks_{rig.where.local_ranks()},
-    crew_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? ranks_.size() : 1)} {
+    clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? ranks_.size() : 1)} {
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
   std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
@@ -117,7 +117,7 @@ client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
     for (std::size_t i = 0; i < plan.lanes; ++i)
       lanes.push_back(lane::named("bench " + std::to_string(c) + '.' + std::to_string(i)));
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      client_work one{.slots = {}, .whom = ranks_[r], .lanes = lanes};
+      client_work one{.slots = {}, .target = ranks_[r], .lanes = lanes};
       for (const auto& sum : sums) one.slots.push_back({sum[r]});
       work_.push_back(std::make_shared<const client_work>(std::move(one)));
     }
@@ -137,7 +137,7 @@ double client_scene::raw_us(raw_ranks& raw, bool together) const {
 }
 
 /// The times when the last request of a burst passed each stage, in microseconds after the first request was sent.
-struct burst_stations {
+struct burst_timestamps {
   std::vector<double> asked{}, queued{}, launched{}, done{};
 
   void add(const std::vector<std::vector<request_times>>& burst) {
@@ -175,10 +175,10 @@ struct clients_options {
 struct mode_figures {
   fusion mode{};
   block_figures burst{}; ///< From the first request to the last reply, in microseconds.
-  burst_stations stations{};
-  block_figures group{};       ///< Raw, in one group.
-  block_figures launches{};    ///< Raw, one launch each.
-  std::vector<double> rates{}; ///< Operations per second, by block.
+  burst_timestamps timestamps{};
+  block_figures group{};       ///< Raw NCCL, all operations in one group.
+  block_figures launches{};    ///< Raw NCCL, one launch per operation.
+  std::vector<double> rates{}; ///< Operations per second, indexed by block.
   std::vector<double> group_rates{};
   std::vector<double> launch_rates{};
   latency_figures replies{};
@@ -236,7 +236,7 @@ private:
       const auto times = scene.ask(1, 1);
       if (i < warm_ups) continue;
       burst_us.push_back(in_microseconds(span_of(times)));
-      now.stations.add(times);
+      now.timestamps.add(times);
     }
     now.burst.add_block(burst_us);
 
@@ -276,14 +276,14 @@ private:
         "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes; " + who +
         (options_.lanes > 0 ? " at each rank, " + std::to_string(options_.lanes) + " lanes each" : " ask the world") +
         ", each in memory of its own; medians of " + std::to_string(options_.common.blocks) +
-        " interleaved blocks, a runtime for each mode of fusion in each");
-    heading.push_back("burst: one request of each client, from the first ask to the last reply, " +
+        " interleaved blocks, with a runtime for each mode of fusion in each block");
+    heading.push_back("burst: one request of each client, from the first request to the last reply, " +
                       std::to_string(options_.common.iterations) +
                       " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
                       std::to_string(options_.in_flight) + " of each client in flight");
     if (rig.raw)
-      heading.push_back("raw: as many operations by NCCL's own calls, a spinning thread for each GPU, in one group and "
-                        "as separate launches");
+      heading.push_back("raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
+                        "one group and as separate launches");
     progress.clear();
     session_.begin(rig.rt, rig.where, heading,
                    {{"clients", options_.clients},
@@ -316,12 +316,12 @@ private:
     std::fputs("#\n", out);
     columns = {{"burst, last is", "fusion", 15}, {"asked", "(us)", 10}, {"queued", "(us)", 10},
                {"launched", "(us)", 10},         {"done", "(us)", 10},  {"replied", "(us)", 10}};
-    const text_table stations{out, columns};
-    stations.print_heading();
+    const text_table timestamps{out, columns};
+    timestamps.print_heading();
     for (const mode_figures& one : modes_)
-      stations.print_row({std::string{to_string(one.mode)}, fixed(median(one.stations.asked)),
-                          fixed(median(one.stations.queued)), fixed(median(one.stations.launched)),
-                          fixed(median(one.stations.done)), fixed(median(one.burst.p50))});
+      timestamps.print_row({std::string{to_string(one.mode)}, fixed(median(one.timestamps.asked)),
+                            fixed(median(one.timestamps.queued)), fixed(median(one.timestamps.launched)),
+                            fixed(median(one.timestamps.done)), fixed(median(one.burst.p50))});
     std::fputs("#\n", out);
     columns = {{"rate,", "fusion", 13},   {"operations", "/s", 11}, {"rank requests", "/s", 13},
                {"reply p50", "(us)", 10}, {"p99", "(us)", 10},      {"p99.9", "(us)", 10}};
@@ -357,10 +357,10 @@ private:
     json row{{"fusion", to_string(one.mode)},
              {"burst_us", figures_report(one.burst)},
              {"burst_last_us",
-              {{"asked", median(one.stations.asked)},
-               {"queued", median(one.stations.queued)},
-               {"launched", median(one.stations.launched)},
-               {"done", median(one.stations.done)}}},
+              {{"asked", median(one.timestamps.asked)},
+               {"queued", median(one.timestamps.queued)},
+               {"launched", median(one.timestamps.launched)},
+               {"done", median(one.timestamps.done)}}},
              {"operations_per_s", {{"p50", rate}, {"blocks", one.rates}}},
              {"rank_requests_per_s", rate * static_cast<double>(ranks_)},
              {"reply_us", figures_report(one.replies)},
@@ -393,8 +393,8 @@ int run(const clients_options& options) {
 void add_options(CLI::App& command, clients_options& options) {
   options.common.add_to(command, "bursts in a block", 100'000);
   add_number(command, "--clients", options.clients, "number of client actors; with --lanes, at each rank", 1, 10'000);
-  add_number(command, "--lanes", options.lanes, "lanes of each client, which then asks ranks; 0: clients ask the world",
-             0, 64);
+  add_number(command, "--lanes", options.lanes,
+             "lanes of each client, which then asks the ranks; 0: clients ask the world", 0, 64);
   add_number(command, "--inflight", options.in_flight, "requests in flight of each client, except in a burst", 1,
              4'096);
   add_number(command, "--requests", options.requests, "operations in a block, over all clients", 1, 100'000'000);

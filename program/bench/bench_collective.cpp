@@ -1,5 +1,5 @@
-/// `troupe bench all_reduce` and the other collectives: the options and the table of nccl-tests, with troupe beside raw
-/// in the same run, and the time that requests through actors add to a small operation.
+/// `troupe bench all_reduce` and the other collectives: the options and the table of nccl-tests, with troupe and raw
+/// NCCL in the same run, and the time that requests through actors add to a small operation.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/bench_bandwidth.hpp>
@@ -27,7 +27,8 @@ namespace troupe::program {
 
 namespace {
 
-/// The latency table: one small operation at a time, in a world for each strategy over the same ranks.
+/// The plan of the latency table: one small operation at a time, with one world per completion strategy over the same
+/// ranks.
 struct strategies_plan {
   std::size_t size_bytes = 8; ///< For the printed text only; the operations are passed as parts.
   std::size_t iterations = 500;
@@ -81,7 +82,7 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
   progress.clear();
   std::fprintf(table,
                "#\n# %zu bytes, one request at a time, %zu in each of %zu interleaved blocks: request to reply as the "
-               "asker sees it\n",
+               "client sees it\n",
                plan.size_bytes, plan.iterations, plan.blocks);
   figures.print(table);
 

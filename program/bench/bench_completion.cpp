@@ -31,7 +31,7 @@ struct completion_options : bench_options {
   std::string bytes = "4";
 };
 
-/// A quantity of a strategy: the title of its column, and its measurement.
+/// A measured quantity of a strategy, with the title of its column.
 struct quantity {
   const char* key;
   const char* title;
@@ -54,9 +54,9 @@ struct completion_contender {
   std::string name;
   std::unique_ptr<completion_probe> probe;
   std::array<block_figures, quantity_count> figures{};
-  block_figures unarmed{}; ///< One of many operations.
+  block_figures unarmed{}; ///< The time per operation of many operations that are not armed.
   block_figures armed{};
-  std::vector<double> added{}; ///< armed − unarmed, by block, of the medians.
+  std::vector<double> added{}; ///< The median of `armed` minus that of `unarmed`, indexed by block.
 };
 
 std::vector<completion_contender> make_contenders(const std::shared_ptr<device>& where,
@@ -104,7 +104,7 @@ void measure_all(std::vector<completion_contender>& all, const completion_option
       }
 }
 
-/// Returns ratios of the medians of the same blocks.
+/// Returns, for each block, the ratio of the median of \p one to that of \p bare.
 std::vector<double> of_bare(const completion_contender& one, const completion_contender& bare, std::size_t what) {
   return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
 }
@@ -158,11 +158,11 @@ int run(const completion_options& options) {
        std::to_string(options.iterations) + " samples of each figure in each of " + std::to_string(options.blocks) +
            " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
        "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
-           " others not done; look: one look at one not done, mean of " + std::to_string(options.looks),
-       "release-seen: from the CPU's opening of a gate in front of the mark; " +
-           std::string{"enqueue-seen: from before the operation's enqueuing"},
+           " unfinished others; look: one check of an unfinished operation, mean of " + std::to_string(options.looks),
+       "release-seen: from when the CPU opens a gate in front of the mark; " +
+           std::string{"enqueue-seen: from before the operation is enqueued"},
        "op: each of " + std::to_string(options.depth) + " operations in a row, from the opening of a gate to the last",
-       "bare: a word of pinned memory written in the stream, without strategy"},
+       "bare: a word of pinned memory that the stream writes, without a strategy"},
       {{"blocks", options.blocks},
        {"iterations", options.iterations},
        {"depth", options.depth},

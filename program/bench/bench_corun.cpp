@@ -1,5 +1,5 @@
-/// `troupe bench corun`: how much all_reduces at a fixed rate slow down a matrix product on every GPU, for those of raw
-/// and those of troupe.
+/// `troupe bench corun`: measures how much all_reduces at a fixed rate slow down a matrix product on every GPU, once
+/// with all_reduces of raw NCCL and once with those of troupe.
 
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/memory/buffer.hpp>
@@ -7,7 +7,7 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
-#include <troupe/program/bench/frame/thread_crew.hpp>
+#include <troupe/program/bench/frame/thread_team.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -35,7 +35,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// Returns the bytes of two factors and their product.
+/// Returns the bytes that the two factors and the product need.
 constexpr std::size_t product_bytes(int side) noexcept {
   return std::size_t{3} * 2 * static_cast<std::size_t>(side) * static_cast<std::size_t>(side);
 }
@@ -81,7 +81,7 @@ public:
       library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
       path_ = name;
       if (library != nullptr) break;
-      const char* const why = ::dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is of the thread
+      const char* const why = ::dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
       tried += (tried.empty() ? "" : "; ") + std::string{why != nullptr ? why : name.c_str()};
     }
     if (library == nullptr)
@@ -113,14 +113,14 @@ private:
 };
 
 /// A product of \p side × \p side matrices of bf16 in \p memory, which holds product_bytes().
-/// Threads: the one that made it.
+/// Threads: used only by the thread that constructed it.
 class matrix_product {
 public:
   matrix_product(const product_library& library, const std::shared_ptr<device>& where, const buffer& memory, int side)
     : cublas_{library.cublas()}, stream_{where}, memory_{memory}, side_{side} {
     if (cublas_ == nullptr) return;
     where->api().enter_thread(where->id());
-    constexpr std::uint8_t of_small_numbers = 0x3C; // bf16 0x3C3C is 0.0115: sums stay far from infinity
+    constexpr std::uint8_t of_small_numbers = 0x3C; // bf16 0x3C3C is 0.0115, so sums stay far from infinity
     stream_.ref().fill(memory_.data(), of_small_numbers, memory_.size_bytes());
     expect_success("cublasCreate", cublas_->create(&handle_));
     expect_success("cublasSetStream", cublas_->set_stream(handle_, stream_.ref().native()));
@@ -164,13 +164,13 @@ struct corun_options {
 constexpr std::array beside{"nothing", "raw", "troupe"};
 
 /// One thread per device that runs products back to back when it is released. Threads between two runs are parked.
-class product_crew {
+class product_team {
 public:
-  product_crew(const product_library& library, const world& where, int side) {
+  product_team(const product_library& library, const world& where, int side) {
     std::vector<buffer> memory;
     for (const rank self : where.local_ranks()) memory.push_back(where.allocate(self, product_bytes(side)));
     members_.resize(memory.size());
-    crew_ = std::make_unique<thread_crew>(
+    team_ = std::make_unique<thread_team>(
         memory.size(),
         [&](std::size_t i) {
           const rank self = where.local_ranks()[i];
@@ -180,21 +180,21 @@ public:
           members_[i].work->finish();
         },
         [this](std::size_t i) { members_[i].work = nullptr; });
-    crew_->rest();
+    team_->rest();
   }
 
   /// Runs \p count products on every device and calls \p meanwhile repeatedly until they are finished. Returns the time
   /// of one product in microseconds, averaged over the devices. Throws the first error.
   [[nodiscard]] double run(std::size_t count, const std::function<void()>& meanwhile) {
-    const thread_crew::task products = [&](std::size_t i) {
+    const thread_team::task products = [&](std::size_t i) {
       const time_point began = steady::now();
       for (std::size_t k = 0; k < count; ++k) members_[i].work->enqueue();
       members_[i].work->finish();
       members_[i].us = in_microseconds(steady::now() - began) / static_cast<double>(count);
     };
-    crew_->release(products);
-    while (!crew_->finished()) meanwhile();
-    crew_->await();
+    team_->release(products);
+    while (!team_->finished()) meanwhile();
+    team_->await();
     double sum = 0;
     for (const member& one : members_) sum += one.us;
     return sum / static_cast<double>(members_.size());
@@ -207,10 +207,10 @@ private:
   };
 
   std::vector<member> members_;
-  std::unique_ptr<thread_crew> crew_; ///< Destroyed first.
+  std::unique_ptr<thread_team> team_; ///< Destroyed first.
 };
 
-/// Calls a function at fixed intervals. A call starts later only if the one before has not ended in time.
+/// Calls a function at fixed intervals. A call starts late only if the previous call has not returned in time.
 class paced {
 public:
   explicit paced(double interval_us)
@@ -328,7 +328,7 @@ private:
   product_library library_;
   std::vector<operation> parts_;
   std::unique_ptr<asker> client_;
-  product_crew products_;
+  product_team products_;
   std::array<std::vector<double>, beside.size()> product_us_;
   std::array<std::vector<double>, beside.size()> rates_;
 };

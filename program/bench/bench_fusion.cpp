@@ -1,5 +1,5 @@
-/// `troupe bench fusion`: several all_reduces launched one at a time, compared with one launch of all. The size from
-/// which one launch no longer pays determines the limits of fusion.
+/// `troupe bench fusion`: compares several all_reduces launched one at a time with one launch of all. The size from
+/// which one launch is no longer faster determines the limits of fusion.
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -58,7 +58,7 @@ using steady = std::chrono::steady_clock;
 /// Counts the replies of one round.
 struct tally {
   std::atomic<std::size_t> missing{0};
-  std::mutex guard;
+  std::mutex mutex;
   error failure;
 };
 
@@ -67,7 +67,7 @@ public:
   explicit tally_sink(tally& all) noexcept : all_{all} {}
   void deliver(outcome result) noexcept override {
     if (const error* why = failure_of(result)) {
-      const std::lock_guard lock{all_.guard};
+      const std::lock_guard lock{all_.mutex};
       if (!all_.failure) all_.failure = *why;
     }
     all_.missing.fetch_sub(1, std::memory_order_release);
@@ -162,7 +162,7 @@ struct fusion_options {
   std::size_t factor = 4;
 };
 
-/// The contenders in the order of the columns: each way, by NCCL's calls alone and through the pipelines.
+/// One column of the table: separate launches or one launch, by direct NCCL calls or through the pipelines.
 struct fusion_contender {
   const char* asker;
   const char* way;
@@ -193,7 +193,7 @@ public:
     }));
   }
 
-  /// Returns together over separate, of the same blocks. A ratio below 1 means that fusing pays.
+  /// Returns, for each block, the time of one launch divided by that of separate launches. Below 1, fusion is faster.
   [[nodiscard]] std::vector<double> ratios(std::size_t together) const {
     return paired_ratios(figures[together].p50, figures[together - 1].p50);
   }
@@ -257,7 +257,7 @@ int run(const fusion_options& options) {
       rt, where,
       {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
        std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
-           " interleaved blocks, medians of blocks, us from the first asked to the last done on every rank",
+           " interleaved blocks, medians of blocks, us from the first request to the last completion on every rank",
        "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: together / "
        "separate",
        "pipelines: the same from one thread through launchers and poller, profile " +

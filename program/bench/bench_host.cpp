@@ -1,5 +1,5 @@
-/// `troupe bench host`: an all_reduce of host memory beside its two parts, the copies and the collective, which it
-/// should overlap.
+/// `troupe bench host`: compares an all_reduce of host memory with its two parts, the copies and the collective, which
+/// troupe overlaps.
 
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/buffer.hpp>
@@ -41,8 +41,9 @@ struct floor_memory {
   buffer device_recv;
 };
 
-/// Copies of pinned memory are enqueued by one thread. Pageable memory, for which CUDA's copy call blocks, is copied by
-/// one thread per rank and direction.
+/// Copies the operands between host and devices without a collective, to measure the lower bound of a staged request.
+/// One thread enqueues the copies of pinned memory. For pageable memory, where CUDA's copy call blocks, one thread per
+/// rank and direction copies.
 class host_copies_floor {
 public:
   explicit host_copies_floor(std::vector<floor_memory> ranks);
@@ -63,7 +64,7 @@ private:
   [[nodiscard]] nanoseconds run_threaded();
 
   std::vector<floor_memory> ranks_;
-  std::vector<lane> lanes_; ///< Two per rank.
+  std::vector<lane> lanes_; ///< Two per rank, one for each direction.
   bool pageable_;
 };
 
@@ -99,7 +100,7 @@ nanoseconds host_copies_floor::run_threaded() {
   std::latch ready{static_cast<std::ptrdiff_t>(lanes_.size())};
   std::latch release{1};
   std::atomic<std::size_t> left{lanes_.size()};
-  std::mutex guard;
+  std::mutex mutex;
   std::exception_ptr failure;
   steady::time_point began;
   steady::time_point ended;
@@ -114,7 +115,7 @@ nanoseconds host_copies_floor::run_threaded() {
           one.line.ref().copy(one.to, one.from, one.size_bytes);
           one.line.ref().synchronize();
         } catch (...) {
-          const std::lock_guard lock{guard};
+          const std::lock_guard lock{mutex};
           failure = std::current_exception();
         }
         --left;
@@ -149,8 +150,7 @@ constexpr std::size_t staged = 2;
 memory_kind parse_kind(const std::string& name) {
   if (name == "pinned") return memory_kind::pinned;
   if (name == "pageable") return memory_kind::pageable;
-  throw exception{errc::invalid_argument,
-                  "'" + name + "' is not a kind of host memory: choose one of pinned, pageable"};
+  throw exception{errc::invalid_argument, "unknown kind of host memory '" + name + "': choose one of pinned, pageable"};
 }
 
 buffer host_memory(const world& where, memory_kind kind, std::size_t size_bytes) {
@@ -203,7 +203,7 @@ public:
   std::array<block_figures, staging_ways.size()> figures{};
   std::size_t wrong = 0;
 
-  /// Returns ratios of the medians of the same blocks.
+  /// Returns, for each block, the ratio of the staged request's median to that of its slower part.
   [[nodiscard]] std::vector<double> of_floor() const {
     std::vector<double> floor;
     for (std::size_t i = 0; i < figures[0].p50.size(); ++i)
@@ -295,7 +295,7 @@ int run(const host_options& options) {
                      std::to_string(options.common.iterations) + " of each in each of " +
                      std::to_string(options.common.blocks) + " interleaved blocks, medians of blocks; " +
                      std::to_string(options.checks) + " checked afterwards",
-                 "copies: every rank's memory to its device and as much back, all at once, without a collective",
+                 "copies: every rank's operands to its device and back, all at once, without a collective",
                  "collective: the same all_reduce on device memory; staged: on host memory, in chunks of " +
                      format_byte_size(settings.host_staging.chunk_bytes) + ", " +
                      std::to_string(settings.host_staging.slots) + " slots",

@@ -1,4 +1,4 @@
-/// `troupe bench idle`: the CPU time of a world that is idle, and of one with an operation in flight.
+/// `troupe bench idle`: measures the CPU time of an idle world and of a world with an operation in flight.
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/memory/buffer.hpp>
@@ -25,7 +25,7 @@ namespace troupe::program {
 
 class held_event {
 public:
-  /// Errors: unsupported where the streams of \p where cannot wait for words.
+  /// Errors: unsupported if the streams of \p where cannot wait for words.
   explicit held_event(const std::shared_ptr<device>& where)
     : stream_{where}, memory_{allocate_pinned(where, sizeof(std::uint32_t))} {
     word().store(0, std::memory_order_relaxed);
@@ -126,7 +126,7 @@ public:
         progress.clear();
         note({std::string{to_string(profile)}, used, state}, before, after);
       };
-      for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // Threads that spin after work have had some.
+      for (int i = 0; i < 10; ++i) rig.where.barrier().get(); // Starts the threads that keep spinning after work.
       observe("idle");
       held_operation held{rig.where};
       observe("in flight");
@@ -193,8 +193,8 @@ private:
         rig.rt, rig.where,
         {"CPU time in per cent of a core, over " + fixed(options_.seconds) + " s, from " +
              fixed(options_.settle_seconds) + " s after the last request on",
-         "idle: a world that has answered all; in flight: one all_reduce whose operands wait, on every device, "
-         "for work that is held"},
+         "idle: a world that has answered all requests; in flight: one all_reduce whose operands wait, on every "
+         "device, for work that is held back"},
         {{"seconds", options_.seconds}, {"settle_seconds", options_.settle_seconds}}, "");
     text_table{session_.out(), columns()}.print_heading();
   }

@@ -1,4 +1,4 @@
-/// `troupe bench latency`: one small operation at a time, through every kind of client, beside raw.
+/// `troupe bench latency`: measures one small operation at a time, through every kind of client and by raw NCCL.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -36,17 +36,17 @@ lane threads_lane() {
 }
 
 constexpr std::array<way, 6> ways{
-    {{"world-actor", ordering::agreed, "a client actor asks the world, from message to reply message",
+    {{"world-actor", ordering::agreed, "a client actor asks the world; from message to reply message",
       [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where); }},
      {"world-facade", ordering::agreed, "a plain thread asks the world through its handle",
       [](bench_rig& rig) { return make_thread_asker(rig.where); }},
-     {"rank-actor", ordering::agreed, "each rank is asked by an actor of its own, troupe sees to the order",
+     {"rank-actor", ordering::agreed, "each rank is asked by an actor of its own; troupe keeps the order",
       [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
-     {"rank-facade", ordering::agreed, "each rank is asked by a thread of its own, troupe sees to the order",
+     {"rank-facade", ordering::agreed, "each rank is asked by a thread of its own; troupe keeps the order",
       [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }},
-     {"caller-actor", ordering::caller, "as rank-actor, the clients promise the order",
+     {"caller-actor", ordering::caller, "as rank-actor, but the clients guarantee the order",
       [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
-     {"caller-facade", ordering::caller, "as rank-facade, the clients promise the order",
+     {"caller-facade", ordering::caller, "as rank-facade, but the clients guarantee the order",
       [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }}}};
 constexpr std::array orders{ordering::agreed, ordering::caller};
 
@@ -78,8 +78,7 @@ public:
       if (name == "raw")
         with_raw_ = true;
       else if (found == ways.end())
-        throw exception{errc::invalid_argument,
-                        "'" + name + "' is not a known way to ask: choose some of raw" + names()};
+        throw exception{errc::invalid_argument, "unknown way '" + name + "': choose some of raw" + names()};
       else if (std::ranges::none_of(chosen_, [&](const chosen_way& one) { return one.how == &*found; }))
         chosen_.push_back({&*found, table_.add_way(name, {{"way", name}, {"what", found->what}})});
     }
@@ -94,7 +93,7 @@ public:
     });
     progress.clear();
     table_.print(session_.out());
-    std::fputs("#\n# how many took how long\n", session_.out());
+    std::fputs("#\n# histogram: the number of requests in each range of times\n", session_.out());
     table_.print_histogram(session_.out());
     table_.add_to(session_.report, true);
     return session_.finish();
@@ -154,8 +153,8 @@ private:
         "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " + std::string{to_string(memory_)} +
             " memory, one at a time, " + std::to_string(iterations_) + " in each of " + std::to_string(blocks_) +
             " interleaved blocks",
-        "medians of blocks, max of all; request to reply as each asker sees it; a runtime for each order "
-        "in each block, raw beside both"};
+        "medians of blocks, max of all; request to reply as each client sees it; in each block a runtime for each "
+        "ordering, with raw in both"};
     if (with_raw_)
       heading.push_back("raw: the same call on blocking communicators of its own, a spinning thread for each GPU, from "
                         "the first rank's call to the last rank seen done" +

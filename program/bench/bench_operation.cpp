@@ -22,13 +22,13 @@ bench_shape whole_shape(std::size_t elements, int, std::size_t) {
   return {.count = elements, .send_count = elements, .recv_count = elements};
 }
 
-/// The shape where every rank sends a part and the result has all parts.
+/// Returns the shape of an operation in which every rank sends a part and the result has all parts.
 bench_shape gathering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
   const std::size_t part = part_of(elements, ranks, element_bytes);
   return {.count = part, .send_count = part, .recv_count = part * index(ranks), .send_offset = part};
 }
 
-/// The shape where every rank receives a part of the data of all ranks, or of the root.
+/// Returns the shape of an operation in which every rank receives a part of the data of all ranks, or of the root.
 bench_shape scattering_shape(std::size_t elements, int ranks, std::size_t element_bytes) {
   const std::size_t part = part_of(elements, ranks, element_bytes);
   return {.count = part, .send_count = part * index(ranks), .recv_count = part, .recv_offset = part};
@@ -53,53 +53,53 @@ double twice_without_own(int ranks) {
 
 using parts = std::vector<value_part>;
 
-parts reduced_everywhere(const bench_shape& shape, const bench_seat&) {
+parts reduced_everywhere(const bench_shape& shape, const bench_rank&) {
   return {{.count = shape.recv_count}};
 }
 
-parts reduced_at_root(const bench_shape& shape, const bench_seat& seat) {
-  if (seat.self != seat.root) return {};
+parts reduced_at_root(const bench_shape& shape, const bench_rank& context) {
+  if (context.self != context.root) return {};
   return {{.count = shape.recv_count}};
 }
 
-parts reduced_part(const bench_shape& shape, const bench_seat& seat) {
-  return {{.count = shape.count, .from_first = index(seat.self) * shape.count}};
+parts reduced_part(const bench_shape& shape, const bench_rank& context) {
+  return {{.count = shape.count, .from_first = index(context.self) * shape.count}};
 }
 
-parts root_s_input(const bench_shape& shape, const bench_seat& seat) {
-  return {{.count = shape.recv_count, .from = seat.root}};
+parts root_s_input(const bench_shape& shape, const bench_rank& context) {
+  return {{.count = shape.recv_count, .from = context.root}};
 }
 
-parts part_of_root_s_input(const bench_shape& shape, const bench_seat& seat) {
-  return {{.count = shape.count, .from = seat.root, .from_first = index(seat.self) * shape.count}};
+parts part_of_root_s_input(const bench_shape& shape, const bench_rank& context) {
+  return {{.count = shape.count, .from = context.root, .from_first = index(context.self) * shape.count}};
 }
 
 /// Returns parts from every rank. \p own is the index in each rank's input where the part for this rank begins.
-parts from_each(const bench_shape& shape, const bench_seat& seat, std::size_t own) {
+parts from_each(const bench_shape& shape, const bench_rank& context, std::size_t own) {
   parts all;
-  for (int from = 0; from < seat.ranks; ++from)
+  for (int from = 0; from < context.ranks; ++from)
     all.push_back({.first = index(from) * shape.count, .count = shape.count, .from = from, .from_first = own});
   return all;
 }
 
-parts inputs_of_all(const bench_shape& shape, const bench_seat& seat) {
-  return from_each(shape, seat, 0);
+parts inputs_of_all(const bench_shape& shape, const bench_rank& context) {
+  return from_each(shape, context, 0);
 }
 
-parts inputs_of_all_at_root(const bench_shape& shape, const bench_seat& seat) {
-  return seat.self == seat.root ? from_each(shape, seat, 0) : parts{};
+parts inputs_of_all_at_root(const bench_shape& shape, const bench_rank& context) {
+  return context.self == context.root ? from_each(shape, context, 0) : parts{};
 }
 
-parts parts_from_each(const bench_shape& shape, const bench_seat& seat) {
-  return from_each(shape, seat, index(seat.self) * shape.count);
+parts parts_from_each(const bench_shape& shape, const bench_rank& context) {
+  return from_each(shape, context, index(context.self) * shape.count);
 }
 
 int before(int self, int ranks) {
   return (self + ranks - 1) % ranks;
 }
 
-parts input_of_the_rank_before(const bench_shape& shape, const bench_seat& seat) {
-  return {{.count = shape.count, .from = before(seat.self, seat.ranks)}};
+parts input_of_the_rank_before(const bench_shape& shape, const bench_rank& context) {
+  return {{.count = shape.count, .from = before(context.self, context.ranks)}};
 }
 
 partition equal_parts(const bench_arguments& of) {
@@ -237,7 +237,7 @@ std::span<const bench_operation> bench_operations() noexcept {
        .shape = [](std::size_t, int, std::size_t) { return bench_shape{}; },
        .bus_factor = &once,
        .make = [](asked) -> operation { return barrier{}; },
-       .result = [](const bench_shape&, const bench_seat&) { return parts{}; }},
+       .result = [](const bench_shape&, const bench_rank&) { return parts{}; }},
   };
   return known;
 }
@@ -309,8 +309,8 @@ std::size_t bench_memory::count_wrong(asker& who, const bench_case& one, std::ui
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const buffer result = memory_of(i, one).recv;
-    const bench_seat seat{.self = ranks[i].value(), .ranks = world_.size(), .root = one.root};
-    for (const value_part& part : one.what->result(one.shape, seat)) {
+    const bench_rank context{.self = ranks[i].value(), .ranks = world_.size(), .root = one.root};
+    for (const value_part& part : one.what->result(one.shape, context)) {
       const buffer seen = result.slice(part.first * element, part.count * element);
       for_each_piece(seen.size_bytes(), [&](std::size_t offset, std::size_t bytes) {
         world_.copy(ranks[i], seen.slice(offset, bytes), staging_.slice(0, bytes)).get();

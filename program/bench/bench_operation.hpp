@@ -1,5 +1,5 @@
-/// The operations that the bench can measure, their buffers, and the check of results. One table entry holds everything
-/// that is specific to an operation.
+/// Defines the operations that the bench can measure, their buffers, and the check of results. One table entry holds
+/// everything that is specific to an operation.
 #pragma once
 
 #include <troupe/program/bench/frame/asker.hpp>
@@ -15,8 +15,8 @@
 
 namespace troupe::program {
 
-/// Counts and offsets are in elements. In place, both ranges lie in one buffer: those of rank r begin at r times the
-/// offset.
+/// The sizes of one rank's operands; counts and offsets are in elements. In place, both ranges lie in one buffer, where
+/// those of rank r begin at r times their offset.
 struct bench_shape {
   std::size_t count = 0; ///< The operation's count argument; for a v-form, the count of each part.
   std::size_t send_count = 0;
@@ -47,8 +47,8 @@ struct bench_arguments {
   [[nodiscard]] factor own_factor() const;
 };
 
-/// The rank whose result is checked.
-struct bench_seat {
+/// The position of the rank whose result is checked.
+struct bench_rank {
   int self = 0;
   int ranks = 1;
   int root = 0;
@@ -66,7 +66,7 @@ struct bench_operation {
   double (*bus_factor)(int ranks);
   operation (*make)(const bench_arguments& of);
   /// Returns the expected contents of a rank's result.
-  std::vector<value_part> (*result)(const bench_shape& shape, const bench_seat& seat);
+  std::vector<value_part> (*result)(const bench_shape& shape, const bench_rank& context);
 };
 
 [[nodiscard]] std::span<const bench_operation> bench_operations() noexcept;

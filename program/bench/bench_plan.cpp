@@ -70,7 +70,7 @@ public:
   [[nodiscard]] const char* name() const noexcept { return with_work_ ? "work between" : "requests alone"; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
-  /// Returns microseconds.
+  /// Runs \p what once and returns its time in microseconds.
   [[nodiscard]] double measure(plan_contender what) {
     if (what == raw)
       return in_microseconds(
@@ -125,7 +125,7 @@ private:
     }
   }
 
-  /// Without work between them, the all_reduces form one group.
+  /// Captures each rank's graph around direct NCCL calls. Without work between them, the all_reduces form one group.
   void capture_by_hand() {
     by_hand_.resize(memory_.size());
     static_cast<void>(raw_.time([this](std::size_t index, communicator& peers, stream_ref stream) {
@@ -158,7 +158,7 @@ private:
     }
   }
 
-  /// Returns how many elements of the steps differ from \p value.
+  /// Returns how many elements in \p which buffer of all ranks and steps differ from \p value.
   [[nodiscard]] std::size_t count_other(buffer step_memory::*which, float value) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
     std::size_t wrong = 0;
@@ -228,11 +228,11 @@ int run(const plan_bench_options& options) {
       rt, where,
       {std::to_string(options.steps) + " all_reduces of f32, " + std::to_string(where.size()) + " ranks",
        std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
-           " interleaved blocks, medians of blocks, us from asking to the last done on every rank",
-       "work between: a device copy behind each; requests alone: nothing, so that they can be fused",
+           " interleaved blocks, medians of blocks, us from the first request to the last completion on every rank",
+       "work between: a device copy behind each; requests alone: no copies, so that the requests can be fused",
        "plan: captured by troupe, replayed by one message; raw graph: captured by hand, one spinning thread for each "
        "GPU",
-       "eager: every request (and copy) asked for by itself, none waited for before the last, fusion " +
+       "eager: a separate request for every all_reduce and copy, all sent before the first wait, fusion " +
            std::string{to_string(settings.fusion.mode)}},
       {{"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}});
 

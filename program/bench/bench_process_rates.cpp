@@ -1,5 +1,5 @@
-/// `troupe bench process-rates`: the latency of one small operation and the operations per second in a world of
-/// processes, beside raw in the same processes. Each process runs this command, as in
+/// `troupe bench process-rates`: measures the latency of one small operation and the operations per second in a world
+/// of processes, and of raw NCCL in the same processes. Each process runs this command, as in
 /// `troupe launch -n 4 -- troupe bench process-rates`.
 
 #include <troupe/completion/poller/wake_signal.hpp>
@@ -29,7 +29,7 @@ struct rates_options {
   std::size_t in_flight = 192;
 };
 
-/// Requests of one size by one kind of client, in the blocks of one process.
+/// Measures the requests of this process, in blocks interleaved with raw.
 class rates_bench {
 public:
   explicit rates_bench(const rates_options& options)

@@ -3,7 +3,7 @@
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/commands.hpp>
-#include <troupe/program/support/harmful_work.hpp>
+#include <troupe/program/support/fault_kernels.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
@@ -46,7 +46,7 @@ namespace troupe::program {
 /// The environment variable with the path of the report file, to which processes append one line per observation.
 inline constexpr const char* traffic_report_variable = "TROUPE_BENCH_REPORT";
 
-/// A line of the report file. Times are of the monotonic clock, which all processes of a host share.
+/// A line of the report file. Times are from the monotonic clock, which all processes of a host share.
 struct traffic_line {
   enum class kind : std::uint8_t {
     good,     ///< The first all_reduce of an epoch has been verified.
@@ -65,7 +65,7 @@ struct traffic_line {
   std::uint64_t count = 0;
 };
 [[nodiscard]] std::string to_line(const traffic_line& line);
-/// Returns nothing for a line that is not of this format.
+/// Returns an empty optional if \p text does not have the format of a traffic line.
 [[nodiscard]] std::optional<traffic_line> parse_traffic_line(std::string_view text);
 
 namespace {
@@ -78,7 +78,7 @@ constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a req
 constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
 constexpr std::array kind_names{"good", "answered", "wrong", "hung", "ended"};
 
-std::atomic<int> harm_wanted{0}; ///< The number of the received signal.
+std::atomic<int> harm_wanted{0}; ///< The number of the received signal, or 0.
 
 void want_harm(int signal) {
   harm_wanted.store(signal);
@@ -141,7 +141,7 @@ private:
 
 class traffic_member {
 public:
-  explicit traffic_member(world where) : world_{std::move(where)}, harm_{world_} {}
+  explicit traffic_member(world where) : world_{std::move(where)}, kernels_{world_} {}
 
   /// Returns whether the world has ended without failure.
   bool run() {
@@ -176,7 +176,7 @@ private:
         if (line.what == traffic_line::kind::good) ++verified_;
         if (is_first || line.what == traffic_line::kind::wrong) report_.write(line);
       }
-    } catch (const exception&) { // A fault, which await() has reported, or a request between two epochs.
+    } catch (const exception&) { // A fault that await() has reported, or a request sent between two epochs.
     }
   }
 
@@ -205,12 +205,12 @@ private:
     const int signal = harm_wanted.exchange(0);
     if (signal == 0) return;
     stream_.emplace(world_.device_of(world_.local_ranks().front()));
-    harm_.at(0).poison(stream_->ref(),
-                       signal == SIGUSR1 ? sticky_error::illegal_address : sticky_error::failed_assertion);
+    kernels_.at(0).poison(stream_->ref(),
+                          signal == SIGUSR1 ? sticky_error::illegal_address : sticky_error::failed_assertion);
   }
 
   world world_;
-  harmful_works harm_;
+  fault_kernels_of_world kernels_;
   std::optional<stream> stream_;
   report_file report_;
   std::uint64_t verified_ = 0;
@@ -252,7 +252,7 @@ std::optional<traffic_line> parse_traffic_line(std::string_view text) {
 
 bench_entry process_member() {
   return {.name = "process-member",
-          .what = "what troupe bench processes starts",
+          .what = "the process that troupe bench processes starts",
           .add = measured_by<runtime_options>(
               [](CLI::App& command, runtime_options& options) { options.add_to(command); }, &run_member),
           .is_hidden = true};
@@ -290,7 +290,7 @@ const loss_kind& find_loss(const std::string& name) {
   for (const loss_kind& one : losses)
     if (one.name == name) return one;
   throw exception{errc::invalid_argument,
-                  "'" + name + "' is not a fault of a process: choose one of kill, stop, illegal-address, assertion"};
+                  "unknown fault '" + name + "': choose one of kill, stop, illegal-address, assertion"};
 }
 
 /// Reads the reports of the processes while they are written.
@@ -347,24 +347,24 @@ public:
     control_event event;
   };
   void add(const control_event& event) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     all_.push_back({steady_now().time_since_epoch().count(), event});
   }
   [[nodiscard]] std::vector<entry> since(std::size_t from) const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return {all_.begin() + static_cast<std::ptrdiff_t>(from), all_.end()};
   }
   [[nodiscard]] std::size_t size() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return all_.size();
   }
   [[nodiscard]] std::optional<control_event> latest() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return all_.empty() ? std::nullopt : std::optional{all_.back().event};
   }
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<entry> all_;
 };
 
@@ -401,7 +401,7 @@ public:
     std::fprintf(
         session_.out(),
         "%zu faults, %zu recovered, %zu wrong, %zu hung, %zu blamed on another rank; slowest answer to a pending "
-        "request %.1f ms; %zu all_reduces verified by processes that lived to report them; exit status %d\n",
+        "request %.1f ms; %zu all_reduces verified by processes that reached their end; exit status %d\n",
         records_.size(), recovered, wrong, hung, misjudged, slowest, verified, status);
     static_cast<void>(write_report(wrong, hung, slowest));
     return recovered == records_.size() && records_.size() == planned() && wrong + hung + misjudged == 0;
@@ -419,7 +419,7 @@ private:
     launch::controlled_terms terms;
     terms.control.terms.policy = parse_loss_policy(options_.policy);
     terms.control.terms.rebuilds = 100'000;
-    terms.control.terms.suspicion = 1s; // Suspicion is not measured, only what follows it.
+    terms.control.terms.suspicion = 1s; // Only the time after the detection is measured.
     terms.respawns.count = 100'000;
     terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
     terms.job.grace = 20s;

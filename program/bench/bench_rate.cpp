@@ -1,4 +1,5 @@
-/// `troupe bench rate`: small operations per second by the number in flight, with and without fusion, beside raw.
+/// `troupe bench rate`: measures small operations per second by the number in flight, with and without fusion and by
+/// raw NCCL.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -39,12 +40,12 @@ std::string_view recording_of(rate_mode mode) {
   return mode.is_recorded ? "on" : "off";
 }
 
-/// Returns the name in a plot.
+/// Returns the name of \p mode in a plot.
 std::string to_string(rate_mode mode) {
   return "fusion " + std::string{to_string(mode.fused)} + (mode.is_recorded ? "" : ", unrecorded");
 }
 
-/// One depth in one mode: operations per second by block.
+/// The operations per second at one depth in one mode, indexed by block.
 struct rate_row {
   rate_mode mode{};
   std::size_t depth = 1;
@@ -131,7 +132,7 @@ private:
     if (!session_.has_begun()) begin(rig, progress);
     const std::size_t most = *std::ranges::max_element(options_.depths);
     const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(bytes_, most));
-    client_crew client{rig.rt.system(), rig.where, 1};
+    client_group client{rig.rt.system(), rig.where, 1};
     for (rate_row& row : rows_) {
       if (row.mode != mode) continue;
       const auto work = std::make_shared<const client_work>(client_work{.slots = make_sums(memory, bytes_, row.depth)});
@@ -150,7 +151,7 @@ private:
     }
   }
 
-  /// Returns a multiple of the depth.
+  /// Returns the number of operations in a block of \p row, a multiple of the depth.
   [[nodiscard]] std::size_t total_of(const rate_row& row) const noexcept {
     return (options_.common.iterations + row.depth - 1) / row.depth * row.depth;
   }
@@ -163,8 +164,8 @@ private:
              " bytes, each in flight in memory of its own; " + std::to_string(options_.common.iterations) +
              " in each of " + std::to_string(options_.common.blocks) +
              " interleaved blocks, medians of blocks, a runtime for each mode in each",
-         "troupe: one client actor asks the world, a request as soon as another is answered; raw: as many "
-         "kept in flight by a spinning thread for each GPU, on its launcher's CPUs"},
+         "troupe: one client actor asks the world and sends a request as soon as another is answered; raw: a spinning "
+         "thread for each GPU, on its launcher's CPUs, keeps the same number in flight"},
         {{"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}}, "");
   }
 

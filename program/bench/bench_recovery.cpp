@@ -138,7 +138,7 @@ struct process_footprint {
   std::size_t file_descriptors = 0;
   std::size_t threads = 0;
   std::size_t shared_memory = 0;  ///< Entries of /dev/shm, of any process.
-  std::size_t heap_bytes = 0;     ///< Handed out and not freed.
+  std::size_t heap_bytes = 0;     ///< Allocated and not freed.
   std::size_t resident_bytes = 0; ///< Includes what allocators keep for reuse.
 };
 
@@ -216,7 +216,7 @@ struct recovery_options {
   std::string patience = "30s";
 };
 
-/// The figures of the last line.
+/// The totals that the last line of the table shows.
 struct recovery_totals {
   std::size_t faults = 0, recovered = 0, hung = 0;
   traffic_counts traffic;
@@ -253,7 +253,7 @@ public:
       spin_{parse_duration(options.spin)} {
     for (const std::string& name : options.faults) {
       kinds_.push_back(&find_fault_kind(name));
-      if (kinds_.back()->leads_to == aftermath::world_ends)
+      if (kinds_.back()->leads_to == fault_consequence::world_ends)
         throw exception{errc::invalid_argument,
                         "the fault " + name + " ends every world of this process: use troupe demo --fault " + name};
     }
@@ -301,8 +301,8 @@ private:
   };
 
   /// Registrations and plans, which every epoch restores.
-  struct belongings {
-    belongings(world& where, const recovery_options& wanted) {
+  struct restorables {
+    restorables(world& where, const recovery_options& wanted) {
       constexpr std::size_t count = 256;
       for (std::size_t i = 0; i < wanted.registrations; ++i) where.register_memory(std::size_t{1} << 20U);
       for (std::size_t i = 0; i < wanted.plans; ++i)
@@ -321,7 +321,7 @@ private:
           const traffic_plan& plan)
       : faults{std::move(which)},
         rig{settings, false},
-        harm{rig.where},
+        kernels{rig.where},
         log{rig.where},
         held{rig.where, wanted},
         traffic{rig.where, plan},
@@ -329,9 +329,9 @@ private:
 
     std::shared_ptr<armed_faults> faults;
     bench_rig rig;
-    harmful_works harm;
+    fault_kernels_of_world kernels;
     event_history log;
-    belongings held;
+    restorables held;
     fault_traffic traffic;
     releaser at_end;
   };
@@ -378,10 +378,10 @@ private:
           end(now);
           now = make_scene(rung, progress);
         }
-        const rank whom{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
+        const rank target{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
         const played_fault seen =
-            play_fault(*kinds_[i], {now->rig.where, *now->faults, whom, slow_abort_, spin_, now->harm}, now->traffic,
-                       now->log, patience_);
+            play_fault(*kinds_[i], {now->rig.where, *now->faults, target, slow_abort_, spin_, now->kernels},
+                       now->traffic, now->log, patience_);
         enter(seen, *kinds_[i], rung);
         if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
         serves = seen.recovered;
@@ -421,10 +421,10 @@ private:
     const configuration& used = rig.rt.settings();
     std::vector<std::string> heading;
     heading.push_back(std::to_string(options_.clients) +
-                      " clients, each with one all_reduce of 256 f32 after the other "
-                      "and its result copied out and verified; " +
+                      " clients, each of which sends one all_reduce of 256 f32 after another "
+                      "and verifies its results; " +
                       std::to_string(options_.cycles) + " cycles over all kinds, after " +
-                      std::to_string(options_.warm_ups) + " that are not in the times");
+                      std::to_string(options_.warm_ups) + " warm-up cycles");
     heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
                       format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
                       "; requests are watched for " + options_.watch + " after the world is ready");

@@ -23,12 +23,12 @@ struct registered_options {
   std::size_t depth = 20;
 };
 
-/// The same request on one kind of memory.
+/// The times of the same request on one kind of memory.
 struct memory_contender {
   std::string memory;
   std::vector<operation> parts{};
-  block_figures alone{}; ///< One at a time: request to reply.
-  block_figures rate{};  ///< Many in flight: time for each.
+  block_figures alone{}; ///< From request to reply, one request at a time.
+  block_figures rate{};  ///< Time per request with many in flight.
 };
 
 constexpr std::array<std::size_t, 10> sizes_bytes{8,          64,          1U << 10U,   4U << 10U,   16U << 10U,
@@ -102,7 +102,7 @@ int run(const registered_options& options) {
     for (std::size_t block = 0; block < options.common.blocks + 1; ++block) {
       progress.show(at_block("registered, " + std::to_string(bytes) + " bytes", block, options.common.blocks));
       if (block == 1)
-        for (memory_contender& one : all) one.alone = one.rate = {}; // The warm-up is not counted.
+        for (memory_contender& one : all) one.alone = one.rate = {}; // Discards the warm-up.
       measure(all[0], options, [&](const auto&... what) { return raw.run(what...); });
       for (const std::size_t ours : {1U, 2U})
         measure(all[ours], options, [&](const auto&... what) { return client->ask(what...); });

@@ -1,4 +1,4 @@
-/// `troupe bench suite`: runs several benches one after another, each in its own process. troupe-report makes the page.
+/// `troupe bench suite`: runs several benches one after another, each in its own process; troupe-report makes the page.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/command_line.hpp>
@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 /// The outcome of one bench.
 struct suite_result {
   bench_entry bench;
-  std::string command; ///< For a shell, to repeat the bench.
+  std::string command; ///< The shell command that repeats the bench.
   double seconds = 0;
   std::string failure{}; ///< Why it did not run or what failed; empty if it succeeded.
   std::string printed{}; ///< Its tables as printed.
@@ -141,11 +141,11 @@ private:
       result.failure =
           result.report && result.report->value("wrong", 0) != 0 ? "results were wrong" : done.last_words();
     else if (!result.report)
-      result.failure = "it wrote no report";
+      result.failure = "the bench wrote no report";
     return result;
   }
 
-  /// Writes suite.json, which has what the benches' own reports do not, and has troupe-report make the page.
+  /// Writes suite.json, which has the data that the benches' own reports lack, and runs troupe-report to make the page.
   [[nodiscard]] bool write_page() const {
     json all{{"schema", bench_schema}, {"command", own_command()}, {"benches", json::array()}};
     for (const suite_result& one : results_)

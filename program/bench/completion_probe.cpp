@@ -187,7 +187,7 @@ void completion_probe::spin_until(Done done) const {
   for (std::uint64_t looks = 1; !done(); ++looks) {
     spin_pause();
     if (looks % looks_between != 0) continue;
-    static_cast<void>(work_.ref().idle()); // Throws if the device has failed: its marks would never come.
+    static_cast<void>(work_.ref().idle()); // Throws if the device has failed, because its marks would never arrive.
     const time_point now = steady::now();
     if (now - began.value_or(now) > limit)
       throw exception{errc::deadline_exceeded,

@@ -55,7 +55,7 @@ private:
   [[nodiscard]] std::uint32_t value(word which) const noexcept;
   void operate() const;
   void arm() { source_->arm(work_, ++sequence_); }
-  /// Makes the stream wait until open_gate(), and write a mark when it reaches that point.
+  /// Makes the stream write a mark when it reaches this point, and then wait until open_gate().
   void close_gate();
   /// Returns when the device waits at the gate and has had time to fetch the work that was enqueued behind it.
   void await_gate();

@@ -1,4 +1,4 @@
-/// The memory of one rank during a conformance run: ranges between guard zones, filled and compared as a whole.
+/// Manages the memory of one rank during a conformance run: ranges between guard zones, filled and compared as a whole.
 #pragma once
 
 #include <troupe/program/conform/conform_pieces.hpp>
@@ -27,12 +27,13 @@ public:
   [[nodiscard]] std::size_t size_bytes() const noexcept { return seen_.size_bytes(); }
 
   void clear();
-  /// Places \p range behind those placed before, with \p values from its source. Returns its number.
+  /// Places \p range behind the ranges placed before. \p values are the reference values of its source. Returns the
+  /// number of the range.
   std::size_t place(conform_range range, std::shared_ptr<const reference_values> values);
-  /// Returns the buffer that an operation is given for the range.
+  /// Returns the range as a buffer, for use as an operand.
   [[nodiscard]] const buffer& memory_of(std::size_t number) const { return slots_[number].memory; }
 
-  /// The copies to request from the rank that owns the memory.
+  /// Return the copies to and from the memory, which must be requested from the rank that owns it.
   [[nodiscard]] copy upload() const { return {used(before_), used(memory_)}; }
   [[nodiscard]] copy download() const { return {used(memory_), used(seen_)}; }
 

@@ -45,14 +45,14 @@ struct places {
 /// Common functions of the makers of all collectives.
 class piece_builder {
 public:
-  explicit piece_builder(const piece_wish& wish)
-    : wish_{wish}, draw_{wish.seed}, first_{draw_.below(first_limit)}, width_{size_bytes(wish.values.type)} {}
+  explicit piece_builder(const piece_spec& spec)
+    : spec_{spec}, draw_{spec.seed}, first_{draw_.below(first_limit)}, width_{size_bytes(spec.values.type)} {}
 
-  [[nodiscard]] int ranks() const { return wish_.ranks; }
-  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(wish_.ranks); }
-  [[nodiscard]] std::size_t count() const { return wish_.count; }
-  [[nodiscard]] dtype type() const { return wish_.values.type; }
-  [[nodiscard]] reduction op() const { return wish_.values.op; }
+  [[nodiscard]] int ranks() const { return spec_.ranks; }
+  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(spec_.ranks); }
+  [[nodiscard]] std::size_t count() const { return spec_.count; }
+  [[nodiscard]] dtype type() const { return spec_.values.type; }
+  [[nodiscard]] reduction op() const { return spec_.values.op; }
   [[nodiscard]] int draw_root() { return static_cast<int>(draw_.below(size())); }
   [[nodiscard]] draws& draw() { return draw_; }
 
@@ -69,14 +69,14 @@ public:
   /// Adds both arguments of \p owner: two ranges or, in place, one range in which the send argument begins \p send_at
   /// elements behind the recv argument.
   [[nodiscard]] places arguments(int owner, argument send, argument recv, std::ptrdiff_t send_at = 0) {
-    if (!wish_.in_place) return {add(owner, "send", std::move(send), {}), add(owner, "recv", {}, std::move(recv))};
+    if (!spec_.in_place) return {add(owner, "send", std::move(send), {}), add(owner, "recv", {}, std::move(recv))};
     const std::size_t send_first = send_at > 0 ? static_cast<std::size_t>(send_at) : 0;
     const std::size_t recv_first = send_at < 0 ? static_cast<std::size_t>(-send_at) : 0;
     conform_range both{.owner = owner,
                        .role = "send and recv",
-                       .values = wish_.values,
+                       .values = spec_.values,
                        .count = std::max(send_first + send.count, recv_first + recv.count),
-                       .shift = draw_shift(draw_, wish_.unaligned)};
+                       .shift = draw_shift(draw_, spec_.unaligned)};
     both.before = moved(std::move(send.parts), send_first);
     both.after = moved(std::move(recv.parts), recv_first);
     const std::size_t index = add(std::move(both));
@@ -86,22 +86,22 @@ public:
   /// Adds a used and an unused argument. The unused one has no memory, or memory that must stay unchanged.
   [[nodiscard]] places send_only(int owner, argument send) {
     const place used = add(owner, "send", std::move(send), {});
-    if (wish_.in_place) return {used, used};
-    return {used, draw_.below(2) == 0 ? place{} : add(owner, "unused recv", {wish_.count, {}}, {})};
+    if (spec_.in_place) return {used, used};
+    return {used, draw_.below(2) == 0 ? place{} : add(owner, "unused recv", {spec_.count, {}}, {})};
   }
   [[nodiscard]] places recv_only(int owner, argument recv) {
     const place used = add(owner, "recv", {}, std::move(recv));
-    if (wish_.in_place) return {used, used};
-    return {draw_.below(2) == 0 ? place{} : add(owner, "unused send", {wish_.count, {}}, {}), used};
+    if (spec_.in_place) return {used, used};
+    return {draw_.below(2) == 0 ? place{} : add(owner, "unused send", {spec_.count, {}}, {}), used};
   }
 
   [[nodiscard]] place add(int owner, std::string_view role, argument before, argument after) {
     const std::size_t length = std::max(before.count, after.count);
     return {add({.owner = owner,
                  .role = role,
-                 .values = wish_.values,
+                 .values = spec_.values,
                  .count = length,
-                 .shift = draw_shift(draw_, wish_.unaligned),
+                 .shift = draw_shift(draw_, spec_.unaligned),
                  .before = std::move(before.parts),
                  .after = std::move(after.parts)}),
             0, length, width_};
@@ -109,14 +109,14 @@ public:
 
   /// Returns \p owner's factor, by value or in device memory of its own.
   [[nodiscard]] std::function<factor(std::span<const buffer>)> factor_of(int owner) {
-    if (wish_.values.op != reduction::pre_mul_sum) return [](auto) { return factor{}; };
-    if (!wish_.factor_on_device)
-      return [made = reference_factor(type(), owner, wish_.values.kind)](auto) { return made; };
+    if (spec_.values.op != reduction::pre_mul_sum) return [](auto) { return factor{}; };
+    if (!spec_.factor_on_device)
+      return [made = reference_factor(type(), owner, spec_.values.kind)](auto) { return made; };
     const std::size_t index = add({.owner = owner,
                                    .role = "factor",
-                                   .values = wish_.values,
+                                   .values = spec_.values,
                                    .count = 1,
-                                   .shift = draw_shift(draw_, wish_.unaligned),
+                                   .shift = draw_shift(draw_, spec_.unaligned),
                                    .factor_of = owner});
     return [index](std::span<const buffer> buffers) { return factor::on_device(buffers[index]); };
   }
@@ -162,7 +162,7 @@ private:
     return piece_.ranges.size() - 1;
   }
 
-  const piece_wish& wish_;
+  const piece_spec& spec_;
   draws draw_;
   std::size_t first_;
   std::size_t width_;
@@ -179,8 +179,8 @@ std::ptrdiff_t offset(std::size_t elements) {
   return static_cast<std::ptrdiff_t>(elements);
 }
 
-conform_piece make_all_reduce(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_all_reduce(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   for (int r = 0; r < made.ranks(); ++r) {
     const places at = made.arguments(r, made.input(r, n), made.result(n));
@@ -191,8 +191,8 @@ conform_piece make_all_reduce(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_reduce(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_reduce(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -205,8 +205,8 @@ conform_piece make_reduce(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_reduce_scatter(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_reduce_scatter(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   for (int r = 0; r < made.ranks(); ++r) {
     const std::size_t own = index(r) * n;
@@ -218,8 +218,8 @@ conform_piece make_reduce_scatter(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_reduce_scatter_v(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_reduce_scatter_v(const piece_spec& spec) {
+  piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
   for (int r = 0; r < made.ranks(); ++r) {
     argument sent{piece_builder::extent(parts), {}};
@@ -234,8 +234,8 @@ conform_piece make_reduce_scatter_v(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_broadcast(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_broadcast(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -255,8 +255,8 @@ argument gathered(const piece_builder& made, std::size_t n) {
   return all;
 }
 
-conform_piece make_all_gather(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_all_gather(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   for (int r = 0; r < made.ranks(); ++r) {
     const places at = made.arguments(r, made.input(r, n), gathered(made, n), offset(index(r) * n));
@@ -265,8 +265,8 @@ conform_piece make_all_gather(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_all_gather_v(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_all_gather_v(const piece_spec& spec) {
+  piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
   for (int r = 0; r < made.ranks(); ++r) {
     argument all{piece_builder::extent(parts), {}};
@@ -281,8 +281,8 @@ conform_piece make_all_gather_v(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_gather(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_gather(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -295,8 +295,8 @@ conform_piece make_gather(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_scatter(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_scatter(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -311,8 +311,8 @@ conform_piece make_scatter(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_gather_v(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_gather_v(const piece_spec& spec) {
+  piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -330,8 +330,8 @@ conform_piece make_gather_v(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_scatter_v(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_scatter_v(const piece_spec& spec) {
+  piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
   const int root = made.draw_root();
   for (int r = 0; r < made.ranks(); ++r) {
@@ -349,8 +349,8 @@ conform_piece make_scatter_v(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_all_to_all(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_all_to_all(const piece_spec& spec) {
+  piece_builder made{spec};
   const std::size_t n = made.count();
   for (int r = 0; r < made.ranks(); ++r) {
     argument received{made.size() * n, {}};
@@ -361,8 +361,8 @@ conform_piece make_all_to_all(const piece_wish& wish) {
   return made.finish();
 }
 
-conform_piece make_all_to_all_v(const piece_wish& wish) {
-  piece_builder made{wish};
+conform_piece make_all_to_all_v(const piece_spec& spec) {
+  piece_builder made{spec};
   std::vector<partition> sent;
   for (int r = 0; r < made.ranks(); ++r) sent.push_back(made.spread(made.uneven()));
   for (int r = 0; r < made.ranks(); ++r) {
@@ -406,28 +406,28 @@ std::span<const conform_collective> conform_collectives() noexcept {
   return all;
 }
 
-conform_piece make_transfer(const transfer_wish& wish) {
-  draws draw{wish.seed};
+conform_piece make_transfer(const transfer_spec& spec) {
+  draws draw{spec.seed};
   const std::size_t first = draw.below(first_limit);
-  const value_part part{.first = 0, .count = wish.count, .from = wish.from, .from_first = first};
+  const value_part part{.first = 0, .count = spec.count, .from = spec.from, .from_first = first};
   const auto range = [&](int owner, std::string_view role) -> conform_range {
     return {.owner = owner,
             .role = role,
-            .values = {.type = wish.type},
-            .count = wish.count,
-            .shift = draw_shift(draw, wish.unaligned)};
+            .values = {.type = spec.type},
+            .count = spec.count,
+            .shift = draw_shift(draw, spec.unaligned)};
   };
-  conform_piece made{.ranges = {range(wish.from, "sent"), range(wish.to, "received")}};
+  conform_piece made{.ranges = {range(spec.from, "sent"), range(spec.to, "received")}};
   made.ranges[0].before = {part};
   made.ranges[1].after = {part};
-  made.steps = {{wish.from,
-                 [wish](auto in) {
-                   return send{in[0], wish.count, wish.type, rank{wish.to}, wish.tag};
+  made.steps = {{spec.from,
+                 [spec](auto in) {
+                   return send{in[0], spec.count, spec.type, rank{spec.to}, spec.tag};
                  },
                  true},
-                {wish.to,
-                 [wish](auto in) {
-                   return recv{in[1], wish.count, wish.type, rank{wish.from}, wish.tag};
+                {spec.to,
+                 [spec](auto in) {
+                   return recv{in[1], spec.count, spec.type, rank{spec.from}, spec.tag};
                  },
                  true}};
   return made;
@@ -439,23 +439,23 @@ conform_piece make_barrier(int ranks) {
   return made;
 }
 
-conform_piece make_copies(const copy_wish& wish) {
-  draws draw{wish.seed};
+conform_piece make_copies(const copy_spec& spec) {
+  draws draw{spec.seed};
   conform_piece made;
-  for (int r = 0; r < wish.ranks; ++r) {
-    const value_part part{.first = 0, .count = wish.size_bytes, .from = r, .from_first = draw.below(first_limit)};
+  for (int r = 0; r < spec.ranks; ++r) {
+    const value_part part{.first = 0, .count = spec.size_bytes, .from = r, .from_first = draw.below(first_limit)};
     const auto range = [&](std::string_view role, bool on_host) -> conform_range {
       return {.owner = r,
               .role = role,
               .values = {},
-              .count = wish.size_bytes,
-              .shift = draw_shift(draw, wish.unaligned),
+              .count = spec.size_bytes,
+              .shift = draw_shift(draw, spec.unaligned),
               .on_host = on_host};
     };
     const std::size_t from = made.ranges.size();
-    made.ranges.push_back(range("source", wish.from_host));
+    made.ranges.push_back(range("source", spec.from_host));
     made.ranges.back().before = {part};
-    made.ranges.push_back(range("destination", wish.to_host));
+    made.ranges.push_back(range("destination", spec.to_host));
     made.ranges.back().after = {part};
     made.steps.push_back({r, [from](auto in) { return copy{in[from], in[from + 1]}; }});
   }

@@ -1,5 +1,5 @@
-/// Cases of the conformance suite as data, and the pieces that they consist of: each operation with its memory contents
-/// before and after, for a world of any size. A case names no memory yet: its ranges become buffers when it is run.
+/// Defines the cases of the conformance suite as data. A case consists of pieces: collectives or transfers, each with
+/// the memory contents before and after, for a world of any size. The ranges of a case become buffers when it is run.
 #pragma once
 
 #include <troupe/program/bench/frame/reference_values.hpp>
@@ -30,15 +30,15 @@ struct value_source {
 /// from every correct result.
 struct conform_range {
   int owner = 0;
-  std::string_view role; ///< For people, e.g. "send".
+  std::string_view role; ///< The name in messages, e.g. "send".
   value_source values;
-  std::size_t count = 0; ///< In elements.
+  std::size_t count = 0; ///< The number of elements.
   std::size_t shift = 0; ///< Elements between the range's front and the last fully aligned address before it.
   std::vector<value_part> before{};
   std::vector<value_part> after{};
   std::optional<int>
       factor_of{};      ///< If set, the range is one element, the factor of this rank, and `before` is unused.
-  bool on_host = false; ///< In pinned host memory instead of device memory.
+  bool on_host = false; ///< True: in pinned host memory. False: in device memory.
 };
 
 /// Makes an operation from buffers: buffers[i] is for the i-th range of the piece.
@@ -47,7 +47,7 @@ using conform_maker = std::function<operation(std::span<const buffer> buffers)>;
 struct conform_step {
   int rank = 0;
   conform_maker make;
-  bool meets_peer = false; ///< A send or a recv.
+  bool meets_peer = false; ///< True for a send or a recv.
 };
 
 /// One collective or one transfer, with the ranges and requests of all its ranks.
@@ -58,7 +58,7 @@ struct conform_piece {
 
 struct conform_case {
   std::string name{};
-  bool by_rank = false; ///< True: each rank is asked. False: the world is asked.
+  bool by_rank = false; ///< True: one request to each rank. False: one request to the world.
   bool grouped = false; ///< True: each rank's steps form one group. False: each rank has at most one step.
   /// If set, each rank's group lists its sends and receives in its own order. No two of them may have the same route
   /// and tag.
@@ -81,7 +81,7 @@ private:
 };
 
 /// The parameters of a collective piece.
-struct piece_wish {
+struct piece_spec {
   int ranks = 1;
   value_source values;
   std::size_t count = 0; ///< The operation's count; for a v-form, that of its longest part.
@@ -91,19 +91,19 @@ struct piece_wish {
   std::uint64_t seed = 0; ///< Determines roots, parts, gaps, and the position in the reference values.
 };
 
-/// One collective operation.
+/// A collective operation that the suite tests.
 struct conform_collective {
   std::string_view name;
   bool reduces = false;
   bool can_be_in_place = true;
   bool count_is_part = false; ///< True: the count is that of each rank's part, so buffers hold up to n times as much.
-  conform_piece (*make)(const piece_wish& wish);
+  conform_piece (*make)(const piece_spec& spec);
 };
 
 [[nodiscard]] std::span<const conform_collective> conform_collectives() noexcept;
 
 /// The parameters of a send and its recv.
-struct transfer_wish {
+struct transfer_spec {
   int from = 0;
   int to = 0;
   int tag = 0;
@@ -112,12 +112,12 @@ struct transfer_wish {
   bool unaligned = false;
   std::uint64_t seed = 0;
 };
-[[nodiscard]] conform_piece make_transfer(const transfer_wish& wish);
+[[nodiscard]] conform_piece make_transfer(const transfer_spec& spec);
 
 [[nodiscard]] conform_piece make_barrier(int ranks);
 
 /// The parameters of one copy of \p size_bytes on every rank.
-struct copy_wish {
+struct copy_spec {
   int ranks = 1;
   bool from_host = false;
   bool to_host = false;
@@ -125,6 +125,6 @@ struct copy_wish {
   bool unaligned = false;
   std::uint64_t seed = 0;
 };
-[[nodiscard]] conform_piece make_copies(const copy_wish& wish);
+[[nodiscard]] conform_piece make_copies(const copy_spec& spec);
 
 } // namespace troupe::program

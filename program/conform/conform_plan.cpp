@@ -87,7 +87,7 @@ private:
         for (const length which : all_lengths) {
           const std::string prefix = name + (in_place ? "/in-place/" : "/out-of-place/");
           const std::string kin =
-              std::string{what.name} + std::string{form.name} + (in_place ? "in" : "out"); // For all dtypes.
+              std::string{what.name} + std::string{form.name} + (in_place ? "in" : "out"); // The same for all dtypes.
           if (which == length::wrapping && !(what.reduces && is_integer(type_))) continue;
           asked(which, prefix, kin, [=, this, &what](conform_case& made, std::uint64_t seed) {
             const std::size_t parts = what.count_is_part ? size() : 1;
@@ -122,7 +122,8 @@ private:
     return scope_.large_count() / parts | 1U;
   }
 
-  /// Returns whether there is a large case. For each \p kin, the seed selects two dtypes and one way of asking.
+  /// Returns whether there is a large case. For each \p kin, the seed selects two dtypes, and requests to the world or
+  /// to ranks.
   [[nodiscard]] bool has_large(const std::string& kin, bool by_rank) const {
     draws draw{seed_of(scope_.seed, kin)};
     const std::size_t first = draw.below(std::size(all_dtypes));
@@ -130,7 +131,7 @@ private:
     return (type_ == all_dtypes[first] || type_ == all_dtypes[second]) && by_rank == (draw.below(2) == 1);
   }
 
-  /// Adds one case for each way of asking. \p fill completes it.
+  /// Adds one case with a request to the world and one with requests to ranks. \p fill completes each.
   template <class Fill>
   void asked(length which, const std::string& prefix, const std::string& kin, Fill fill) {
     for (const bool by_rank : {false, true}) {
@@ -152,8 +153,8 @@ private:
   void transfers() {
     for (const length which : all_lengths) {
       if (which == length::wrapping) continue;
-      const auto wish = [=, this](int from, int to, int tag, std::uint64_t seed) {
-        constexpr std::size_t most_at_once = 8; // A large ring has six of them on each rank.
+      const auto spec = [=, this](int from, int to, int tag, std::uint64_t seed) {
+        constexpr std::size_t most_at_once = 8; // A large ring has six transfers on each rank.
         return make_transfer({.from = from,
                               .to = to,
                               .tag = tag,
@@ -164,7 +165,7 @@ private:
       };
       asked(which, "send-recv/" + type_name() + "/pairs/", "pairs", [=, this](conform_case& made, std::uint64_t seed) {
         for (int r = 0; r + 1 < scope_.ranks; r += 2)
-          made.pieces.push_back(wish(r, r + 1, 0, seed_of(seed, to_string(rank{r}))));
+          made.pieces.push_back(spec(r, r + 1, 0, seed_of(seed, to_string(rank{r}))));
       });
       asked(which, "send-recv/" + type_name() + "/ring/", "ring", [=, this](conform_case& made, std::uint64_t seed) {
         made.grouped = true;
@@ -174,8 +175,8 @@ private:
           for (int tag = 0; tag < tags; ++tag) {
             const int next = (r + 1) % scope_.ranks;
             const std::uint64_t mine = seed_of(seed, std::to_string(r * tags + tag));
-            made.pieces.push_back(wish(r, next, tag, mine));
-            made.pieces.push_back(wish(next, r, tag + tags, scramble(mine)));
+            made.pieces.push_back(spec(r, next, tag, mine));
+            made.pieces.push_back(spec(next, r, tag + tags, scramble(mine)));
           }
       });
     }
@@ -198,7 +199,7 @@ private:
       });
   }
 
-  /// Adds several transfers with one tag, of which the k-th send meets the k-th recv.
+  /// Adds several transfers with one tag: the k-th send matches the k-th recv.
   void one_tag() {
     for (const bool by_rank : {false, true})
       add("send-recv/" + type_name() + "/one-tag", by_rank, [this](conform_case& made, std::uint64_t seed) {

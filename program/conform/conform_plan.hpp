@@ -1,4 +1,4 @@
-/// The list of conformance cases.
+/// Lists the cases of the conformance suite.
 #pragma once
 
 #include <troupe/program/conform/conform_pieces.hpp>
@@ -19,7 +19,7 @@ struct conform_scope {
   std::uint64_t seed = 0;
   std::string prefix{}; ///< Precedes every name.
   std::vector<dtype> types{std::begin(all_dtypes), std::end(all_dtypes)};
-  std::size_t largest = std::size_t{1} << 20U; ///< In elements.
+  std::size_t largest = std::size_t{1} << 20U; ///< The element count of large cases.
 
   /// Returns the element count of a large case's longest buffer. With many ranks it is smaller than `largest` per rank.
   [[nodiscard]] std::size_t large_count() const noexcept;
@@ -31,7 +31,7 @@ struct conform_scope {
 using case_visitor = std::function<void(const std::string& name, const std::function<conform_case()>& make)>;
 
 /// Calls \p visit for every case. Names consist of words and slashes: "all_reduce/f32/sum/in-place/odd/world". The last
-/// word says whether the world or every rank is asked.
+/// word states whether the request goes to the world or to every rank.
 void visit_cases(const conform_scope& scope, const case_visitor& visit);
 
 } // namespace troupe::program

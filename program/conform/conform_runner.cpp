@@ -10,7 +10,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t most_in_flight = 64; ///< Cases; far below the capacity of the queues of devices and proxies.
+constexpr std::size_t most_in_flight = 64; ///< The limit of cases, far below the capacity of device and proxy queues.
 constexpr std::size_t most_values = 32;
 
 error outcome_of(std::future<completion> reply) {
@@ -331,7 +331,7 @@ conform_tally conform_suite::run_sub_worlds() {
   if (groups.empty()) return sums;
   auto made = world_.split(std::move(groups));
   if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size())) {
-    // Worlds that share a GPU must be asked in one order by all processes, so they run one after another.
+    // All processes must send requests to worlds that share a GPU in one order, so these run one after another.
     for (std::size_t i = 0; i < made.size(); ++i) {
       if (!made[i].handle) continue;
       sums += run(*scopes[i], *made[i].handle, chosen_);

@@ -1,5 +1,5 @@
-/// Runs conformance cases, by themselves or all those of one world and of worlds split from it. Each copy of memory to
-/// and from the devices serves many cases that are in flight together.
+/// Runs conformance cases: single ones (conform_runner), or all those of a world and of worlds split from it
+/// (conform_suite). Many cases are in flight together and share each copy of memory to and from the devices.
 #pragma once
 
 #include <troupe/program/conform/conform_image.hpp>
@@ -26,7 +26,7 @@ struct conform_tally {
   std::size_t passed = 0;
   std::size_t failed = 0;
   std::size_t not_run = 0;                      ///< The failed cases that did not run because the world had failed.
-  std::map<std::string, std::size_t> skipped{}; ///< By reason.
+  std::map<std::string, std::size_t> skipped{}; ///< The skipped cases, by reason.
 
   [[nodiscard]] std::size_t skipped_in_all() const;
   conform_tally& operator+=(const conform_tally& other);
@@ -38,7 +38,7 @@ public:
   struct hooks {
     /// Called for each failed case, with a description of the first error.
     std::function<void(const std::string& name, const std::string& what)> failed;
-    /// Changes the requests of the ranks before they are sent. Tests of the suite plant faults with it.
+    /// Changes the requests of the ranks before they are sent. Tests of the suite inject faults with it.
     std::function<void(std::vector<operation>& parts)> meddle{};
   };
 
@@ -62,7 +62,7 @@ private:
   struct entry {
     std::string name;
     bool by_rank = false;
-    std::vector<operation> parts{}; ///< The operation of ranks[i] or, if the world is asked, of every rank.
+    std::vector<operation> parts{}; ///< The operations of `ranks` or, for a request to the world, of every rank.
     std::vector<rank> ranks{};
     std::vector<placed> memory{};
     error failure{};
@@ -90,15 +90,16 @@ private:
   hooks reports_;
   std::vector<rank> locals_;
   bool is_whole_;                                  ///< True if all ranks are local.
-  std::vector<conform_image> on_device_, on_host_; ///< By local rank.
+  std::vector<conform_image> on_device_, on_host_; ///< Indexed by local rank.
   std::map<value_source, std::shared_ptr<const reference_values>> values_;
   std::vector<entry> batch_;
   conform_tally tally_;
 };
 
-/// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split, and the sub-worlds,
-/// which share ranks, run at the same time the cases of three dtypes that are asked of a world. Last, one sub-world
-/// after another runs the cases that are asked of ranks, because their order is promised by their clients.
+/// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split into sub-worlds that
+/// share ranks. They run their cases of three dtypes: those with requests to a world at the same time, and after them
+/// those with requests to ranks, one sub-world after another, because the clients must guarantee the order of these
+/// requests.
 class conform_suite {
 public:
   /// The hooks are called by one thread at a time.

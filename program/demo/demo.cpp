@@ -44,7 +44,7 @@ using namespace std::chrono_literals;
 constexpr nanoseconds slow_abort = 300ms;
 constexpr nanoseconds spin = 1s; // Longer than the hang limit of an operation here.
 
-/// The events in the order of time.
+/// Collects events and prints them in the order of time.
 class timeline {
 public:
   explicit timeline(time_point zero) : zero_{zero} {}
@@ -72,10 +72,10 @@ std::string told_by(const world_event& event) {
   }
 }
 
-void print(const played_fault& seen, const fault_kind& kind, rank whom) {
+void print(const played_fault& seen, const fault_kind& kind, rank target) {
   timeline when{*seen.raised};
   when.add(*seen.raised,
-           "fault raised at rank " + to_string(whom) + ", " + std::string{kind.name} + ": " + std::string{kind.what});
+           "fault raised at rank " + to_string(target) + ", " + std::string{kind.name} + ": " + std::string{kind.what});
   if (seen.detected)
     when.add(*seen.detected,
              seen.reason ? "detected: " + to_string(seen.reason) : "detected: the caller received the error");
@@ -93,21 +93,21 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const auto faults = std::make_shared<armed_faults>();
   // The loss of a device is reported by the device itself, which may take longer than the hang limit of the other
   // faults.
-  const configuration settings = fault_settings(asked, faults, kind.leads_to != aftermath::world_ends);
+  const configuration settings = fault_settings(asked, faults, kind.leads_to != fault_consequence::world_ends);
   load_kernels(asked);
   runtime rt{settings};
   world where = rt.form_world();
   std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
   if (kind.needs_peers) require_peers(where);
   const interruption signals; // The summary is printed even after a signal.
-  const harmful_works harm{where};
+  const fault_kernels_of_world kernels{where};
   event_history log{where};
   fault_traffic traffic{where, {}};
-  const rank whom = where.local_ranks().back();
-  const played_fault seen =
-      play_fault(kind, {where, *faults, whom, slow_abort, spin, harm}, traffic, log, {.watch = 500ms, .at_most = 30s});
+  const rank target = where.local_ranks().back();
+  const played_fault seen = play_fault(kind, {where, *faults, target, slow_abort, spin, kernels}, traffic, log,
+                                       {.watch = 500ms, .at_most = 30s});
   traffic.stop();
-  if (seen.raised) print(seen, kind, whom);
+  if (seen.raised) print(seen, kind, target);
   where.stop();
   const traffic_counts sum = traffic.counts();
   std::printf("%zu requests succeeded, %zu failed, of which %zu certainly did not run; %zu sums verified\n",
@@ -142,7 +142,7 @@ double idle_microseconds(world& where, std::size_t count) {
     const auto asked = std::chrono::steady_clock::now();
     if (parts.size() == static_cast<std::size_t>(where.size())) {
       where.ask(parts).get();
-    } else { // One of several processes: each asks its own rank.
+    } else { // One of several processes: each sends a request to its own rank.
       for (std::size_t one = 0; one < parts.size(); ++one) where.ask(where.local_ranks()[one], parts[one]).get();
     }
     took.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - asked).count());
@@ -153,13 +153,13 @@ double idle_microseconds(world& where, std::size_t count) {
 void print_what_next() {
   std::printf("\nnext:\n"
               "  troupe demo --fault withheld   a rank stops answering: how soon the fault is detected and repaired\n"
-              "  troupe doctor                  what this machine has for GPUs, and what is missing\n"
+              "  troupe doctor                  what troupe finds on this machine, and what is missing\n"
               "  troupe bench latency           the latency of one request, by kind of client\n"
               "  docs/quick-start.md            how to write a program of your own\n");
 }
 
-/// Stops a world three seconds after a signal. Where one rank has refused a request, the round would wait for the other
-/// ranks until its deadline.
+/// Stops a world three seconds after a signal. Otherwise a round in which one rank has refused a request would wait for
+/// the other ranks until its deadline.
 class stop_after_signal {
 public:
   explicit stop_after_signal(world& where)
@@ -169,9 +169,9 @@ private:
   static void watch(world& where, const std::stop_token& ending) {
     constexpr std::chrono::milliseconds interval{50};
     constexpr std::chrono::seconds patience{3};
-    std::mutex guard;
+    std::mutex mutex;
     std::condition_variable_any ended;
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     const auto ends_within = [&](std::chrono::milliseconds time) {
       return ended.wait_for(lock, ending, time, [&] { return ending.stop_requested(); });
     };
@@ -237,8 +237,8 @@ int run(const demo_options& options) {
   };
   const client_task task{.requests = options.batch, .count = options.count};
 
-  // All clients run at the same time: those that ask the whole world, and for each of two groups (SPMD) one client at
-  // every rank. The requests of a group reach the ranks in any order.
+  // All clients run at the same time: those that send requests to the whole world, and for each of two groups (SPMD)
+  // one client at every rank. The requests of a group reach the ranks in any order.
   std::vector<client_task> tasks(options.clients, task);
   for (client_task& one : tasks) {
     one.ranks = where.local_ranks();

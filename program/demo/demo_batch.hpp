@@ -1,4 +1,4 @@
-/// The data of one client: a batch of all_reduces with inputs whose results are exact, and the check of every element.
+/// Holds the data of one client: a batch of all_reduces with inputs whose results are exact. Checks every element.
 #pragma once
 
 #include <troupe/runtime/world.hpp>
@@ -14,7 +14,7 @@ namespace troupe::program {
 /// One round is: fill(), copies_in(), requests(), copies_out(), wrong_results(), each awaited before the next.
 class demo_batch {
 public:
-  /// \p ranks are those that this client serves: all of the world's, or one (SPMD).
+  /// \p ranks are those that this client serves: all ranks of the world, or one (SPMD).
   demo_batch(const world& where, const std::vector<rank>& ranks, std::size_t requests, std::size_t count,
              std::uint64_t seed);
 

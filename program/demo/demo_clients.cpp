@@ -14,7 +14,7 @@
 namespace troupe::program {
 
 std::size_t demo_ledger::ask(const std::string& kind) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto at = kinds_.try_emplace(kind).first;
   ++at->second.asked;
   entries_.push_back({&at->first});
@@ -23,14 +23,14 @@ std::size_t demo_ledger::ask(const std::string& kind) {
 
 void demo_ledger::answered(std::size_t request, const completion& reply) {
   const std::chrono::duration<double, std::micro> took = reply.times.done - reply.times.queued;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   entry& one = entries_[request];
   ++one.answers;
   kinds_.find(*one.kind)->second.microseconds.push_back(took.count());
 }
 
 void demo_ledger::answered(std::size_t request, const error& failure) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   entry& one = entries_[request];
   ++one.answers;
   ++kinds_.find(*one.kind)->second.failed;
@@ -38,7 +38,7 @@ void demo_ledger::answered(std::size_t request, const error& failure) {
 }
 
 void demo_ledger::verified(std::size_t right, std::size_t wrong) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   verified_ += right + wrong;
   wrong_ += wrong;
 }
@@ -55,19 +55,19 @@ demo_ledger::sums demo_ledger::add_up() const {
 }
 
 bool demo_ledger::clean() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const sums all = add_up();
   return !entries_.empty() && verified_ > 0 && wrong_ == 0 && all.lost == 0 && all.doubled == 0 && all.failed == 0;
 }
 
 std::string demo_ledger::progress() const {
-  const std::lock_guard lock{guard_};
-  return "demo: " + std::to_string(entries_.size()) + " requests asked, " + std::to_string(verified_) +
+  const std::lock_guard lock{mutex_};
+  return "demo: " + std::to_string(entries_.size()) + " requests sent, " + std::to_string(verified_) +
          " results verified";
 }
 
 void demo_ledger::print() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::printf("%-34s %9s %9s %12s %12s\n", "request", "asked", "failed", "p50 us", "p99 us");
   for (const auto& [kind, counts] : kinds_)
     std::printf("%-34s %9zu %9zu %12.1f %12.1f\n", kind.c_str(), counts.asked, counts.failed,
@@ -138,7 +138,7 @@ void run_thread_client(world where, const client_task& task, demo_ledger& books)
 
 namespace {
 
-/// Never blocks: it begins a step when the last reply of the previous step has come.
+/// A client that is an actor. It never blocks: it begins a step when the last reply of the previous step has arrived.
 class actor_client final : public listener_handle::base {
 public:
   actor_client(caf::actor_config& settings, world where, client_task task, demo_ledger* books, std::latch* ended)
@@ -198,10 +198,10 @@ private:
   }
 
   template <class Handle, class Request>
-  void ask(const char* kind, const Handle& whom, Request what) {
+  void ask(const char* kind, const Handle& target, Request what) {
     ++awaited_;
     const std::size_t request = books_.ask(kind);
-    compat::request_unbounded(this, whom, std::move(what))
+    compat::request_unbounded(this, target, std::move(what))
         .then(
             [this, request](const completion& reply) {
               books_.answered(request, reply);

@@ -1,5 +1,5 @@
-/// The demo's clients: plain threads with futures, and actors with messages, each of which runs several rounds of a
-/// batch; and the ledger of their requests.
+/// Defines the clients of the demo, threads with futures and actors with messages, and the ledger of their requests.
+/// Each client runs several rounds of a batch.
 #pragma once
 
 #include <troupe/program/support/interruption.hpp>
@@ -20,7 +20,7 @@
 
 namespace troupe::program {
 
-/// Threads: safe from any.
+/// Counts requests, replies and results of all clients. Threads: safe from any.
 class demo_ledger {
 public:
   /// Records a request and returns its number.
@@ -44,7 +44,7 @@ private:
   struct tally {
     std::size_t asked = 0;
     std::size_t failed = 0;
-    std::vector<double> microseconds{}; ///< From acceptance to completion.
+    std::vector<double> microseconds{}; ///< The times from acceptance to completion.
   };
   struct sums {
     std::size_t answered = 0;
@@ -54,7 +54,7 @@ private:
   };
   [[nodiscard]] sums add_up() const;
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<entry> entries_;
   std::map<std::string, tally> kinds_;
   std::string first_failure_;
@@ -66,8 +66,8 @@ private:
 struct client_task {
   std::vector<rank> ranks{}; ///< All ranks of the world: requests go to the world. One rank: requests go to it (SPMD).
   std::shared_ptr<common_rounds> rounds{}; ///< The same for all clients of one SPMD group.
-  std::size_t requests = 1;                ///< In flight at the same time, in each round.
-  std::size_t count = 1024;                ///< Largest number of elements.
+  std::size_t requests = 1;                ///< The requests in flight at the same time, in each round.
+  std::size_t count = 1024;                ///< The largest number of elements of a request.
   std::uint64_t seed = 0;                  ///< The same for all clients of one SPMD group.
   troupe::lane lane{}; ///< The client's own lane at each rank; the same for all clients of one SPMD group.
 };

@@ -1,4 +1,4 @@
-/// `troupe doctor`: what this machine has, what troupe found of it, what is missing and how to get it.
+/// `troupe doctor`: reports what this machine has, what is missing and how to get it.
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/doctor/doctor_report.hpp>

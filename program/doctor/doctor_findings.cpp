@@ -32,9 +32,9 @@ constexpr const char* compiler_name = "g++ " __VERSION__;
 
 /// Runs \p look. If it throws, the error is recorded as the missing part \p part.
 template <class Look>
-void look_at(const std::string& part, doctor_findings& findings, Look&& look, bool needed_by_gpus = true) {
+void check_part(const std::string& part, doctor_findings& findings, Look&& check, bool needed_by_gpus = true) {
   try {
-    look();
+    check();
   } catch (const exception& failure) {
     findings.missing.push_back({part, failure.why(), needed_by_gpus});
   }
@@ -50,13 +50,13 @@ void examine_devices(driver& api, const machine& host, doctor_findings& findings
   std::vector<device_id> opened;
   for (int i = 0; i < api.device_count(); ++i) {
     const device_id id{i};
-    look_at("GPU " + to_string(id), findings, [&] {
+    check_part("GPU " + to_string(id), findings, [&] {
       api.open(id);
       findings.devices.push_back({id, api.describe(id)});
       opened.push_back(id);
     });
   }
-  look_at(
+  check_part(
       "topology", findings, [&] { findings.where = topology::examine(api, opened, host); }, false);
 }
 
@@ -64,7 +64,7 @@ namespace {
 
 void examine_capabilities(const configuration& settings, const std::shared_ptr<driver>& api,
                           doctor_findings& findings) {
-  look_at("capabilities", findings, [&] {
+  check_part("capabilities", findings, [&] {
     if (settings.backend == backend_choice::gloo) {
       findings.able = make_gloo_backend(settings.gloo)->examine({});
       return;
@@ -90,7 +90,7 @@ doctor_findings examine(configuration settings, bool probing) {
   findings.compiler = compiler_name;
   findings.built_with_cuda = TROUPE_HAS_CUDA;
   const machine& host = machine::here();
-  look_at(
+  check_part(
       "hwloc", findings,
       [&] {
         findings.host = found_host{.cores = std::thread::hardware_concurrency(),
@@ -100,20 +100,20 @@ doctor_findings examine(configuration settings, bool probing) {
       },
       false);
   std::shared_ptr<driver> api;
-  look_at("driver", findings, [&] {
+  check_part("driver", findings, [&] {
     api = make_cuda_driver();
     findings.driver_version = api->version();
     examine_devices(*api, host, findings);
   });
-  look_at("NCCL", findings, [&] {
+  check_part("NCCL", findings, [&] {
     static_cast<void>(
-        set_environment(settings.nccl_environment, settings.nccl_library)); // A replaced variable is not a finding.
+        set_environment(settings.nccl_environment, settings.nccl_library)); // The replaced variables are not reported.
     const auto library = nccl_library::open(settings.nccl_library);
     findings.nccl = found_nccl{.version = library->version(), .path = library->path().string()};
   });
   examine_capabilities(settings, api, findings);
   if (probing)
-    look_at(
+    check_part(
         "probe", findings, [&] { findings.probed = probe(settings, findings.where); }, false);
   return findings;
 }
@@ -248,7 +248,7 @@ std::size_t path_of(link_kind link) {
   switch (link) {
     case link_kind::same: return 0;
     case link_kind::nvlink: return 1;
-    case link_kind::pcie_switch: return 5; // At the farthest.
+    case link_kind::pcie_switch: return 5; // The farthest path through switches.
     case link_kind::host_bridge: return 8;
     case link_kind::numa:
     case link_kind::unknown: break;

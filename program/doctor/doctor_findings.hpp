@@ -1,5 +1,5 @@
-/// The findings about a machine: its parts, and the parts that are missing. They are collected once and then printed as
-/// text or as JSON.
+/// Collects the findings about a machine: the parts that it has, and the parts that are missing. They are then printed
+/// as text or as JSON.
 /// A probe forms a small world, runs a few operations and observes NCCL with a profiler plugin.
 #pragma once
 
@@ -30,12 +30,12 @@ struct deduced_transport {
 /// NCCL's choices for a request of one size. Ranks with the same choices share one entry.
 struct probed_use {
   std::string operation{};    ///< troupe's name of the request.
-  std::size_t size_bytes = 0; ///< As the bench counts it.
+  std::size_t size_bytes = 0; ///< The size as the bench counts it.
   std::string function{};     ///< NCCL's name of the function.
   std::string algorithm{};    ///< Empty for sends and receives, which have none.
   std::string protocol{};
   int channels = 0;
-  bool by_proxy = false; ///< Host threads took part: for the network, or for copies through host memory.
+  bool by_proxy = false; ///< Whether host threads took part: for the network, or for copies through the host.
 
   friend bool operator==(const probed_use&, const probed_use&) = default;
 };
@@ -47,19 +47,19 @@ struct probed_pair {
 };
 
 struct probe_findings {
-  std::string backend; ///< Its version line.
+  std::string backend; ///< The version line of the backend.
   int ranks = 0;
   std::vector<probed_use> uses;
   std::vector<probed_pair> transports;
-  std::string note; ///< Why there are no uses; empty if there are some.
+  std::string note; ///< The reason why `uses` is empty, or an empty text.
 };
 
 /// Makes this program NCCL's profiler plugin (NCCL_PROFILER_PLUGIN), unless the settings or the environment name
 /// another one. Must be called before NCCL is loaded.
 void prepare_probe(configuration& settings);
 
-/// Forms a world by \p settings over the ranks that they name, runs operations of several sizes and stops the world.
-/// \p where has the world's devices, if they are known. Errors: those of forming and of the operations.
+/// Forms a world by \p settings, runs operations of several sizes and stops the world. \p where contains the world's
+/// devices, if they are known. Errors: those of forming and of the operations.
 [[nodiscard]] probe_findings probe(const configuration& settings, const std::optional<topology>& where);
 
 struct missing_part {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""troupe-plot, troupe-report and troupe-top: what people look at, made of the JSON of benches and of Prometheus metrics.
+"""troupe-plot, troupe-report and troupe-top: present the JSON reports of benches and the metrics of a running process.
 
     troupe plot REPORT.json FILE.svg    draws the report of a bench; "-" is standard input or output
-    troupe report FOLDER                writes FOLDER/report.html of what `troupe bench suite --out FOLDER` left
-    troupe top [--url URL]              shows what a running process does, from its metrics
+    troupe report FOLDER                writes FOLDER/report.html from the output of `troupe bench suite --out FOLDER`
+    troupe top [--url URL]              shows the requests and faults of a running process, from its Prometheus metrics
 
-One file with three names, so that it runs from the build tree and installed. matplotlib draws, rich styles the terminal.
+One file with three names, so that it runs from the build tree and installed. Plots need matplotlib; top needs rich.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Problem(Exception):
 
 
 def need(module: str, purpose: str, remedy: str = "") -> typing.Any:
-    """Imports `module`. Starts again with the system's Python if only that may have it."""
+    """Imports `module`. If it is missing, restarts this program with the system's Python, which may have it."""
     try:
         return importlib.import_module(module)
     except ImportError as why:
@@ -53,10 +53,10 @@ def need_matplotlib(module: str = "matplotlib") -> typing.Any:
     return need(module, "draws the plots", ", or draw elsewhere from the JSON: troupe plot REPORT.json FILE.svg")
 
 
-# A plot as data: panels side by side, each with two axes and a legend below, and small print at the bottom.
+# Data of a plot: panels side by side, each with two axes and a legend below, and small print at the bottom.
 
 MOST_TICKS = 10
-MOST_COMBINATIONS = 4  # of dtype and reduction in one plot; more are hard to tell apart
+MOST_COMBINATIONS = 4  # combinations of dtype and reduction in one plot; more are hard to distinguish
 
 
 @dataclass
@@ -107,7 +107,7 @@ def bytes_label(value: float) -> str:
 
 
 def log_ticks(values: str, least: float, most: float) -> list[tuple[float, str]]:
-    """Returns about ten ticks at most of a logarithmic axis. Decades get ticks at 2 and 5 times if there are few."""
+    """Returns at most about ten ticks of a logarithmic axis. If it spans few decades, 2 and 5 in each get ticks too."""
     if values == "numbers":
         first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
         within = (1, 2, 5) if math.log10(most / least) < 2.5 else (1,)
@@ -144,7 +144,7 @@ GREYS = ("#444444", "#888888", "#AAAAAA")
 
 
 def draw_axis(axes: typing.Any, name: str, what: Axis, values: list[float], room: float) -> None:
-    """Draws `what` as the axis `name` of matplotlib's axes. `room` is the factor left free on both sides."""
+    """Draws `what` as the axis `name` of matplotlib's axes. `room` is the factor by which both limits are extended."""
     axes.set(**{f"{name}label": one_line(what.label)})
     if not what.logarithmic:
         axes.set(**{f"{name}lim": (0, None) if min(values) >= 0 else (None, None)})
@@ -159,10 +159,10 @@ def draw_axis(axes: typing.Any, name: str, what: Axis, values: list[float], room
 
 
 def drawn(plot: Plot) -> str:
-    """Returns the plot as SVG whose texts are texts. Names and titles are shown literally."""
+    """Returns the plot as SVG with texts as text elements. Names and titles are shown literally."""
     plot = drawable(plot)
     if not plot.panels:
-        raise Problem(f"there is nothing to draw: no figure of '{plot.title}' is above 0")
+        raise Problem(f"nothing to draw: no figure of '{plot.title}' is above 0")
     matplotlib, figures = need_matplotlib(), need_matplotlib("matplotlib.figure")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "troupe", "text.parse_math": False,
                                 "font.family": "sans-serif", "font.size": 10, "axes.spines.top": False,
@@ -316,7 +316,7 @@ def rate_plot(report: dict) -> Plot:
 
 
 def share_of(name: str, histogram: list, reference: bool = False) -> Series:
-    """Returns the share of the requests that were answered by each time."""
+    """Returns, for each time, the share of the requests that were answered within it."""
     every, seen = sum(one["count"] for one in histogram), 0
     points = []
     for one in histogram:
@@ -331,8 +331,8 @@ def latency_plot(report: dict) -> Plot:
     series = [share_of(row["way"], row["time"]["histogram"]) for row in report["rows"]]
     if "raw" in report:
         series.append(share_of("raw", report["raw"]["histogram"], True))
-    shares = Panel("Asked in various ways", Axis("time (µs)"),
-                   Axis("requests answered by then (%)", logarithmic=False), series)
+    shares = Panel("By kind of client", Axis("time (µs)"),
+                   Axis("requests answered within this time (%)", logarithmic=False), series)
     return Plot(f"Request to reply, {int(figure_at(report, 'options/size_bytes'))} B, one at a time, "
                 f"{ranks_of(report)}", panels=[shares])
 
@@ -355,7 +355,7 @@ def machine_line(report: dict) -> str:
 
 
 def circumstances(report: dict) -> list[str]:
-    """Returns how `report` was measured, in a paragraph each: versions, devices and settings, method, machine."""
+    """Returns how `report` was measured, as paragraphs: versions, devices and settings, method, machine."""
     versions = [f"troupe {report['troupe']}, CAF {report['caf']}"]
     versions += [f"{part}: {text}" for part, text in report.get("versions", {}).items()]
     devices = "Devices: " + (counted(one["name"] for one in report.get("devices", [])) or "none")
@@ -372,7 +372,7 @@ def circumstances(report: dict) -> list[str]:
 
 
 def plot_of(report: dict) -> Plot | None:
-    """Returns the plot of `report`, from its members alone; None if it has no axis to plot."""
+    """Returns the plot of `report`, or None if it has no axis to plot."""
     rows = report.get("rows")
     if not rows:
         return None
@@ -473,7 +473,7 @@ def table(caption: str, rows: list, columns: Columns) -> Table:
 
 
 def tables_of(report: dict) -> list[Table]:
-    """Returns all tables of `report`; none of a bench that is not known."""
+    """Returns all tables of `report`, or none if its bench is unknown."""
     rows, columns = report.get("rows", []), COLUMNS.get(report["bench"])
     if columns:
         raw = [{"way": "raw", "time": report["raw"]}] if "raw" in report else []
@@ -521,7 +521,7 @@ class Result:
 
     name: str
     what: str
-    command: str  # for a shell, to repeat it
+    command: str  # the shell command that repeats the bench
     seconds: float = 0
     failure: str = ""  # why it did not run or what failed
     printed: str = ""
@@ -544,7 +544,7 @@ def table_html(one: Table) -> str:
 
 
 def inlined_svg(svg: str, suffix: str) -> str:
-    """Returns `svg` for a page with other drawings: without prologue, `suffix` at the end of its names."""
+    """Returns `svg` for a page with other drawings: without prologue, and with `suffix` appended to its ids."""
     return re.sub(r"""(\bid=["']|href=["']#|url\(['"]?#)([^"')]+)""", rf"\1\2-{suffix}", svg[svg.find("<svg"):])
 
 
@@ -579,7 +579,7 @@ def section_html(one: Result) -> str:
         text += f'<p class="quiet">All figures, with those of each block: <a href="{name}.json">{name}.json</a></p>\n'
     text += f'<p class="quiet">To repeat it:</p>\n<pre>{html.escape(one.command)}</pre>\n'
     if one.printed:
-        text += ("<details><summary>As it was printed, with the method</summary><pre>"
+        text += ("<details><summary>Printed output, with the method</summary><pre>"
                  f"{html.escape(one.printed)}</pre></details>\n")
     return text + "</section>\n"
 
@@ -599,7 +599,7 @@ def summary_html(results: list[Result]) -> str:
 def html_page(results: list[Result], command: str, note: str = "") -> str:
     """Returns the page. `command` is the suite's command line; `note` is shown at the top."""
     reports = [one.report for one in results if one.report]
-    # The first report with the most information: one of a world, otherwise one of a device.
+    # Prefer the first report of a world, which has the most information, to one of a single device.
     first = next((one for one in reports if "settings" in one), reports[0] if reports else None)
     text = ('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" '
             'content="width=device-width, initial-scale=1">\n<title>troupe bench suite</title>\n'
@@ -608,8 +608,8 @@ def html_page(results: list[Result], command: str, note: str = "") -> str:
         about = html.escape(f"troupe {first['troupe']} on {first['machine']['host']}, {first['date']}")
         text += f'<p class="quiet">{about}</p>\n'
         if is_of_mock(first):
-            text += ('<p class="note">These figures are of the mock: simulated devices whose work is done by this '
-                     "machine's CPU. They show that everything works and say nothing about GPUs.</p>\n")
+            text += ('<p class="note">These are figures of the mock: simulated devices whose work is done by '
+                     "this machine's CPU. They show that everything works and say nothing about GPUs.</p>\n")
     if note:
         text += f'<p class="note">{html.escape(note)}</p>\n'
     text += f"<pre>{html.escape(command)}</pre>\n" + summary_html(results)
@@ -642,7 +642,8 @@ def save(path: pathlib.Path | str, text: str) -> None:
 
 def run_plot(words: list[str]) -> int:
     parser = argparse.ArgumentParser("troupe plot", description="draw the JSON report of a bench")
-    parser.add_argument("report", metavar="REPORT.json", nargs="?", help="what --json of a bench wrote; - is standard input")
+    parser.add_argument("report", metavar="REPORT.json", nargs="?",
+                        help="file written by a bench's --json; - is standard input")
     parser.add_argument("file", metavar="FILE.svg", nargs="?", help="- is standard output")
     parser.add_argument("--check", action="store_true", help="only check whether plots can be drawn here")
     options = parser.parse_args(words)
@@ -668,7 +669,7 @@ def run_report(words: list[str]) -> int:
     try:
         need_matplotlib()
     except Problem as why:
-        note = f"Without plots: {why}"
+        note = f"The page has no plots: {why}"
     results = [Result(**one) for one in suite["benches"]]
     all_well = True
     for one in results:
@@ -686,7 +687,7 @@ def run_report(words: list[str]) -> int:
     return 0 if all_well else 1
 
 
-# `troupe top`: Prometheus' text format 0.0.4, and what changed between two scrapes.
+# `troupe top`: parses Prometheus' text format 0.0.4 and shows the changes between two scrapes.
 
 NAME, LABEL = re.compile(r"[a-zA-Z0-9_:]+"), re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -699,7 +700,7 @@ class Sample:
 
 
 def parse_prometheus_text(text: str) -> list[Sample]:
-    """Returns the samples in their order, without comments and timestamps. Errors name the line."""
+    """Returns the samples in their order, without comments and timestamps. Raises Problem, which names the line."""
     return [parse_sample(line.strip(), number) for number, line in enumerate(text.split("\n"), 1)
             if line.strip() and not line.lstrip().startswith("#")]
 
@@ -754,7 +755,7 @@ def parse_sample(rest: str, line: int) -> Sample:
 
 
 class Scrape:
-    """The samples of an endpoint at one time, of a monotonic clock."""
+    """The samples of an endpoint at one time of the monotonic clock."""
 
     def __init__(self, at_seconds: float, samples: list[Sample]):
         self.at_seconds = at_seconds
@@ -769,7 +770,7 @@ class Scrape:
         return sum(one.value for one in self.passing(name, **of))
 
     def values(self, name: str, label: str, **of: str) -> list[str]:
-        """Returns the distinct values of `label` among these samples. Numbers are sorted by value."""
+        """Returns the distinct values of `label` among the selected samples. Numbers are sorted by value."""
         return sorted({one.labels.get(label, "") for one in self.passing(name, **of)},
                       key=lambda text: (len(text) if text.isdigit() else 0, text))
 
@@ -796,7 +797,7 @@ def histogram_quantile(quantile: float, up_to: dict[float, float]) -> float:
 
 @dataclass
 class Interval:
-    """The changes between two scrapes. A counter that has become smaller (another process) began at 0."""
+    """The changes between two scrapes. A counter that has become smaller (after a restart) counts as begun at 0."""
 
     before: Scrape | None
     now: Scrape
@@ -824,7 +825,7 @@ class Interval:
         return histogram_quantile(which, {bound: count - before.get(bound, 0) for bound, count in now.items()})
 
 
-# Figures in a few characters: "12.3k", "1.20G", "340us". An unknown figure is "-".
+# Functions that format figures in a few characters: "12.3k", "1.20G", "340us". An unknown figure is "-".
 
 
 def three_digits(value: float, unit: str = "") -> str:
@@ -896,7 +897,7 @@ RANK_COLUMNS = (("RANK", 6), ("LEAD", 7), ("QUEUE", 7), ("REQ/S", 10), ("LAUNCHE
 
 
 class TopPage:
-    """What the screen shows, in lines."""
+    """Formats the lines of the screen."""
 
     def __init__(self, seen: Interval, url: str):
         self.seen, self.now, self.url = seen, seen.now, url
@@ -932,7 +933,7 @@ class TopPage:
             line.append(f"/{number('troupe_world_pending_limit')}")
         if self.now.passing("troupe_world_lead", world=world):
             line.append(f"  lead {number('troupe_world_lead')}")
-        # Last, because a narrow screen cuts it off.
+        # The uptime comes last, because a narrow screen cuts the end off.
         return [*line, f"  up {age(self.now, 'troupe_world_start_time_seconds', world=world)}"]
 
     def fusion(self, **of: str) -> str:
@@ -967,7 +968,7 @@ class TopPage:
         return lines
 
     def operations(self) -> list[Line]:
-        """Returns a line for each operation and size class, the busiest first."""
+        """Returns a line for each operation and size class, sorted by descending request rate."""
         kinds = {(one.labels.get("world", ""), one.labels.get("operation", ""), one.labels.get("size", "")): 0
                  for world in self.worlds for one in self.now.passing("troupe_requests_total", world=world)}
         found = []
@@ -1001,7 +1002,7 @@ class TopPage:
             short_time(self.seen.quantile(0.99, "troupe_request_latency_seconds", **of))])
 
     def row(self, columns: tuple[tuple[str, int], ...], world: str, cells: Line) -> Line:
-        """Aligns the cells. Longer ones are not cut; a blank divides them."""
+        """Aligns the cells. A cell longer than its column is not cut but followed by one blank."""
         if self.several:
             columns, cells = self.several + columns, [world, *cells]
         names = 2 if self.several else 1
@@ -1032,7 +1033,7 @@ def table_lines(heading: Line, rows: list[Line], lines: int, what: str) -> list[
 
 
 def draw_top(seen: Interval, rates: list[float], url: str, columns: int = 80, lines: int = 24) -> list[typing.Any]:
-    """Returns rich texts: at most `lines`, none wider than `columns`. `rates` are earlier ones, the latest last."""
+    """Returns at most `lines` rich texts of at most `columns` characters. `rates` has request rates, latest last."""
     text = need("rich.text", "styles the terminal").Text
     page = TopPage(seen, url)
     every = page.head(rates)
@@ -1050,7 +1051,7 @@ def draw_top(seen: Interval, rates: list[float], url: str, columns: int = 80, li
     return drawn_lines
 
 
-MOST_SECONDS, MOST_BYTES = 5, 64 << 20  # of one answer; about 100 KiB are usual
+MOST_SECONDS, MOST_BYTES = 5, 64 << 20  # limits of one answer, which usually has about 100 KiB
 
 
 def parse_http_address(url: str) -> tuple[str, int, str]:
@@ -1081,7 +1082,7 @@ def http_get(host: str, port: int, path: str) -> str:
                 raise TimeoutError
         return document.decode(errors="replace")
     except TimeoutError:
-        raise Problem(f"{where}: no answer in time") from None
+        raise Problem(f"{where}: no answer within {MOST_SECONDS} s") from None
     except (socket.gaierror, UnicodeError, OverflowError) as why:
         raise Problem(f"{where}: unknown host or port: {why}") from None
     except http.client.HTTPException as why:
@@ -1096,7 +1097,7 @@ def http_get(host: str, port: int, path: str) -> str:
 
 
 class TopReader:
-    """Scrapes an endpoint again and again."""
+    """Scrapes an endpoint repeatedly."""
 
     def __init__(self, url: str):
         self.address, self.url = parse_http_address(url), url
@@ -1116,7 +1117,7 @@ class TopReader:
 
 
 def wait_for_end(seconds: float) -> bool:
-    """Waits that long. Returns whether the user wants to end."""
+    """Waits for `seconds` or until the user presses q. Returns whether the user wants to end."""
     if not sys.stdin.isatty():
         time.sleep(seconds)
         return False
@@ -1160,7 +1161,8 @@ def run_top(words: list[str]) -> int:
     parser = argparse.ArgumentParser("troupe top", description="watch a running process: its requests and its faults")
     parser.add_argument("--url", default="http://127.0.0.1:9464",
                         help="address of its metrics: http://HOST:PORT, where metrics.address is HOST:PORT")
-    parser.add_argument("--interval", type=seconds_in_range, default=1, metavar="SECONDS", help="between two scrapes")
+    parser.add_argument("--interval", type=seconds_in_range, default=1, metavar="SECONDS",
+                        help="time between two scrapes")
     parser.add_argument("--once", action="store_true", help="scrape twice, print the changes as plain text, and exit")
     options = parser.parse_args(words)
     reader = TopReader(options.url)
@@ -1182,7 +1184,7 @@ def run_top(words: list[str]) -> int:
 def main() -> int:
     name = os.path.basename(sys.argv[0]).removeprefix("troupe-")
     words = sys.argv[1:]
-    if words[:1] == [name]:  # `troupe plot` starts troupe-plot with its own words
+    if words[:1] == [name]:  # `troupe plot ...` starts troupe-plot with all its arguments, "plot" included
         words = words[1:]
     run = {"plot": run_plot, "report": run_report, "top": run_top}.get(name)
     try:

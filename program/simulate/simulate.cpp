@@ -101,7 +101,7 @@ std::string names_of(const std::vector<Item>& all) {
   return names;
 }
 
-/// Prints what is wrong, a command that runs the seed again, and one that runs only the requests and faults needed.
+/// Prints the findings, a command that runs the seed again, and one that runs only the requests and faults needed.
 void tell(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
   const std::string name = std::to_string(seed);
   for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
@@ -123,13 +123,13 @@ struct summary {
   std::size_t on_registered = 0;
   std::map<fault_kind, std::size_t> faults{};
   retry_counts retries{};
-  std::map<std::uint64_t, simulation_result> failed{}; ///< By seed.
+  std::map<std::uint64_t, simulation_result> failed{}; ///< Failed runs, by seed.
 };
 
 /// Runs every seed once on several threads. A run stays on one thread.
 summary play_all(const simulate_options& options, const seed_range& seeds, std::ofstream* trace) {
   summary all;
-  std::mutex guard;
+  std::mutex mutex;
   std::atomic<std::uint64_t> next{seeds.first};
   std::exception_ptr problem;
   const progress_line progress{stderr, [&next, &seeds] {
@@ -139,7 +139,7 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   const auto play = [&] {
     for (std::uint64_t seed = next.fetch_add(1); seed <= seeds.last; seed = next.fetch_add(1)) {
       simulation_result result = simulation::simulate(scenario_of(options, seed), trace != nullptr);
-      const std::lock_guard lock{guard};
+      const std::lock_guard lock{mutex};
       if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
       all.found += result.found;
       all.requests += result.requests;
@@ -155,9 +155,9 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   const auto work = [&] {
     try {
       play();
-    } catch (...) { // Most likely out of memory. The other threads end with their present seed.
+    } catch (...) { // Most likely out of memory. The other threads end after their current seed.
       next.store(seeds.last + 1);
-      const std::lock_guard lock{guard};
+      const std::lock_guard lock{mutex};
       problem = std::current_exception();
     }
   };
@@ -222,20 +222,21 @@ void add_simulate(CLI::App& program, action& chosen) {
       "simulate",
       "Simulate worlds in virtual time, with faults drawn from seeds, and check the outcome of every request");
   const auto options = std::make_shared<simulate_options>();
-  command->add_option("--seeds", options->seeds, "Seeds of the runs: A..B, or one")->capture_default_str();
+  command->add_option("--seeds", options->seeds, "Seeds of the runs: a range A..B, or one seed")->capture_default_str();
   add_number(*command, "--ranks", options->ranks, "Ranks of each world", 2, 256);
   command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
       ->capture_default_str();
   command->add_option("--trace", options->trace,
                       "Write a trace of all events to this file; the same seed gives the same trace");
   add_number(*command, "--jobs", options->jobs, "Threads that run simulations", 1, 1'024);
-  command->add_option("--only-requests", options->only_requests, "Of each run, by number")
+  command
+      ->add_option("--only-requests", options->only_requests, "Run only these requests: their numbers, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000'000));
-  command->add_option("--only-faults", options->only_faults, "Of each run, by number")
+  command->add_option("--only-faults", options->only_faults, "Raise only these faults: their numbers, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000'000));
-  command->add_flag("--without-faults", options->without_faults, "Run as drawn, but without the faults");
+  command->add_flag("--without-faults", options->without_faults, "Run the same requests without any faults");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -38,14 +38,14 @@ struct order_options {
 };
 
 /// The resources that a run used, as far as they were sampled.
-struct footprint_seen {
-  std::size_t pending = 0;                     ///< Largest number of requests.
-  std::size_t early_bytes = 0, late_bytes = 0; ///< Largest memory in the first half of the run, and in the second.
+struct sampled_footprint {
+  std::size_t pending = 0;                     ///< The largest number of pending requests.
+  std::size_t early_bytes = 0, late_bytes = 0; ///< The largest memory in each half of the run.
 };
 
 /// Samples \p scene during the run until \p ended. The first half ends after \p half verifications.
-footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
-  footprint_seen seen;
+sampled_footprint watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
+  sampled_footprint seen;
   while (!ended.try_wait()) {
     seen.pending = std::max(seen.pending, scene.where.pending().operations);
     std::size_t& most = scene.ledger.sum().verified < half ? seen.early_bytes : seen.late_bytes;
@@ -55,9 +55,9 @@ footprint_seen watch(const stress_scene& scene, std::latch& ended, std::size_t h
   return seen;
 }
 
-/// Returns whether the memory of the second half exceeds that of the first by more than a tolerance for chance. Memory
-/// that was not freed would double it. Only for a run with a limit of pending requests.
-bool grew(const footprint_seen& seen) {
+/// Returns whether the memory of the second half exceeds that of the first by more than a tolerance. Memory that was
+/// not freed would double it. Meaningful only for a run with a limit of pending requests.
+bool grew(const sampled_footprint& seen) {
   constexpr std::size_t slack = std::size_t{32} << 20U;
   return seen.early_bytes > 0 && seen.late_bytes > seen.early_bytes + seen.early_bytes / 4 + slack;
 }
@@ -94,9 +94,9 @@ int run(const order_options& options) {
   for (std::size_t client = 0; client < options.clients; ++client)
     actors += is_whole && options.asks_world(client) ? 1 : where.local_ranks().size();
   std::latch ended{static_cast<std::ptrdiff_t>(actors)};
-  footprint_seen seen;
+  sampled_footprint seen;
   std::thread watcher{[&] { seen = watch(scene, ended, actors * options.lanes * steps / 4); }};
-  // All ranks of a client share one credit, so that no two ranks wait for each other's.
+  // All ranks of a client share one credit. With one per rank, two ranks could wait for credit that the other holds.
   const std::size_t room = ranks * options.lanes * requests_of_a_step;
   for (std::size_t client = 0; client < options.clients; ++client) {
     stress_task task{client, options.lanes, steps, options.seed};
@@ -111,7 +111,7 @@ int run(const order_options& options) {
   {
     const progress_line progress{stderr, [&scene] {
                                    const auto now = scene.ledger.sum();
-                                   return "stress: " + std::to_string(now.asked) + " requests asked, " +
+                                   return "stress: " + std::to_string(now.asked) + " requests sent, " +
                                           std::to_string(now.answered) + " answered";
                                  }};
     watcher.join();
@@ -151,13 +151,14 @@ void add_stress(CLI::App& program, action& chosen) {
   stress->require_subcommand(1);
   auto options = std::make_shared<order_options>();
   CLI::App* order = stress->add_subcommand(
-      "order", "many clients ask every rank in any order; verify that all ranks launch in one order");
+      "order", "many clients send requests to every rank in any order; verify that all ranks launch in one order");
   options->runtime.add_to(*order);
   add_number(*order, "--clients", options->clients, "number of clients, each with an actor at every rank", 1, 1'000);
   add_number(*order, "--lanes", options->lanes, "lanes of each client", 1, 64);
   add_number(*order, "--requests", options->requests, "approximate number of requests to ranks", 1, 1'000'000'000);
   add_number(*order, "--count", options->largest, "largest number of elements of a rank's part", 1, 1 << 20);
-  add_number(*order, "--world-every", options->world_every, "every n-th client asks the world; 0: none", 0, 1'000);
+  add_number(*order, "--world-every", options->world_every, "every n-th client sends requests to the world; 0: none", 0,
+             1'000);
   order
       ->add_option(
           "--pending", options->pending,

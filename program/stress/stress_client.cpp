@@ -24,14 +24,14 @@ constexpr std::array value_sources{
 };
 
 /// Every rank sends to the next and receives from the previous one: a group of two operations at every rank.
-conform_piece make_ring(int ranks, const transfer_wish& like) {
+conform_piece make_ring(int ranks, const transfer_spec& like) {
   conform_piece ring;
   for (int from = 0; from < ranks; ++from) {
-    transfer_wish wish = like;
-    wish.from = from;
-    wish.to = (from + 1) % ranks;
-    wish.seed = like.seed + static_cast<std::uint64_t>(from);
-    conform_piece one = make_transfer(wish);
+    transfer_spec spec = like;
+    spec.from = from;
+    spec.to = (from + 1) % ranks;
+    spec.seed = like.seed + static_cast<std::uint64_t>(from);
+    conform_piece one = make_transfer(spec);
     const std::size_t first = ring.ranges.size();
     for (conform_range& range : one.ranges) ring.ranges.push_back(std::move(range));
     for (conform_step& step : one.steps)
@@ -62,12 +62,12 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
   const auto ranks = static_cast<std::size_t>(ranks_);
   if (kind < 5) return make_barrier(ranks_);
   if (kind < 35 && ranks_ > 1) {
-    transfer_wish wish{.tag = static_cast<int>(draw.below(3)), .type = dtype::u8, .count = count, .seed = seed};
-    if (kind < 10) return make_ring(ranks_, wish);
+    transfer_spec spec{.tag = static_cast<int>(draw.below(3)), .type = dtype::u8, .count = count, .seed = seed};
+    if (kind < 10) return make_ring(ranks_, spec);
     const std::size_t from = draw.below(ranks);
-    wish.from = static_cast<int>(from);
-    wish.to = static_cast<int>((from + 1 + draw.below(ranks - 1)) % ranks);
-    return make_transfer(wish);
+    spec.from = static_cast<int>(from);
+    spec.to = static_cast<int>((from + 1 + draw.below(ranks - 1)) % ranks);
+    return make_transfer(spec);
   }
   const auto all = conform_collectives();
   const conform_collective& one = all[draw.below(all.size())];
@@ -139,7 +139,7 @@ private:
     troupe::lane name;
     std::size_t next = 0;       ///< The next step.
     std::size_t under_way = 0;  ///< Steps in progress.
-    std::uint64_t position = 0; ///< Of the next request.
+    std::uint64_t position = 0; ///< The position of the next request.
     std::vector<slot> slots{};
   };
   /// The requests of a step at this rank.
@@ -149,8 +149,8 @@ private:
     slot& place;
     std::vector<operation> requests{};
     std::size_t operation_at = 0;      ///< Index of the request that is not a copy.
-    std::uint64_t first_position = 0;  ///< In the lane.
-    std::size_t missing = 0;           ///< Replies that have not come.
+    std::uint64_t first_position = 0;  ///< The position of requests[0] in the lane.
+    std::size_t missing = 0;           ///< Replies that have not arrived.
     std::optional<std::size_t> from{}; ///< The first request that was refused.
   };
 
@@ -285,7 +285,7 @@ private:
   epoch epoch_;
   collective_handle at_;
   std::vector<own_lane> lanes_;
-  std::vector<std::shared_ptr<started>> again_; ///< To be sent again.
+  std::vector<std::shared_ptr<started>> again_; ///< Steps whose requests must be sent again.
   std::size_t window_;
   std::size_t under_way_ = 0;
   std::size_t waits_ = 0;
@@ -311,7 +311,7 @@ std::string name_of(const stress_step& step) {
 
 void stress_ledger::launched(rank self, const stress_step& step, std::uint64_t launch) {
   log& mine = logs_[static_cast<std::size_t>(self.value())];
-  const std::lock_guard lock{mine.guard};
+  const std::lock_guard lock{mine.mutex};
   mine.entries.push_back({step, launch});
 }
 
@@ -329,12 +329,12 @@ void stress_ledger::verified(const stress_step& step, const std::string& fault) 
 }
 
 void stress_ledger::note(const std::string& what) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (first_.empty()) first_ = what;
 }
 
 stress_ledger::totals stress_ledger::sum() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return {asked_, answered_, failed_, refused_, verified_, wrong_, first_};
 }
 

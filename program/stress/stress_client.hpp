@@ -1,5 +1,5 @@
-/// The clients of a stress run, which are actors at one rank or of the whole world, and their requests as a function of
-/// the seed alone, so that every rank's client knows them without communication.
+/// Defines the clients of a stress run: actors that send requests to one rank or to the whole world. Their requests are
+/// a function of the seed alone, so that every rank's client knows them without communication.
 #pragma once
 
 #include <troupe/program/conform/conform_pieces.hpp>
@@ -26,7 +26,7 @@ namespace troupe::program {
 /// Identifies one operation at all its participants.
 struct stress_step {
   std::size_t client = 0;
-  std::size_t lane = 0; ///< Among the client's lanes, from 0.
+  std::size_t lane = 0; ///< The index among the client's lanes, from 0.
   std::size_t index = 0;
 
   friend auto operator<=>(const stress_step&, const stress_step&) = default;
@@ -40,7 +40,7 @@ public:
   /// Returns the operation with the memory of all its ranks. Ranks without a step in it take no part. A rank with
   /// several steps sends them as one group.
   [[nodiscard]] conform_piece piece_of(const stress_step& step) const;
-  /// Returns the sources that its ranges may name.
+  /// Returns all sources that ranges of the pieces may have.
   [[nodiscard]] static std::span<const value_source> sources();
   [[nodiscard]] std::size_t room_bytes() const;
 
@@ -50,14 +50,15 @@ private:
   std::size_t largest_;
 };
 
-/// Threads: safe from any, except disorder(), which must be called when no thread records anything any more.
+/// Records requests, replies and launches, and compares the orders of launches. Threads: safe from any, except
+/// disorder(), which must be called after all recording.
 class stress_ledger {
 public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
 
   void asked(std::size_t requests) noexcept { asked_ += requests; }
   void answered() noexcept { ++answered_; }
-  /// Records the place of \p self's part of the operation in the order of its launches.
+  /// Records \p launch, the position of \p self's part of the operation in the order of the rank's launches.
   void launched(rank self, const stress_step& step, std::uint64_t launch);
   void answered(const error& failure);
   /// Records a request that was refused as busy, or that was behind a refused one. It is sent again.
@@ -65,15 +66,15 @@ public:
     ++answered_;
     ++refused_;
   }
-  /// \p fault is empty if all elements were correct.
+  /// Records that one part was checked. \p fault is empty if all elements were correct.
   void verified(const stress_step& step, const std::string& fault);
 
   struct totals {
     std::size_t asked = 0;
     std::size_t answered = 0;
     std::size_t failed = 0;
-    std::size_t refused = 0;  ///< And sent again.
-    std::size_t verified = 0; ///< Parts of ranks, over all operations.
+    std::size_t refused = 0;  ///< Refused requests, which are sent again.
+    std::size_t verified = 0; ///< Ranks' parts that were checked, over all operations.
     std::size_t wrong = 0;
     std::string first{}; ///< The first failure.
   };
@@ -89,13 +90,13 @@ private:
   };
   /// The log of one rank.
   struct log {
-    std::mutex guard;
+    std::mutex mutex;
     std::vector<entry> entries;
   };
   void note(const std::string& what);
 
   std::atomic<std::size_t> asked_{0}, answered_{0}, failed_{0}, refused_{0}, verified_{0}, wrong_{0};
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::string first_;
   std::vector<log> logs_;
 };
@@ -104,9 +105,9 @@ private:
 struct stress_task {
   std::size_t client = 0;
   std::size_t lanes = 1;
-  std::size_t steps = 1; ///< In each lane.
+  std::size_t steps = 1; ///< The number of steps in each lane.
   std::uint64_t seed = 0;
-  credit under{}; ///< The quota that its requests are charged to; if empty, the shared one.
+  credit under{}; ///< The credit that covers its requests; if empty, the shared quota does.
 };
 
 /// Data that all clients share. Must outlive them.
@@ -120,7 +121,7 @@ struct stress_scene {
 
 /// The number of steps of a lane that have memory of their own, so that several can be in progress.
 inline constexpr std::size_t stress_window = 3;
-inline constexpr std::size_t requests_of_a_step = 3; ///< At most, at each rank.
+inline constexpr std::size_t requests_of_a_step = 3; ///< The maximum at each rank.
 
 /// Spawns an actor that sends \p self its part of each step of the task: a copy of the inputs to the device, the
 /// operation, and a copy of the results back. All three go into the lane together, so that the lane's order is tested

@@ -52,10 +52,10 @@ private:
   /// A lane with one operation in progress at a time: copies in, the operation, copies out, one after another.
   struct own_lane {
     std::size_t next = 0; ///< The next step.
-    std::size_t at = 0;   ///< Index among the requests.
-    bool refused = false; ///< It was busy and must be sent again.
+    std::size_t at = 0;   ///< Index of the current request.
+    bool refused = false; ///< The current request was refused as busy and must be sent again.
     std::vector<conform_image> images{};
-    std::vector<std::vector<std::size_t>> placed{}; ///< By rank.
+    std::vector<std::vector<std::size_t>> placed{}; ///< Numbers of ranges in the images, by rank.
     std::vector<std::vector<operation>> requests{};
     std::size_t operation_at = 0; ///< Index of the request that is not a copy.
   };

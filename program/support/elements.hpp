@@ -1,4 +1,5 @@
-/// Elements of every dtype as numbers: integers as they are, floats as doubles, which represent all of them exactly.
+/// Converts elements of every dtype to numbers and back: integers keep their type, and floats become doubles, which
+/// represent all of them exactly.
 #pragma once
 
 #include <troupe/collectives/backend/mock/small_float.hpp>
@@ -13,7 +14,7 @@
 
 namespace troupe::program {
 
-/// An element of a dtype that has a C++ type.
+/// Describes an element of a dtype that has a C++ type.
 template <class T>
 struct plain_element {
   using stored = T;
@@ -24,7 +25,7 @@ struct plain_element {
   static stored encode(number value) noexcept { return static_cast<stored>(value); }
 };
 
-/// An element of a dtype that only small_float can convert.
+/// Describes an element of a dtype that only small_float can convert.
 template <class Format>
 struct narrow_element {
   using stored = typename Format::bits;

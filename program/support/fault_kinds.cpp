@@ -18,21 +18,21 @@ raised_fault happened_at(time_point when) {
 }
 
 /// Arms a consequence of another armed call. It is not awaited, because it follows from that call.
-void arm_also(const fault_scene& scene, armed_call what, rank whom, nanoseconds span = nanoseconds{0}) {
-  static_cast<void>(scene.faults.arm(what, whom, span));
+void arm_also(const fault_scene& scene, armed_call what, rank target, nanoseconds span = nanoseconds{0}) {
+  static_cast<void>(scene.faults.arm(what, target, span));
 }
 
 raised_fault refuse_next_launch(const fault_scene& scene) {
-  return {scene.faults.arm(armed_call::refused_launch, scene.whom)};
+  return {scene.faults.arm(armed_call::refused_launch, scene.target)};
 }
 
 std::size_t place_of(const fault_scene& scene) {
   const auto& locals = scene.where.local_ranks();
-  return static_cast<std::size_t>(std::ranges::find(locals, scene.whom) - locals.begin());
+  return static_cast<std::size_t>(std::ranges::find(locals, scene.target) - locals.begin());
 }
 
 raised_fault raise_withheld(const fault_scene& scene) {
-  return {scene.faults.arm(armed_call::withheld_launch, scene.whom)};
+  return {scene.faults.arm(armed_call::withheld_launch, scene.target)};
 }
 
 raised_fault raise_refused(const fault_scene& scene) {
@@ -40,32 +40,32 @@ raised_fault raise_refused(const fault_scene& scene) {
 }
 
 raised_fault raise_async(const fault_scene& scene) {
-  auto withheld = scene.faults.arm(armed_call::withheld_launch, scene.whom);
-  arm_also(scene, armed_call::failed_check, rank{(scene.whom.value() + 1) % scene.where.size()});
+  auto withheld = scene.faults.arm(armed_call::withheld_launch, scene.target);
+  arm_also(scene, armed_call::failed_check, rank{(scene.target.value() + 1) % scene.where.size()});
   return {std::move(withheld)};
 }
 
 raised_fault raise_init(const fault_scene& scene) {
-  arm_also(scene, armed_call::failed_init, scene.whom);
+  arm_also(scene, armed_call::failed_init, scene.target);
   return refuse_next_launch(scene);
 }
 
 raised_fault raise_hung_init(const fault_scene& scene) {
-  arm_also(scene, armed_call::hung_init, scene.whom);
+  arm_also(scene, armed_call::hung_init, scene.target);
   return refuse_next_launch(scene);
 }
 
 raised_fault raise_slow_abort(const fault_scene& scene) {
-  arm_also(scene, armed_call::slow_abort, scene.whom, scene.slow_abort_takes);
+  arm_also(scene, armed_call::slow_abort, scene.target, scene.slow_abort_takes);
   return refuse_next_launch(scene);
 }
 
 raised_fault raise_memory(const fault_scene& scene) {
-  const device& on = *scene.where.device_of(scene.whom);
+  const device& on = *scene.where.device_of(scene.target);
   const std::size_t too_much = on.api().describe(on.id()).total_bytes + 1;
   const time_point began = monotonic_clock{}.now();
   try {
-    static_cast<void>(scene.where.allocate(scene.whom, too_much));
+    static_cast<void>(scene.where.allocate(scene.target, too_much));
   } catch (const exception& refused) {
     if (refused.why().code == errc::out_of_memory) return happened_at(began);
     throw;
@@ -76,20 +76,20 @@ raised_fault raise_memory(const fault_scene& scene) {
 
 raised_fault raise_killed(const fault_scene& scene) {
   const time_point now = monotonic_clock{}.now();
-  caf::anon_send_exit(collective_of(scene.where, scene.whom), caf::exit_reason::kill);
+  caf::anon_send_exit(collective_of(scene.where, scene.target), caf::exit_reason::kill);
   return happened_at(now);
 }
 
-/// A client's kernel that runs for a long time, and a request that waits for it.
+/// Starts a client's kernel that runs for a long time, and sends a request that waits for it.
 raised_fault raise_spinning(const fault_scene& scene) {
   constexpr std::size_t count = 256;
-  const auto own = std::make_shared<stream>(scene.where.device_of(scene.whom));
+  const auto own = std::make_shared<stream>(scene.where.device_of(scene.target));
   std::vector<operation> parts;
   for (const rank self : scene.where.local_ranks()) {
     operand send{scene.where.allocate(self, count * sizeof(float))};
     const buffer recv = scene.where.allocate(self, count * sizeof(float));
-    if (self == scene.whom) {
-      scene.harm.at(place_of(scene)).spin(own->ref(), scene.spin_takes);
+    if (self == scene.target) {
+      scene.kernels.at(place_of(scene)).spin(own->ref(), scene.spin_takes);
       send.ready = record_event(scene.where.device_of(self), own->ref());
     }
     parts.emplace_back(all_reduce{.send = std::move(send), .recv = recv, .count = count});
@@ -100,11 +100,11 @@ raised_fault raise_spinning(const fault_scene& scene) {
   return raised;
 }
 
-/// A fault from which this process cannot recover.
+/// Raises a sticky error, from which this process cannot recover.
 raised_fault poison(const fault_scene& scene, sticky_error how) {
-  const auto own = std::make_shared<stream>(scene.where.device_of(scene.whom));
+  const auto own = std::make_shared<stream>(scene.where.device_of(scene.target));
   const time_point now = monotonic_clock{}.now();
-  scene.harm.at(place_of(scene)).poison(own->ref(), how);
+  scene.kernels.at(place_of(scene)).poison(own->ref(), how);
   raised_fault raised = happened_at(now);
   raised.held = own;
   return raised;
@@ -128,7 +128,7 @@ constexpr fault_kind kinds[] = {
     {.name = "memory",
      .what = "an allocation of more than a device has is refused; the world stays ready",
      .raise = &raise_memory,
-     .leads_to = aftermath::stays_ready,
+     .leads_to = fault_consequence::stays_ready,
      .needs_peers = false},
     {.name = "killed", .what = "a rank's collective actor is killed", .raise = &raise_killed, .needs_peers = false},
     {.name = "spinning",
@@ -138,12 +138,12 @@ constexpr fault_kind kinds[] = {
     {.name = "illegal-address",
      .what = "a client's kernel writes to an unmapped address (CUDA error 700)",
      .raise = [](const fault_scene& scene) { return poison(scene, sticky_error::illegal_address); },
-     .leads_to = aftermath::world_ends,
+     .leads_to = fault_consequence::world_ends,
      .needs_peers = false},
     {.name = "assertion",
      .what = "an assertion in a client's kernel fails (CUDA error 710)",
      .raise = [](const fault_scene& scene) { return poison(scene, sticky_error::failed_assertion); },
-     .leads_to = aftermath::world_ends,
+     .leads_to = fault_consequence::world_ends,
      .needs_peers = false}};
 
 } // namespace

@@ -1,7 +1,7 @@
-/// The kinds of faults that a program can raise in a running world of its own process.
+/// Defines the kinds of faults that a program can raise in a running world of its own process.
 #pragma once
 
-#include <troupe/program/support/harmful_work.hpp>
+#include <troupe/program/support/fault_kernels.hpp>
 
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/world.hpp>
@@ -16,15 +16,15 @@ namespace troupe::program {
 /// The environment in which a fault is raised.
 struct fault_scene {
   world where;
-  armed_faults& faults;         ///< The injector of the world's runtime.
-  rank whom;                    ///< The rank at which the fault is raised.
-  nanoseconds slow_abort_takes; ///< How long an abort is delayed.
-  nanoseconds spin_takes;       ///< Duration of work that occupies a device.
-  const harmful_works& harm;    ///< For the world's devices.
+  armed_faults& faults;                  ///< The injector of the world's runtime.
+  rank target;                           ///< The rank at which the fault is raised.
+  nanoseconds slow_abort_takes;          ///< The delay of an abort.
+  nanoseconds spin_takes;                ///< Duration of work that occupies a device.
+  const fault_kernels_of_world& kernels; ///< The fault kernels of the world's devices.
 };
 
 /// The consequence of a fault.
-enum class aftermath : std::uint8_t {
+enum class fault_consequence : std::uint8_t {
   stays_ready, ///< The world's epoch continues.
   next_epoch,  ///< The world loses its communicators and forms again.
   world_ends,  ///< No world of the process can serve any more.
@@ -40,19 +40,19 @@ struct raised_fault {
 
 /// A kind of fault.
 struct fault_kind {
-  std::string_view name; ///< On the command line.
-  std::string_view what; ///< For people.
+  std::string_view name; ///< The name on the command line.
+  std::string_view what; ///< The description for users.
   /// Raises the fault. Errors: internal, if the call that was to fail succeeded.
   raised_fault (*raise)(const fault_scene& scene);
-  aftermath leads_to = aftermath::next_epoch;
+  fault_consequence leads_to = fault_consequence::next_epoch;
   bool needs_peers = true; ///< Needs communicators, which a world of a single rank lacks.
 };
 
 /// Returns the kinds in the order in which they are documented.
 [[nodiscard]] std::span<const fault_kind> all_fault_kinds() noexcept;
-/// Errors: invalid_argument, whose text names the valid values.
+/// Returns the kind with this name. Errors: invalid_argument, whose text names the valid values.
 [[nodiscard]] const fault_kind& find_fault_kind(std::string_view name);
-/// Returns "withheld, refused, …".
+/// Returns all names as text: "withheld, refused, …".
 [[nodiscard]] std::string fault_kind_names();
 
 } // namespace troupe::program

@@ -52,7 +52,7 @@ public:
       return result_;
     }
     result_.raised = raised.happened.get();
-    const bool from_world = kind.leads_to != aftermath::stays_ready;
+    const bool from_world = kind.leads_to != fault_consequence::stays_ready;
     if (from_world)
       await_recovery();
     else
@@ -64,7 +64,7 @@ public:
     gather(from_world);
     if (has_ended(scene_.where.status())) see_answers();
     result_.as_expected =
-        !result_.hung && (kind.leads_to == aftermath::world_ends
+        !result_.hung && (kind.leads_to == fault_consequence::world_ends
                               ? scene_.where.status().phase == world_phase::failed && result_.answered.has_value()
                               : result_.recovered);
     return result_;
@@ -107,7 +107,7 @@ private:
     result_.recovered = scene_.where.status().phase == world_phase::ready;
   }
 
-  /// Waits until each client has been told that the world has ended. Then no earlier request is pending.
+  /// Waits until each client has received an error for a request after the fault. Then no earlier request is pending.
   void see_answers() {
     const auto told =
         traffic_.await([&](const seen_reply& one) { return one.asked > *result_.detected && one.code != errc::none; },
@@ -146,7 +146,7 @@ private:
       }
       std::this_thread::sleep_for(1ms);
     }
-    scene_.faults.release(); // Armed calls that were not met must not affect the next fault.
+    scene_.faults.release(); // Armed faults that did not occur must not affect the next fault.
   }
 
   void gather(bool from_world) {
@@ -188,26 +188,26 @@ played_fault play_fault(const fault_kind& kind, const fault_scene& scene, fault_
 void event_history::record::add(const world_event& event) {
   const time_point now = monotonic_clock{}.now();
   {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     all.push_back({now, event});
   }
   changed.notify_all();
 }
 
 void event_history::record::clear() {
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   all.clear();
 }
 
 std::vector<logged_event> event_history::all() const {
-  const std::lock_guard lock{events_->guard};
+  const std::lock_guard lock{events_->mutex};
   return events_->all;
 }
 
 std::optional<logged_event> event_history::await(const std::function<bool(const world_event&)>& wanted,
                                                  nanoseconds at_most) const {
   std::optional<logged_event> found;
-  std::unique_lock lock{events_->guard};
+  std::unique_lock lock{events_->mutex};
   events_->changed.wait_for(lock, at_most, [&] {
     const auto& all = events_->all;
     const auto first = std::ranges::find_if(all, [&](const logged_event& one) { return wanted(one.event); });
@@ -245,14 +245,15 @@ configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fau
 
 void require_peers(const world& where) {
   if (where.size() < 2)
-    throw exception{errc::invalid_argument, "a world of " + std::to_string(where.size()) +
-                                                " rank has no communicator that could go wrong: raise --ranks"};
+    throw exception{errc::invalid_argument,
+                    "a world of " + std::to_string(where.size()) +
+                        " rank has no communicator in which a fault could occur: raise --ranks"};
 }
 
 void load_kernels(const gathered_settings& asked) {
   constexpr nanoseconds patience = 60s;
   configuration settings = asked.settings();
-  settings.recovery = {}; // It may be complete only with fault_settings().
+  settings.recovery = {}; // The recovery settings may be valid only with those of fault_settings().
   runtime rt{settings};
   world where = rt.form_world();
   fault_traffic traffic{where, {.patience = patience}};

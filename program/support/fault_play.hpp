@@ -1,4 +1,4 @@
-/// Raises one fault in a world under traffic and records what happened; and the settings of such a world.
+/// Raises one fault in a world under traffic and records what happens. Also defines the settings of such a world.
 #pragma once
 
 #include <troupe/program/support/fault_kinds.hpp>
@@ -28,7 +28,7 @@ public:
     where.on_event([into = events_](const world_event& event) { into->add(event); });
   }
 
-  /// Forgets all events so far.
+  /// Discards all events so far.
   void clear() { events_->clear(); }
   [[nodiscard]] std::vector<logged_event> all() const;
   /// Returns the first event for which \p wanted returns true. Waits for it up to \p at_most.
@@ -40,7 +40,7 @@ private:
     void add(const world_event& event);
     void clear();
 
-    std::mutex guard;
+    std::mutex mutex;
     std::condition_variable changed;
     std::vector<logged_event> all;
   };
@@ -48,7 +48,7 @@ private:
 };
 
 struct fault_patience {
-  nanoseconds watch{2'000'000'000};    ///< How long requests are observed after the world is back.
+  nanoseconds watch{2'000'000'000};    ///< How long requests are observed after the world is ready again.
   nanoseconds at_most{30'000'000'000}; ///< Limit of each step of a recovery; a longer step counts as hung.
 };
 
@@ -58,14 +58,14 @@ struct played_fault {
   /// The first reply with a failure, or the world's report that it is being rebuilt. If the world stays ready, the
   /// refused request.
   std::optional<time_point> detected{};
-  std::optional<time_point> ready{};      ///< In the last epoch before the first good reply.
-  std::optional<time_point> first_good{}; ///< The reply, in an epoch after that of the fault.
-  std::optional<time_point> aborted{};    ///< The last of the failed communicators.
-  std::optional<time_point> answered{};   ///< If the world has ended: the last request that was pending then.
-  std::vector<double> watched_ms{};       ///< From request to reply, for the requests sent while they were observed.
+  std::optional<time_point> ready{};      ///< When the epoch of the first good reply became ready.
+  std::optional<time_point> first_good{}; ///< The first success in an epoch after that of the fault.
+  std::optional<time_point> aborted{};    ///< When the last failed communicator was aborted.
+  std::optional<time_point> answered{};   ///< When the last pending request was answered, if the world ended.
+  std::vector<double> watched_ms{};       ///< The times from request to reply while requests were observed.
   std::size_t failed_while_watched = 0;   ///< Failures among these requests.
-  std::vector<logged_event> events{};     ///< Since the fault.
-  /// What was restored with the world beside its ranks, from its last report; null if there was nothing to restore.
+  std::vector<logged_event> events{};     ///< The events since the fault.
+  /// The resources restored with the world, from its last report; null if there was nothing to restore.
   std::shared_ptr<const restoration> restored{};
   error reason{};         ///< The reason that the world reported, otherwise the one that the first client received.
   std::size_t unkept = 0; ///< Replies that were not kept because there were too many.
@@ -84,7 +84,7 @@ struct played_fault {
 [[nodiscard]] configuration fault_settings(const gathered_settings& asked, std::shared_ptr<fault_injector> faults,
                                            bool hangs_soon = true);
 
-/// Errors: invalid_argument, if \p where has one rank and so no communicator in which faults could be raised.
+/// Checks that \p where has communicators, in which faults can be raised. Errors: invalid_argument, if it has one rank.
 void require_peers(const world& where);
 
 /// Runs the operations of fault_traffic once in a separate world with long deadlines. The first launch of an NCCL

@@ -18,7 +18,7 @@
 
 namespace troupe::program {
 
-/// Threads: safe from any.
+/// Waits for one reply and counts surplus ones. Threads: safe from any.
 class counted_reply {
 public:
   /// \p doubled counts the surplus replies. Several counted_reply objects may share it.
@@ -28,9 +28,9 @@ public:
     return reply_promise{std::make_unique<sink>(std::move(one))};
   }
 
-  /// Waits for the reply. Returns nothing if it has not come within \p at_most.
+  /// Waits for the reply. Returns nothing if it has not arrived within \p at_most.
   [[nodiscard]] std::optional<outcome> wait(nanoseconds at_most) {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     came_.wait_for(lock, at_most, [this] { return result_.has_value(); });
     return result_;
   }
@@ -46,7 +46,7 @@ private:
   };
 
   void take(outcome result) noexcept {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (result_) {
       ++*doubled_;
       return;
@@ -56,7 +56,7 @@ private:
   }
 
   std::shared_ptr<std::atomic<std::size_t>> doubled_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable came_;
   std::optional<outcome> result_;
 };
@@ -105,30 +105,30 @@ public:
   }
 
   void begin() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     replies_.clear();
     unkept_ = 0;
     first_failure_.reset();
   }
   void add_to(std::vector<seen_reply>& all) const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     all.insert(all.end(), replies_.begin(), replies_.end());
   }
   [[nodiscard]] std::optional<seen_reply> find(const std::function<bool(const seen_reply&)>& wanted) const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const auto found = std::ranges::find_if(replies_, wanted);
     return found == replies_.end() ? std::nullopt : std::optional{*found};
   }
   [[nodiscard]] std::size_t unkept() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return unkept_;
   }
   [[nodiscard]] std::optional<std::pair<time_point, error>> first_failure() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return first_failure_;
   }
   void add_to(traffic_counts& sum) const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     sum += counts_;
     sum.doubled += doubled_->load();
   }
@@ -192,15 +192,15 @@ private:
     const bool right = std::ranges::all_of(who, [&](std::size_t i) {
       return std::ranges::all_of(of.on_host[i].host_span<float>(), [&](float seen) { return seen == sum; });
     });
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ++counts_.verified;
     counts_.wrong += right ? 0 : 1;
   }
 
-  /// Waits for the outcome and records it. Returns nothing if it never came; the client then sends no more requests.
+  /// Waits for the outcome and records it. Returns nothing if none arrives; the client then sends no more requests.
   [[nodiscard]] std::optional<outcome> settle(counted_reply& reply) {
     auto result = reply.wait(plan_.patience);
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ++counts_.asked;
     if (!result) {
       ++counts_.unanswered;
@@ -214,7 +214,7 @@ private:
   }
 
   void keep(const seen_reply& one, const error* failure) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (failure != nullptr && !first_failure_) first_failure_ = {one.replied, *failure};
     if (replies_.size() < plan_.kept_replies)
       replies_.push_back(one);
@@ -237,7 +237,7 @@ private:
   std::atomic<bool> gave_up_{false};
   std::shared_ptr<std::atomic<std::size_t>> doubled_ = std::make_shared<std::atomic<std::size_t>>(0);
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<seen_reply> replies_;
   std::size_t unkept_ = 0;
   std::optional<std::pair<time_point, error>> first_failure_;

@@ -1,4 +1,5 @@
-/// Clients that send a world small all_reduces without pause, whatever happens to it, and record the outcomes.
+/// Runs clients that continuously send small all_reduces to a world, also during faults and recovery, and record the
+/// outcomes.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -18,19 +19,19 @@ namespace troupe::program {
 
 struct traffic_plan {
   std::size_t clients = 1;
-  std::size_t element_count = 256;      ///< In f32 elements.
+  std::size_t element_count = 256;      ///< The number of f32 elements per request.
   nanoseconds patience{30'000'000'000}; ///< A request that has no answer after this time counts as unanswered.
-  std::size_t kept_replies = 1U << 18U; ///< Per client, between two calls of fault_traffic::begin().
+  std::size_t kept_replies = 1U << 18U; ///< The limit per client, between two calls of fault_traffic::begin().
 };
 
 struct traffic_counts {
-  std::size_t asked = 0; ///< All_reduces, and the copies that fetch their results.
+  std::size_t asked = 0; ///< The all_reduces, and the copies that fetch their results.
   std::size_t succeeded = 0;
-  std::size_t failed = 0;   ///< With a fault, or between two epochs.
+  std::size_t failed = 0;   ///< Requests that failed by a fault or while no epoch was ready.
   std::size_t rejected = 0; ///< Those of `failed` that certainly did not run.
   std::size_t unanswered = 0;
   std::size_t doubled = 0;
-  std::size_t verified = 0; ///< Results, each on all ranks.
+  std::size_t verified = 0; ///< The results that were checked, each on all ranks.
   std::size_t wrong = 0;
 
   traffic_counts& operator+=(const traffic_counts& more) noexcept {
@@ -46,7 +47,7 @@ struct traffic_counts {
   }
 };
 
-/// The reply of an all_reduce as its client saw it.
+/// The reply to an all_reduce as its client received it.
 struct seen_reply {
   time_point asked;
   time_point replied;
@@ -54,7 +55,7 @@ struct seen_reply {
   errc code = errc::none;
 };
 
-/// Threads: runs one thread per client. The member functions are for one thread.
+/// Runs the clients, one thread each. Threads: the member functions must be called by one thread.
 class fault_traffic {
 public:
   /// Starts to send requests immediately.
@@ -63,7 +64,7 @@ public:
   fault_traffic& operator=(const fault_traffic&) = delete;
   ~fault_traffic();
 
-  /// Forgets the replies so far, but not the counts.
+  /// Discards the replies so far, but keeps the counts.
   void begin();
   /// Returns the replies of all clients since begin(). Those of one client are in the order of its requests.
   [[nodiscard]] std::vector<seen_reply> replies() const;
@@ -72,12 +73,12 @@ public:
                                                 nanoseconds at_most) const;
   /// Returns how many replies were not kept because there were too many.
   [[nodiscard]] std::size_t unkept() const;
-  /// Returns the first failure since begin(), for people.
+  /// Returns the first failure since begin(), for messages.
   [[nodiscard]] std::optional<error> first_failure() const;
 
   /// Stops sending. Returns when all requests sent so far have been answered.
   void stop();
-  /// Complete after stop().
+  /// Returns the counts, which are complete after stop().
   [[nodiscard]] traffic_counts counts() const;
 
 private:

@@ -1,5 +1,5 @@
-/// Runs another program to its end and captures its output, e.g. troupe-plot, or a bench in a process of its own; and
-/// quotes command lines for people.
+/// Runs another program to its end and captures its output, e.g. troupe-plot, or a bench in its own process. Also
+/// quotes command lines for messages.
 #pragma once
 
 #include <troupe/runtime/launch/child_process.hpp>
@@ -15,8 +15,8 @@ struct finished_program {
   std::string output{}; ///< The complete standard output.
   std::string errors{}; ///< The complete standard error.
 
-  /// Returns the last line of standard error that is not empty, for people. If there is none, says how the program
-  /// ended.
+  /// Returns the last line of standard error that is not empty, for messages. If there is none, describes how the
+  /// program ended.
   [[nodiscard]] std::string last_words() const;
 };
 
@@ -26,7 +26,8 @@ struct finished_program {
 /// program; unsupported when the system refuses to start it.
 [[nodiscard]] finished_program run_to_end(const std::vector<std::string>& words, std::string_view input = {});
 
-/// Joins \p words so that a shell splits them into the same words: those that it would change are in single quotes.
+/// Joins \p words so that a shell splits them into the same words. Words that a shell would change are in single
+/// quotes.
 [[nodiscard]] std::string shell_words(const std::vector<std::string>& words);
 
 } // namespace troupe::program

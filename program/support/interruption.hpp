@@ -8,7 +8,7 @@
 namespace troupe::program {
 
 /// While the object exists, the first SIGINT or SIGTERM is recorded; a second one ends the process as if it was not
-/// caught. Destroying it forgets the signal. Only one object may exist at a time.
+/// caught. Destroying the object clears the signal. Only one object may exist at a time.
 class interruption {
 public:
   interruption();
@@ -33,7 +33,7 @@ public:
 
   /// Returns whether the round with this number, from 0, is to be run.
   [[nodiscard]] bool begins(std::size_t round) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (interruption::signal() != 0 && end_ > begun_) end_ = begun_;
     if (round >= end_) return false;
     begun_ = std::max(begun_, round + 1);
@@ -41,9 +41,9 @@ public:
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::size_t end_;
-  std::size_t begun_ = 0; ///< By any client.
+  std::size_t begun_ = 0; ///< The rounds that any client has begun.
 };
 
 } // namespace troupe::program

@@ -1,6 +1,6 @@
-/// Options with a range: whole numbers by CLI::Range, and sizes, times and real numbers by range checks of our own.
-/// Every numeric option of the program has a range (tests/program/option_ranges_test.cpp). The help text shows the
-/// defaults.
+/// Adds command-line options with a range: whole numbers by CLI::Range, and sizes, times and real numbers by the
+/// validators below. Every numeric option of the program has a range (tests/program/option_ranges_test.cpp). The help
+/// text shows the defaults.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -27,7 +27,7 @@ progress_line::~progress_line() {
 
 void progress_line::repeat(const std::stop_token& ending, pace when) {
   for (auto silence = when.first;; silence = when.next) {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     if (ended_.wait_for(lock, ending, silence, [&] { return ending.stop_requested(); })) return;
     lock.unlock();
     const std::string told = now_ ? now_() : std::string{};
@@ -49,7 +49,7 @@ void progress_line::rewrite(const std::string& line) {
 }
 
 void progress_line::show(std::string_view what) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   latest_ = what;
   if (!terminal_) return;
   const steady::time_point now = steady::now();
@@ -59,12 +59,12 @@ void progress_line::show(std::string_view what) {
 }
 
 void progress_line::done(double work) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   done_work_ += work;
 }
 
 void progress_line::clear() noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   latest_.clear();
   if (!shown_) return;
   std::fputs("\r\033[K", to_);

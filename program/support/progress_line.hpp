@@ -1,4 +1,4 @@
-/// A line that shows the progress of a command. It is rewritten on a terminal, and repeated at intervals elsewhere.
+/// Shows the progress of a command in a line. It is rewritten on a terminal, and repeated at intervals elsewhere.
 #pragma once
 
 #include <chrono>
@@ -51,7 +51,7 @@ private:
   std::FILE* to_;
   bool terminal_;
   std::function<std::string()> now_;
-  std::mutex guard_; ///< Protects all members below.
+  std::mutex mutex_; ///< Protects all members below.
   std::condition_variable_any ended_;
   std::string latest_{};
   bool shown_ = false;

@@ -1,5 +1,5 @@
-/// The options of every subcommand that has a world: one for each setting, and --config. They override the settings
-/// file and the environment.
+/// Adds the options of every subcommand that has a world: one for each setting, and --config. They override the
+/// settings file and the environment.
 #pragma once
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>

@@ -1,4 +1,4 @@
-/// Medians and tails of measurements.
+/// Computes medians and percentiles of measurements.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ template <class Value>
 
 /// One quantity, measured many times in each of several blocks. Its figures are the medians over blocks.
 struct block_figures {
-  std::vector<double> p50{}; ///< By block.
+  std::vector<double> p50{}; ///< The median of each block.
   std::vector<double> p99{};
 
   void add_block(const std::vector<double>& samples) {

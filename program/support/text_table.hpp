@@ -1,4 +1,4 @@
-/// Tables in the format of nccl-tests: right-aligned columns, headings behind '#'.
+/// Prints tables in the format of nccl-tests: right-aligned columns, heading lines that begin with '#'.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-/// A file that is written completely or not at all.
+/// Writes a file completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@ namespace troupe::program {
 
 class whole_file {
 public:
-  /// Tries whether the file can be written; a file that did not exist is removed again. \p remedy ends error texts: it
-  /// says what to name instead. Errors: invalid_argument.
+  /// Checks that the file can be written, without creating it. \p remedy is the end of error texts: it states what to
+  /// name instead. Errors: invalid_argument.
   explicit whole_file(const std::string& path, std::string remedy = "name a file in a folder that you may write to");
 
   /// Returns the resolved path: the target of a link.

@@ -69,8 +69,8 @@ void print_operations(const flight_trace& trace, std::FILE* to) {
       keep(mine.gpu, between(one.began, one.finished));
     }
   std::fprintf(
-      to, "\nBy operation, in microseconds: in all from asked to finished, of that until all peers had asked, then\n"
-          "until launched, then on the GPU (from its launch, or the end of what ran before it).\n");
+      to, "\nBy operation, in microseconds. all: from request to end. peers: until all ranks had made the request.\n"
+          "launch: from then to the launch. gpu: on the GPU, from the launch or the end of earlier work.\n");
   const text_table table{to,
                          {{"operation", "", 18},
                           {"parts", "", 9},
@@ -94,15 +94,15 @@ void print_operations(const flight_trace& trace, std::FILE* to) {
 
 struct lateness_of_rank {
   std::size_t collectives = 0, asked_last = 0, launched_last = 0;
-  std::vector<trace_time> behind; ///< The delay behind the first rank that asked.
+  std::vector<trace_time> behind; ///< The delays after the first rank's request.
 };
 
-using station = std::optional<trace_time> traced_request::*;
+using timestamp_field = std::optional<trace_time> traced_request::*;
 
 /// Returns the part of \p parts that was last at a stage. Empty if not all have passed it, or if all passed it at the
 /// same time.
 std::optional<std::size_t> last_at(const flight_trace& trace, const std::vector<flight_trace::part>& parts,
-                                   station which) {
+                                   timestamp_field which) {
   const auto when = [&](flight_trace::part one) { return trace.at(one).*which; };
   if (!std::ranges::all_of(parts, [&](flight_trace::part one) { return when(one).has_value(); })) return std::nullopt;
   const auto [first, last] = std::ranges::minmax_element(parts, {}, when);
@@ -122,8 +122,8 @@ void print_stragglers(const flight_trace& trace, std::FILE* to) {
     if (const auto late = last_at(trace, parts, &traced_request::asked)) ++all[*late].asked_last;
     if (const auto late = last_at(trace, parts, &traced_request::launch_began)) ++all[*late].launched_last;
   }
-  std::fprintf(to, "\nThe ranks that come last to collectives of several ranks. Behind: time after the first rank that "
-                   "asked, us.\n");
+  std::fprintf(to, "\nThe ranks that come last to collectives of several ranks. Behind: delay after the first rank's "
+                   "request, us.\n");
   const text_table table{to,
                          {{"rank", "", 28},
                           {"parts", "", 9},
@@ -144,7 +144,7 @@ void print_stragglers(const flight_trace& trace, std::FILE* to) {
 /// The use of a GPU's time between its first request and its last.
 struct gpu_time {
   trace_time whole = 0, busy = 0, idle_at_most = 0;
-  std::size_t gaps = 0;                  ///< Longer than most_of_a_breath.
+  std::size_t gaps = 0;                  ///< The gaps longer than most_of_a_breath.
   const traced_request* after = nullptr; ///< The request after the longest gap.
 };
 
@@ -194,8 +194,8 @@ std::pair<trace_time, trace_time> time_under_way(const traced_rank& rank) {
 
 void print_gpus(const flight_trace& trace, std::FILE* to) {
   std::fprintf(
-      to, "\nThe GPUs' time between the first request and the last: working on them, and the gaps. Overlap: of the\n"
-          "time with a request under way, that with two or more.\n");
+      to, "\nThe GPUs' time between the first request and the last: busy with requests, and the gaps. Overlap: the\n"
+          "share of the time with a request in progress in which there were two or more.\n");
   const text_table table{to,
                          {{"rank", "", 28},
                           {"span", "ms", 10},
@@ -229,7 +229,7 @@ void print_slowest(const flight_trace& trace, std::size_t slowest, std::FILE* to
   std::ranges::partial_sort(all, all.begin() + count, std::ranges::greater{},
                             [](const auto& one) { return one.first; });
   if (count == 0) return;
-  std::fprintf(to, "\nThe slowest requests, us: until peers had asked + until launched + on the GPU\n");
+  std::fprintf(to, "\nThe slowest requests, us: until all ranks had made it + until its launch + on the GPU\n");
   for (auto one = all.begin(); one != all.begin() + count; ++one) {
     const traced_request& it = trace.at(one->second);
     const auto part = [&](const std::optional<trace_time>& from, const std::optional<trace_time>& until) {

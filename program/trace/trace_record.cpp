@@ -104,8 +104,8 @@ collective_name name_of(const traced_rank& where, const traced_request& one) {
           one.of_world ? one.ticket : one.position};
 }
 
-/// Returns how much later than in \p known the same collectives finished in \p other. They finish at the same time, so
-/// this is the difference of the clocks. Empty if the two share no collective.
+/// Returns by how much later the same collectives finished in \p other than in \p known. They finish at the same time,
+/// so this is the difference of the clocks. Empty if the two share no collective.
 std::optional<trace_time> lateness(const std::vector<traced_rank>& known, const std::vector<traced_rank>& other) {
   std::map<collective_name, trace_time> ends;
   for (const traced_rank& rank : known)
@@ -178,8 +178,8 @@ flight_trace read_flight_records(const std::vector<std::filesystem::path>& files
       if (late) shift(one.ranks, -*late);
       made.remarks.push_back(
           file.string() +
-          (late ? " is of another machine: its times are aligned by the collectives that both finished"
-                : " is of another machine and shares no collective: its times are aligned by the hosts' clocks"));
+          (late ? " is from another machine: its times are aligned by the collectives that both finished"
+                : " is from another machine and shares no collective: its times are aligned by the hosts' clocks"));
     }
     for (traced_rank& rank : one.ranks) made.ranks.push_back(std::move(rank));
   }

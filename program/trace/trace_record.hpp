@@ -31,7 +31,7 @@ struct traced_request {
   std::uint64_t launch = 0;
   std::size_t fused = 0;
   std::string result{}; ///< The error; empty for a success and for a request that is not over.
-  /// The time when the GPU began with it: after its launch and after earlier work on the rank's stream. It is computed.
+  /// The computed time when the GPU began the request: after its launch and after earlier work on the rank's stream.
   std::optional<trace_time> began{};
 
   /// Returns the name of the operation, e.g. "all_reduce".

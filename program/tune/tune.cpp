@@ -38,7 +38,7 @@ struct tune_options {
 struct tune_contender {
   std::optional<std::string> value{};
   std::vector<std::vector<double>> costs{};
-  std::string failure{}; ///< Why it could not be measured.
+  std::string failure{}; ///< The reason why it could not be measured.
 };
 
 std::string shown(const tune_figure& figure, double cost) {
@@ -143,7 +143,7 @@ private:
     }
   }
 
-  /// Measures rounds of the default, of the default again and of \p values. The first one of a round rotates.
+  /// Measures rounds of the default, of the default again and of \p values. Each round begins with a different one.
   [[nodiscard]] std::vector<tune_contender> measure(const tune_trial& trial, const std::vector<std::string>& values,
                                                     progress_line& progress) const {
     std::vector<tune_contender> all(2);
@@ -221,7 +221,7 @@ private:
     }
   }
 
-  /// Takes the setting, unless it is incompatible with those taken before.
+  /// Chooses the setting, unless it is incompatible with those chosen before.
   void take(tuned_setting made) {
     configuration with = tuned_;
     try {

@@ -13,9 +13,9 @@ struct release_order {
   void* what;
 };
 
-/// Never destroyed: threads of troupe may come here while the process exits.
+/// Never destroyed, because threads of troupe may use it while the process exits.
 struct release_list {
-  std::mutex guard;
+  std::mutex mutex;
   std::vector<release_order> due;
   bool closed = false;
 };
@@ -36,12 +36,12 @@ int release_when_called(void*) noexcept {
 
 void release_later(void (*release)(void*), void* what) noexcept {
   release_list& list = the_list();
-  const std::lock_guard lock{list.guard};
+  const std::lock_guard lock{list.mutex};
   if (list.closed) return;
   const bool first = list.due.empty();
   list.due.push_back({release, what});
-  // The interpreter calls it between two instructions of its main thread. Where it has too much to call already, the
-  // next request does the work. Under the lock, so that it is never called once the interpreter ends.
+  // The interpreter makes this call between two instructions of its main thread. If its queue of pending calls is full,
+  // the next request releases the objects. The lock is held, so that no call is added after stop_releasing().
   if (first) static_cast<void>(Py_AddPendingCall(&release_when_called, nullptr));
 }
 
@@ -50,11 +50,11 @@ void release_due() noexcept {
   std::vector<release_order> now;
   {
     release_list& list = the_list();
-    const std::lock_guard lock{list.guard};
+    const std::lock_guard lock{list.mutex};
     if (list.due.empty()) return;
     now.swap(list.due);
   }
-  // What is released may run Python, and come here again. An exception in flight is not its business.
+  // A release may run Python code and call this function again. It must not affect an exception in flight.
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   for (const release_order& one : now) one.release(one.what);
@@ -78,7 +78,7 @@ bool is_postponing() noexcept {
 void stop_releasing() noexcept {
   release_due();
   release_list& list = the_list();
-  const std::lock_guard lock{list.guard};
+  const std::lock_guard lock{list.mutex};
   list.closed = true;
 }
 

@@ -1,6 +1,6 @@
-/// Python objects that threads of troupe let go of. Those threads never take the GIL: they would wait for whatever
-/// Python is doing, and with them every request of the process; and at the interpreter's end they would wait for ever.
-/// What they let go of is kept in a list, which Python's own threads empty.
+/// Releases Python objects that threads of troupe no longer need. These threads never take the GIL: waiting for it
+/// would delay every request of the process, and would not end once the interpreter has ended. They add the objects to
+/// a list instead, which Python's own threads empty.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,15 +9,15 @@
 
 namespace troupe::python {
 
-/// Calls \p release with \p what later, on a thread that holds the GIL; never once the interpreter ends, whose memory
-/// the operating system takes back. Threads: any, with the GIL or without.
+/// Enqueues a call of \p release with \p what for a thread that holds the GIL. Once the interpreter ends, such calls
+/// are dropped; the operating system then frees the memory. Threads: any, with or without the GIL.
 void release_later(void (*release)(void*), void* what) noexcept;
 
-/// Releases what is due. With the GIL.
+/// Makes the enqueued calls. The caller must hold the GIL.
 void release_due() noexcept;
 
-/// While one lives, nothing is released on the thread that made it: for virtual worlds, on whose thread nothing of a
-/// world in real time may end. With the GIL.
+/// While an object of this class lives, nothing is released on the thread that constructed it. Virtual worlds need
+/// this, because no object of a world in real time may be destroyed on their thread. The caller must hold the GIL.
 class postponed_releases {
 public:
   postponed_releases();
@@ -26,10 +26,11 @@ public:
   ~postponed_releases();
 };
 
-/// Whether this thread has one.
+/// Returns whether this thread has a postponed_releases.
 [[nodiscard]] bool is_postponing() noexcept;
 
-/// How what holds a world in real time, or its memory, is deleted: Python's collector may come to it in any thread.
+/// Deletes an object that holds a world in real time, or its memory. Python's garbage collector may do so on any
+/// thread; on the thread of a virtual world the deletion is postponed.
 template <class T>
 struct ends_in_real_time {
   void operator()(T* one) const noexcept {
@@ -43,20 +44,20 @@ struct ends_in_real_time {
 template <class T>
 using real_time_ptr = std::unique_ptr<T, ends_in_real_time<T>>;
 
-/// From now on nothing is released: the interpreter ends. With the GIL.
+/// Makes release_later() drop all later calls, because the interpreter ends. The caller must hold the GIL.
 void stop_releasing() noexcept;
 
-/// A reference to a Python object that is copied and let go of without the GIL.
+/// A reference to a Python object that can be copied and destroyed without the GIL.
 class held_object {
 public:
   held_object() = default;
-  /// With the GIL.
+  /// The caller must hold the GIL.
   explicit held_object(pybind11::object what);
 
   [[nodiscard]] explicit operator bool() const noexcept { return held_ != nullptr; }
-  /// With the GIL; None where there is none.
+  /// Returns the object, or None if it is empty. The caller must hold the GIL.
   [[nodiscard]] pybind11::object get() const;
-  /// For whoever only has to keep it.
+  /// Returns an owner that keeps the object alive.
   [[nodiscard]] const std::shared_ptr<void>& owner() const noexcept { return held_; }
 
 private:

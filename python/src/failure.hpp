@@ -1,4 +1,4 @@
-/// troupe's errors as Python's exceptions.
+/// Converts troupe's errors to Python exceptions.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -9,18 +9,18 @@
 
 namespace troupe::python {
 
-/// An instance of the class in troupe/_errors.py that \p failure's code names. With the GIL.
+/// Returns an instance of the class in troupe/_errors.py for \p failure's code. The caller must hold the GIL.
 [[nodiscard]] pybind11::object to_python(const error& failure);
 
-/// Throws it as Python's. With the GIL.
+/// Throws \p failure as a Python exception. The caller must hold the GIL.
 [[noreturn]] void raise(const error& failure);
 
-/// What a wrong argument is answered with.
+/// Returns an exception with code invalid_argument.
 [[nodiscard]] inline exception invalid(std::string text) {
   return exception{errc::invalid_argument, std::move(text)};
 }
 
-/// From now on every troupe::exception becomes one of Python's.
+/// Registers the translation of every troupe::exception to a Python exception.
 void translate_exceptions();
 
 } // namespace troupe::python

@@ -1,4 +1,4 @@
-/// The extension module troupe._troupe. What users see is in the package around it.
+/// Defines the extension module troupe._troupe. The public interface is the Python package around it.
 #include "deferred_release.hpp"
 #include "failure.hpp"
 #include "operand.hpp"

@@ -76,7 +76,7 @@ std::size_t product_of(const std::vector<std::size_t>& shape) noexcept {
 template <class Managed>
 using owned_tensor = std::unique_ptr<Managed, dlpack_deleter>;
 
-/// A tensor whose own deleter is called with the GIL, whoever lets go of it.
+/// A tensor whose original deleter is called with the GIL, whichever thread releases the tensor.
 template <class Managed>
 struct deferred_tensor {
   Managed shown;
@@ -94,7 +94,7 @@ owned_tensor<Managed> defer_deletion(Managed* inner) {
   return owned_tensor<Managed>{&made.release()->shown};
 }
 
-/// Takes the tensor out of \p capsule, which is called \p used from then on.
+/// Takes the tensor out of \p capsule and renames the capsule to \p used.
 template <class Managed>
 owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, const char* used) {
   auto* const inner = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), name));
@@ -102,7 +102,7 @@ owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, 
   try {
     return defer_deletion(inner);
   } catch (...) {
-    PyCapsule_SetName(capsule.ptr(), name); // it is the capsule's still
+    PyCapsule_SetName(capsule.ptr(), name); // the capsule still owns it
     throw;
   }
 }
@@ -111,7 +111,7 @@ tensor tensor_of(const world& where, const py::object& capsule, std::optional<st
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") == 0)
     return from_dlpack(where, take_capsule<DLManagedTensor>(capsule, "dltensor", "used_dltensor"), produced_on);
   auto* const shown = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-  if (shown->version.major != 1) return from_dlpack(where, shown); // which refuses it; it is the capsule's still
+  if (shown->version.major != 1) return from_dlpack(where, shown); // throws; the capsule still owns it
   auto given = take_capsule<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
   if (use != dlpack_use::source && (given->flags & dlpack_is_copied) != 0)
     throw invalid("the tensor's library has exported a copy of it, so the result would not reach the tensor: give a "
@@ -119,10 +119,10 @@ tensor tensor_of(const world& where, const py::object& capsule, std::optional<st
   return from_dlpack(where, std::move(given), produced_on, use);
 }
 
-/// What its __dlpack__ returns: with a version where it knows of them. Types that do not are remembered, where they
-/// live as long as Python does.
+/// Calls __dlpack__ and returns the capsule, which has a version if the producer supports it. Types without this
+/// support are remembered, except heap types, which may be destroyed.
 py::object ask_for_capsule(const py::object& what, const py::dict& given) {
-  static auto& without_versions = *new std::set<const PyTypeObject*>; // never destroyed, as the interpreter may have
+  static auto& without_versions = *new std::set<const PyTypeObject*>; // never destroyed: the interpreter may have ended
   const py::object ask = what.attr("__dlpack__");
   const PyTypeObject* const type = Py_TYPE(what.ptr());
   if (without_versions.contains(type)) return ask(**given);
@@ -136,7 +136,7 @@ py::object ask_for_capsule(const py::object& what, const py::dict& given) {
   return made;
 }
 
-/// A library that is asked for the stream of each of its arrays: the helper has to_dlpack() and stream_source().
+/// A library whose current streams troupe can determine: the module \p helper defines to_dlpack() and stream_source().
 struct known_library {
   const char* name;
   const char* type;
@@ -144,7 +144,7 @@ struct known_library {
   py::object array{}, to_dlpack{}, stream_of{};
 };
 
-/// Whose \p what is, among those that the program has imported; none: another one's.
+/// Returns the known library of \p what if the program has imported it, or null.
 const known_library* find_library(const py::object& what) {
   static auto& known = *new std::array<known_library, 2>{
       {{"torch", "Tensor", "troupe._torch"}, {"cupy", "ndarray", "troupe._cupy"}}}; // never destroyed: see above
@@ -164,7 +164,7 @@ const known_library* find_library(const py::object& what) {
   return nullptr;
 }
 
-/// Whether \p what is an array of JAX, which are immutable and cannot say so without a version.
+/// Returns whether \p what is a JAX array. They are immutable, which DLPack without a version cannot express.
 bool is_of_jax(const py::object& what) {
   const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
   return modules.contains("jax") && py::hasattr(modules["jax"], "Array") &&
@@ -188,7 +188,7 @@ given_operand from_buffer(const shaped_buffer& own) {
       .memory = own.memory, .type = own.type, .shape = own.shape, .count = own.count(), .is_virtual = own.is_virtual};
 }
 
-/// What \p streams says; none: "producer".
+/// Returns the stream that \p streams specifies, or nothing for "producer".
 std::optional<stream_source> chosen_source(const std::shared_ptr<device>& on, const py::object& streams) {
   if (streams.is_none()) return stream_source{};
   if (py::isinstance<py::str>(streams)) {
@@ -197,7 +197,7 @@ std::optional<stream_source> chosen_source(const std::shared_ptr<device>& on, co
                   "': give \"producer\", None (the tensor is ready), or a CUDA stream");
   }
   if (py::isinstance<py::int_>(streams)) return stream_source{on, handle_of(streams)};
-  for (const char* name : {"cuda_stream", "ptr"}) // of PyTorch, of CuPy
+  for (const char* name : {"cuda_stream", "ptr"}) // streams of PyTorch, of CuPy
     if (py::hasattr(streams, name)) return stream_source{on, handle_of(streams.attr(name))};
   throw invalid("stream is a " + py::cast<std::string>(py::str(py::type::of(streams))) +
                 ": give \"producer\", None (the tensor is ready), an int, or a stream of PyTorch or CuPy");
@@ -220,7 +220,7 @@ stream_ref import_streams::of(const std::shared_ptr<device>& where) {
   return found->second.ref();
 }
 
-given_operand import_operand(const world& where, import_streams& streams_of, rank whom, const py::object& what,
+given_operand import_operand(const world& where, import_streams& streams_of, rank target, const py::object& what,
                              std::optional<dtype> as, const py::object& streams, dlpack_use use) {
   if (py::isinstance<shaped_buffer>(what)) {
     given_operand own = from_buffer(what.cast<const shaped_buffer&>());
@@ -230,7 +230,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   if (!py::hasattr(what, "__dlpack__"))
     throw invalid("a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
                   " is not a tensor: give an object with __dlpack__ (NumPy, PyTorch, CuPy, JAX) or a troupe.Buffer");
-  const std::shared_ptr<device>& on = where.device_of(whom);
+  const std::shared_ptr<device>& on = where.device_of(target);
   const py::tuple lives = what.attr("__dlpack_device__")();
   const bool on_cuda = py::cast<int>(py::object{lives[0]}) == kDLCUDA;
   const known_library* const library = find_library(what);
@@ -245,7 +245,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   if (library != nullptr) {
     capsule = library->to_dlpack(what);
     if (!source) source = stream_source{on, held_object{library->stream_of(what)}};
-  } else if (on_cuda && source) { // the caller knows better than the producer
+  } else if (on_cuda && source) { // the caller specifies the stream, so the producer does nothing
     asked["stream"] = -1;
   } else if (on_cuda) {
     produced_on = streams_of.of(on);
@@ -283,7 +283,7 @@ given_operand import_host_operand(const std::shared_ptr<device>& where, const py
                           .attr("name_of_format")(view->format == nullptr ? "B" : view->format, view->itemsize));
   for (int i = 0; i < view->ndim; ++i) one.shape.push_back(static_cast<std::size_t>(view->shape[i]));
   one.count = product_of(one.shape);
-  const auto held = held_object{py::memoryview{what}}; // which keeps the memory where it is
+  const auto held = held_object{py::memoryview{what}}; // prevents that the memory is moved
   const auto size = static_cast<std::size_t>(view->len);
   const bool is_device = size > 0 && where->api().describe(view->buf).kind == memory_kind::device;
   one.memory =
@@ -294,13 +294,13 @@ given_operand import_host_operand(const std::shared_ptr<device>& where, const py
 
 namespace {
 
-/// What capsules of each form are called until somebody takes them.
+/// The names of capsules of both forms until a consumer takes the tensor.
 template <class Managed>
 constexpr const char* capsule_name = "dltensor";
 template <>
 constexpr const char* capsule_name<DLManagedTensorVersioned> = "dltensor_versioned";
 
-/// A capsule as __dlpack__ returns it, which deletes the tensor where nobody takes it.
+/// Returns a capsule for __dlpack__. It deletes the tensor if no consumer takes it.
 template <class Managed>
 py::object make_capsule(std::unique_ptr<Managed, dlpack_deleter> lent) {
   constexpr const char* name = capsule_name<Managed>;
@@ -318,7 +318,7 @@ py::tuple device_tuple(const shaped_buffer& own) {
   return py::make_tuple(at.type, at.id);
 }
 
-/// The array API's __dlpack__. The stream is not looked at: the values are there once a request has been answered.
+/// Implements the array API's __dlpack__. The stream is ignored: values are complete once a request has been answered.
 py::object lend(const shaped_buffer& own, const py::object&, const std::optional<std::pair<int, int>>& max_version,
                 const py::object& device, const std::optional<bool>& copy) {
   if (!device.is_none() && !py::tuple{device}.equal(device_tuple(own)))
@@ -328,7 +328,7 @@ py::object lend(const shaped_buffer& own, const py::object&, const std::optional
   if (copy.value_or(false))
     throw py::buffer_error("a troupe.Buffer is exported without a copy: copy the imported tensor");
   const std::vector<std::int64_t> shape{own.shape.begin(), own.shape.end()};
-  // fp8 is of DLPack 1.1: readers of less would not know it.
+  // fp8 needs DLPack 1.1. Consumers of older versions do not support it.
   const bool is_fp8 = own.type == dtype::f8e4m3 || own.type == dtype::f8e5m2;
   if (max_version && *max_version >= std::pair{1, is_fp8 ? 1 : 0})
     return make_capsule(to_versioned_dlpack(own.memory, own.type, shape));
@@ -339,7 +339,7 @@ bool is_visible(const buffer& memory) {
   return memory.on_host() || (memory && memory.where()->api().name() == "mock");
 }
 
-/// NumPy's array interface, version 3: for memory that the CPU reads and writes.
+/// Returns NumPy's array interface, version 3, of memory that the CPU can access.
 py::dict array_interface(const shaped_buffer& own) {
   if (!is_visible(own.memory))
     throw py::attribute_error("GPU memory cannot be read as a host array: copy it, or import it with DLPack");
@@ -390,8 +390,8 @@ void bind_operands(py::module_& module) {
       .def_property_readonly("__array_interface__", &array_interface)
       .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
-           "A DLPack capsule, with a version where max_version allows. The buffer's values are there once the request "
-           "that wrote them has been answered, so no stream of the consumer needs to wait.")
+           "Returns a DLPack capsule, with a version if max_version allows. The buffer's values are complete once the "
+           "request that wrote them has been answered, so no stream of the consumer needs to wait.")
       .def("__dlpack_device__", &device_tuple)
       .def("__repr__", [](const py::object& self) {
         return "troupe.Buffer(shape=" + py::cast<std::string>(py::str(self.attr("shape"))) +

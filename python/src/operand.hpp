@@ -1,4 +1,4 @@
-/// What Python gives as memory: tensors of other libraries, and troupe's own buffers.
+/// Converts Python objects to operands: tensors of other libraries, and troupe's own buffers.
 #pragma once
 
 #include "deferred_release.hpp"
@@ -23,27 +23,27 @@ class world;
 
 namespace troupe::python {
 
-/// Memory of troupe's with a shape: troupe.Buffer.
+/// Memory of troupe with a shape: the Python class troupe.Buffer.
 struct shaped_buffer {
   buffer memory;
   dtype type = dtype::f32;
   std::vector<std::size_t> shape;
-  bool is_virtual = false; ///< Of a virtual world.
+  bool is_virtual = false; ///< Whether it belongs to a virtual world.
 
   [[nodiscard]] std::size_t count() const noexcept;
 };
 
-/// Which stream fills an operand, so that the GPU waits for what is in it when the operand is asked with.
+/// The stream that fills an operand. On the GPU, each request waits for the work that is in the stream at that time.
 class stream_source {
 public:
-  /// Nothing to wait for.
+  /// Constructs a source without a stream, for which no request waits.
   stream_source() = default;
   /// \p ask is called with the GIL for each request; it returns a CUDA stream's handle as an int.
   stream_source(std::shared_ptr<device> where, held_object ask) : where_{std::move(where)}, ask_{std::move(ask)} {}
   stream_source(std::shared_ptr<device> where, native_stream which) : where_{std::move(where)}, fixed_{which} {}
 
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
-  /// The stream now. With the GIL.
+  /// Returns the current stream. The caller must hold the GIL.
   [[nodiscard]] stream_ref now() const;
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return where_; }
 
@@ -53,19 +53,19 @@ private:
   native_stream fixed_ = nullptr;
 };
 
-/// Memory as a request names it.
+/// An operand of a request.
 struct given_operand {
   buffer memory;
   dtype type = dtype::f32;
   std::vector<std::size_t> shape;
   std::size_t count = 0;
-  shared_event ready{};       ///< From the import; the first request waits for it.
-  stream_source source{};     ///< What later requests wait for, and the first where there is no event.
-  bool is_virtual = false;    ///< Of a virtual world.
-  bool is_host_array = false; ///< Imported from host memory, which an empty array does not name.
+  shared_event ready{};       ///< The event of the import; the first request waits for it.
+  stream_source source{};     ///< Later requests wait for it, and the first one if there is no event.
+  bool is_virtual = false;    ///< Whether it belongs to a virtual world.
+  bool is_host_array = false; ///< Whether it is host memory. The address of an empty array does not show this.
 };
 
-/// One stream of each device, that producers are told of as the consumer's. With the GIL.
+/// One stream per device, which is passed to producers as the consumer's stream. The caller must hold the GIL.
 class import_streams {
 public:
   [[nodiscard]] stream_ref of(const std::shared_ptr<device>& where);
@@ -74,22 +74,24 @@ private:
   std::map<const device*, stream> made_;
 };
 
-/// \p what (a troupe.Buffer, or anything with __dlpack__) as memory of rank \p whom. It is held until no request uses
-/// it. \p as: its elements' type where DLPack cannot say it; as large as its own. \p streams: "producer", None, a
-/// handle. \p use: whether any request may write it. Order: a CUDA tensor of PyTorch or CuPy is ready behind their
-/// current stream of its device; one of another library behind what its __dlpack__ makes a stream of troupe's wait for.
-/// Errors: invalid_argument, unsupported, wrong_device; and what __dlpack__ raises.
-[[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank whom,
+/// Imports \p what (a troupe.Buffer, or an object with __dlpack__) as memory of rank \p whom. It is held until no
+/// request uses it. \p as is the element type if DLPack cannot express it; it must have the same size. \p streams is
+/// "producer", None or a stream. \p use states whether requests may write the memory.
+/// Stream order: requests wait for the current stream of the tensor's device if it is a CUDA tensor of PyTorch or CuPy.
+/// For other libraries, __dlpack__ makes a stream of troupe wait for the producer, and requests wait for that stream.
+/// Errors: invalid_argument, unsupported, wrong_device; and exceptions of __dlpack__.
+[[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank target,
                                            const pybind11::object& what, std::optional<dtype> as,
                                            const pybind11::object& streams, dlpack_use use);
 
-/// The same for a world without a runtime (a virtual one): a troupe.Buffer, or what has Python's buffer protocol.
+/// Imports \p what for a virtual world, which has no runtime: a troupe.Buffer, or an object with Python's buffer
+/// protocol.
 [[nodiscard]] given_operand import_host_operand(const std::shared_ptr<device>& where, const pybind11::object& what,
                                                 std::optional<dtype> as, dlpack_use use);
 
-/// The dtype that \p name means: troupe's ("f32") or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
+/// Returns the dtype of \p name: troupe's ("f32"), or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
 [[nodiscard]] dtype dtype_of(const pybind11::object& name);
-/// NumPy's name; of what NumPy lacks, PyTorch's.
+/// Returns NumPy's name of \p type, or PyTorch's if NumPy does not have the type.
 [[nodiscard]] std::string long_name_of(dtype type);
 
 void bind_operands(pybind11::module_& module);

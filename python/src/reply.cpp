@@ -29,27 +29,27 @@ loop_mailbox::~loop_mailbox() {
 }
 
 void loop_mailbox::expect() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   come_.reserve(++expected_ + come_.size());
 }
 
 void loop_mailbox::put(std::uint64_t who) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   --expected_;
-  come_.push_back(who); // which expect() has made room for
+  come_.push_back(who); // expect() has reserved the memory
   if (come_.size() > 1) return;
   const std::uint64_t one = 1;
-  static_cast<void>(!::write(descriptor_, &one, sizeof one)); // it fails where the loop has not looked for 2^64 times
+  static_cast<void>(!::write(descriptor_, &one, sizeof one)); // fails only after 2^64 writes without a read
 }
 
 void loop_mailbox::expect_no_more() noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   --expected_;
 }
 
 std::vector<std::uint64_t> loop_mailbox::take() {
   std::vector<std::uint64_t> next;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   next.reserve(expected_);
   next.swap(come_);
   std::uint64_t count = 0;
@@ -69,7 +69,7 @@ reply_promise reply::make_reply_promise() {
 void reply::deliver(outcome result) noexcept {
   std::vector<watcher> watchers;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     result_.emplace(std::move(result));
     done_.store(true, std::memory_order_release);
     watchers.swap(watchers_);
@@ -90,7 +90,7 @@ bool reply::wait(nanoseconds spin, time_point until) {
 #endif
     }
   }
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   const auto done = [this] { return result_.has_value(); };
   if (until == time_point::max()) {
     changed_.wait(lock, done);
@@ -101,7 +101,7 @@ bool reply::wait(nanoseconds spin, time_point until) {
 
 bool reply::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
   where->expect();
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (result_) {
     where->expect_no_more();
     return false;
@@ -116,8 +116,8 @@ namespace {
 
 std::atomic<std::int64_t> result_spin_ns{50'000};
 
-/// Waits without the GIL, and looks for signals (Ctrl-C) now and then. Not by pybind11's guard, whose destructor may
-/// not end its thread, as the interpreter's end does to threads that come back.
+/// Waits without the GIL, and checks for signals (Ctrl-C) at intervals. Does not use gil_scoped_release: the
+/// interpreter's end terminates threads that take the GIL again, which must not happen in a destructor.
 bool wait_without_gil(reply& one, nanoseconds spin, nanoseconds at_most, bool for_ever) {
   if (one.is_done()) return true;
   constexpr std::chrono::milliseconds between_looks{100};
@@ -170,10 +170,10 @@ void bind_replies(py::module_& module) {
       .def_property_readonly("epoch", [](const shown_completion& one) { return one.what.epoch.value(); })
       .def_property_readonly(
           "launch", [](const shown_completion& one) { return one.what.launch; },
-          "Its place in its rank's order, from 1; 0 for a request to all ranks.")
+          "The position of the launch in the rank's order, from 1; 0 for a request to all ranks.")
       .def_property_readonly(
           "queued", [](const shown_completion& one) { return seconds_of(one.what.times.queued); },
-          "When it was accepted, in seconds of time.monotonic().")
+          "The time when the request was accepted, in seconds of time.monotonic().")
       .def_property_readonly("launched",
                              [](const shown_completion& one) { return seconds_of(one.what.times.launched); })
       .def_property_readonly("done", [](const shown_completion& one) { return seconds_of(one.what.times.done); })
@@ -183,7 +183,7 @@ void bind_replies(py::module_& module) {
       });
 
   py::class_<reply, std::shared_ptr<reply>>(module, "Reply", "The answer to a request, which arrives once.")
-      .def("done", &reply::is_done, "Whether it has been answered.")
+      .def("done", &reply::is_done, "Returns whether the request has been answered.")
       .def(
           "result",
           [](reply& one, const py::object& timeout) {
@@ -192,8 +192,8 @@ void bind_replies(py::module_& module) {
             return completion_of(one);
           },
           py::arg("timeout") = py::none(),
-          "Waits without the GIL, spinning for a moment first. Raises troupe.Error, or TimeoutError if there is no "
-          "answer within timeout seconds: the request then continues.")
+          "Waits for the Completion and returns it. Polls for a short time first, without the GIL. Raises "
+          "troupe.Error, or TimeoutError if there is no answer within timeout seconds: the request then continues.")
       .def(
           "exception",
           [](reply& one, const py::object& timeout) -> py::object {
@@ -201,7 +201,7 @@ void bind_replies(py::module_& module) {
             if (const error* failure = failure_of(one.result())) return to_python(*failure);
             return py::none();
           },
-          py::arg("timeout") = py::none(), "The error that result() would raise, or None.")
+          py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
       .def_property_readonly(
           "out", [](const reply& one) { return one.outputs().get(); },
           "The written tensors, as given or allocated: undefined until the reply.")
@@ -217,7 +217,7 @@ void bind_replies(py::module_& module) {
             PyEval_RestoreThread(state);
             return done;
           },
-          "Returns whether it is done, after polling for that long without the GIL.")
+          "Polls for that long without the GIL. Returns whether the reply has arrived.")
       .def("_tell", &reply::tell);
 
   py::class_<loop_mailbox, std::shared_ptr<loop_mailbox>>(module, "LoopMailbox")
@@ -232,7 +232,7 @@ void bind_replies(py::module_& module) {
       "set_result_spin",
       [](double seconds) { result_spin_ns = duration_of(py::float_(seconds), nanoseconds{0}).count(); },
       py::arg("seconds"),
-      "How long result() polls for the reply before it sleeps, in seconds; 50 microseconds at first.");
+      "Sets how long result() polls for the reply before it sleeps, in seconds. The default is 50 microseconds.");
 }
 
 } // namespace troupe::python

@@ -1,4 +1,4 @@
-/// The reply to a request as Python waits for it: by blocking, or in an asyncio loop.
+/// Defines the reply to a request, for which Python waits by blocking or in an asyncio loop.
 #pragma once
 
 #include "deferred_release.hpp"
@@ -20,8 +20,8 @@
 
 namespace troupe::python {
 
-/// The poller writes to the descriptor, which takes no GIL, once for all replies that come until the loop looks: a
-/// burst of replies wakes the loop once. Threads: safe from any.
+/// Passes replies to an asyncio loop. The poller writes to the descriptor without the GIL, once for all replies that
+/// arrive until the loop calls take(), so that a burst of replies wakes the loop once. Threads: safe from any.
 class loop_mailbox {
 public:
   loop_mailbox();
@@ -29,38 +29,38 @@ public:
   loop_mailbox& operator=(const loop_mailbox&) = delete;
   ~loop_mailbox();
 
-  /// One more put() will come, for which there is room from now on.
+  /// Announces one more put() and reserves memory for it.
   void expect();
-  /// That one, or it will not come.
+  /// Make the announced put(), or cancel it.
   void put(std::uint64_t who) noexcept;
   void expect_no_more() noexcept;
-  /// All since the last time; the descriptor is quiet again.
+  /// Returns all numbers since the last call, and resets the descriptor.
   [[nodiscard]] std::vector<std::uint64_t> take();
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::vector<std::uint64_t> come_;
   std::size_t expected_ = 0;
   int descriptor_;
 };
 
-/// Where the outcome of one request arrives. Threads: safe from any.
+/// Receives the outcome of one request. Threads: safe from any.
 class reply final : public outcome_sink, public std::enable_shared_from_this<reply> {
 public:
-  /// \p outputs: what a completion says was written.
+  /// \p outputs are the tensors that the request writes.
   [[nodiscard]] static std::shared_ptr<reply> make(held_object outputs);
   explicit reply(held_object outputs) : outputs_{std::move(outputs)} {}
 
-  /// The obligation to answer it, which keeps it alive. Once.
+  /// Returns the promise of the outcome, which keeps this object alive. Call it once.
   [[nodiscard]] reply_promise make_reply_promise();
 
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Spins for \p spin, then sleeps until \p until. Returns whether it is done. Without the GIL.
+  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
-  /// Puts \p who into \p where when it is done. False: it is done now, and nothing will come.
+  /// Puts \p who into \p where when the outcome arrives. Returns false if it has arrived already; nothing is put then.
   [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
-  /// Once it is done.
+  /// Returns the outcome. Call it only if is_done().
   [[nodiscard]] const outcome& result() const noexcept { return *result_; }
   [[nodiscard]] const held_object& outputs() const noexcept { return outputs_; }
 
@@ -74,18 +74,18 @@ private:
   void release() noexcept override { const auto last = std::move(self_); }
 
   held_object outputs_;
-  std::shared_ptr<reply> self_; ///< Until it is answered.
+  std::shared_ptr<reply> self_; ///< Keeps this object alive until the outcome arrives.
   std::atomic<bool> done_{false};
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<outcome> result_;
   std::vector<watcher> watchers_;
 };
 
-/// A duration in seconds, a datetime.timedelta, or None for \p otherwise.
+/// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument.
 [[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise);
 
-/// A completion with what it wrote, as troupe.Completion.
+/// A completion with the written tensors: the Python class troupe.Completion.
 struct shown_completion {
   completion what;
   pybind11::object outputs;

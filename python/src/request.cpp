@@ -18,7 +18,7 @@ namespace py = pybind11;
 
 namespace {
 
-/// One event for both where they are of one stream.
+/// The events of a request. Both are the same event if both operands have the same stream.
 struct fresh_events {
   shared_event read, written;
 };
@@ -58,7 +58,7 @@ void set_ready(operation& what, const fresh_events& at) {
       what);
 }
 
-/// The parameters of one operation, each looked at once.
+/// Reads the parameters of one operation.
 class parameter_list {
 public:
   explicit parameter_list(const py::dict& given) : given_{given} {}
@@ -151,11 +151,11 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
   if (any == nullptr) throw invalid(kind + " needs a tensor");
   made.is_virtual = any->is_virtual;
   operand send = operand_of(first), recv = operand_of(second);
-  if (first == nullptr) std::swap(made.read, made.written); // the written one alone
+  if (first == nullptr) std::swap(made.read, made.written); // only the written operand exists
   const std::size_t count = any->count;
   const dtype type = any->type;
   const rank root = given.rank_called("root");
-  // The part of a rank may be empty where others stage theirs.
+  // The part of a rank may be empty while other ranks stage theirs.
   const auto is_empty_on_host = [](const given_operand* one) {
     return one != nullptr && one->is_host_array && one->count == 0;
   };
@@ -219,7 +219,7 @@ void bind_operations(py::module_& module) {
   });
   py::class_<prepared_request, real_time_ptr<prepared_request>>(
       module, "Request", "Operands and an operation, checked once and sent many times.")
-      .def("ask", &prepared_request::ask, "Sends it, with the operands as they were read when it was prepared.")
+      .def("ask", &prepared_request::ask, "Sends the request with the operands that were read when it was prepared.")
       .def("__str__", [](const prepared_request& one) {
         return one.parts().empty() ? std::string{"nothing"} : describe(one.parts().front().what);
       });
@@ -240,12 +240,12 @@ std::shared_ptr<reply> prepared_request::ask() {
   const bool first = std::exchange(first_, false);
   const auto part = [&](const asked_operation& one) { return has_streams_ ? one.ready_now(first) : one.what; };
   auto answered = reply::make(outputs_);
-  if (to_.whom) {
+  if (to_.target) {
     rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
     asked.retry_safe = is_retry_safe_;
-    ask_into(world_, *to_.whom, std::move(asked), answered->make_reply_promise(),
+    ask_into(world_, *to_.target, std::move(asked), answered->make_reply_promise(),
              to_.client ? to_.client->client() : 0);
     return answered;
   }

@@ -1,5 +1,5 @@
-/// Operations of one rank as Python describes them, and requests that Python asks as often as it likes: operands and
-/// their checks are done once.
+/// Defines operations of one rank as Python describes them, and prepared requests, which Python can send many times:
+/// operands are read and checked once.
 #pragma once
 
 #include "operand.hpp"
@@ -21,42 +21,42 @@ namespace troupe::python {
 
 struct asked_operation {
   operation what = barrier{};
-  stream_source read{};                 ///< Of the operand that is read, or of both.
-  stream_source written{};              ///< Of the one that is written, where it is another.
-  std::vector<asked_operation> parts{}; ///< Of a group.
-  bool is_virtual = false;              ///< Of a virtual world.
+  stream_source read{};                 ///< The stream of the operand that is read, or of both.
+  stream_source written{};              ///< The stream of a separate operand that is written.
+  std::vector<asked_operation> parts{}; ///< The parts of a group.
+  bool is_virtual = false;              ///< Whether it belongs to a virtual world.
 
   [[nodiscard]] bool has_streams() const noexcept;
-  /// As it is sent, with events behind what is in the streams now. \p first: those of the import will do.
-  /// With the GIL. Errors: those of recording an event.
+  /// Returns the operation to send, with events recorded in the streams now. If \p first, events of the import are
+  /// used. The caller must hold the GIL. Errors: those of recording an event.
   [[nodiscard]] operation ready_now(bool first) const;
 };
 
-/// \p kind as the C++ operation is called; \p parameters: op, factor, root, peer, tag, staged, send_parts, recv_parts
-/// (pairs of counts and displacements). Counts follow from the operands, in a world of \p size ranks. Errors:
-/// invalid_argument.
+/// Makes an operation. \p kind is the name of the C++ operation. \p parameters are op, factor, root, peer, tag, staged,
+/// send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world of \p
+/// size ranks. Errors: invalid_argument.
 [[nodiscard]] asked_operation make_operation(const std::string& kind, const given_operand* first,
                                              const given_operand* second, std::size_t size,
                                              const pybind11::dict& parameters);
 
 void bind_operations(pybind11::module_& module);
 
-/// To whom: all ranks at once, or one, in a lane or none.
+/// The recipient of a request: all ranks at once, or one rank, with or without a lane.
 struct request_address {
-  std::optional<rank> whom{};
-  std::shared_ptr<rank_lane> client{}; ///< Of the lane; null: nobody in particular, in the default lane.
+  std::optional<rank> target{};
+  std::shared_ptr<rank_lane> client{}; ///< The client of the lane. Null: no client, the default lane.
   lane in{};
-  std::shared_ptr<const epoch> acknowledged{}; ///< Of that rank and lane; where one rank is asked.
+  std::shared_ptr<const epoch> acknowledged{}; ///< The acknowledged epoch of that rank and lane.
 };
 
-/// Threads: those that hold the GIL.
+/// A request that can be sent many times. Threads: those that hold the GIL.
 class prepared_request {
 public:
   prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to, nanoseconds deadline,
                    bool is_retry_safe, held_object outputs);
 
-  /// Sends it: to all ranks for the world's present epoch, to one for the epoch that was acknowledged there. A copy
-  /// outside of lanes is for the present one, since no peer takes part. Never blocks.
+  /// Sends the request: to all ranks with the world's current epoch, to one rank with the epoch that was acknowledged
+  /// there. A copy without a lane uses the current epoch, because no peer takes part. Never blocks.
   [[nodiscard]] std::shared_ptr<reply> ask();
   [[nodiscard]] const std::vector<asked_operation>& parts() const noexcept { return parts_; }
 

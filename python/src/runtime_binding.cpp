@@ -34,7 +34,7 @@ const setting& setting_called(const std::string& name) {
     std::ranges::replace(as_keyword, '.', '_');
     if (one.name == name || as_keyword == name) return one;
   }
-  return find_setting(name); // which says what is near to it
+  return find_setting(name); // throws, with the nearest name
 }
 
 std::string text_of(const setting& which, const py::handle& value) {
@@ -170,7 +170,7 @@ public:
     const py::gil_scoped_release without;
     last.reset();
   }
-  /// Looks for signals (Ctrl-C) now and then. Returns false once the controller has been closed.
+  /// Checks for signals (Ctrl-C) at intervals. Returns false once the controller has been closed.
   [[nodiscard]] bool wait(const py::object& timeout) {
     constexpr std::chrono::milliseconds between_looks{100};
     const auto until =

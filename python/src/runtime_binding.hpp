@@ -1,4 +1,4 @@
-/// The classes Runtime and Controller of troupe._troupe, and settings as keyword arguments.
+/// Binds the classes Runtime and Controller of troupe._troupe, and converts keyword arguments to settings.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -18,13 +18,13 @@ namespace troupe::python {
 template <class Held>
 class ended_without_gil {
 public:
-  /// \p name for people: "the runtime".
+  /// \p name is used in messages, for example "the runtime".
   ended_without_gil(std::string name, std::unique_ptr<Held> held) : name_{std::move(name)}, held_{std::move(held)} {}
   ended_without_gil(const ended_without_gil&) = delete;
   ended_without_gil& operator=(const ended_without_gil&) = delete;
   ~ended_without_gil() { close(); }
 
-  /// Errors: stopping, once it has been closed.
+  /// Returns the object. Errors: stopping, once it has been closed.
   [[nodiscard]] Held& get() const {
     if (!held_) throw exception{errc::stopping, name_ + " has been closed: make another"};
     return *held_;
@@ -41,12 +41,12 @@ private:
   std::unique_ptr<Held> held_;
 };
 
-/// \p start, changed by \p given: names as in the settings file, where a dot may be an underscore ("mock_devices").
-/// Values: strings as there; numbers; for durations seconds or a timedelta; None leaves it as it is.
-/// Errors: invalid_argument, naming the setting, what it was and what it may be.
+/// Returns \p start with the settings \p given. Names are those of the settings file; a dot may be written as an
+/// underscore ("mock_devices"). Values are strings as in the file, numbers, and for durations seconds or a timedelta.
+/// None changes nothing. Errors: invalid_argument, whose text names the setting, the value and the valid values.
 [[nodiscard]] configuration with_settings(configuration start, const pybind11::dict& given);
 
-/// A world_event as keyword arguments of troupe.WorldEvent.
+/// Returns a world_event as keyword arguments of troupe.WorldEvent.
 [[nodiscard]] pybind11::dict shown_event(const world_event& one);
 
 void bind_runtimes(pybind11::module_& module);

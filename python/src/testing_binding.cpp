@@ -35,15 +35,15 @@ errc code_called(const std::string& name) {
   throw invalid("unknown error code '" + name + "': see troupe.Error.code, for example communicator_failed");
 }
 
-/// Where a line's fault comes: an operation, forming, registration or abort of a rank.
+/// The place of a fault: an operation, forming, registration or abort of a rank.
 struct fault_place_line {
   std::shared_ptr<fault_script> of;
-  rank whom;
+  rank target;
   std::optional<epoch> in;
   enum class kind : std::uint8_t { operation, forming, registering, aborting } what;
   std::uint64_t number;
 
-  [[nodiscard]] fault_script::rank_lines lines() const { return in ? of->on(whom).in(*in) : of->on(whom); }
+  [[nodiscard]] fault_script::rank_lines lines() const { return in ? of->on(target).in(*in) : of->on(target); }
   [[noreturn]] void refuse(const char* fault) const {
     throw invalid("a fault at this place cannot " + std::string{fault} + ": see troupe.testing.FaultScript");
   }
@@ -81,14 +81,14 @@ struct fault_place_line {
   }
 };
 
-/// One rank's lines.
+/// Makes the lines of one rank.
 struct shown_rank_lines {
   std::shared_ptr<fault_script> of;
-  rank whom;
+  rank target;
   std::optional<epoch> in{};
 
   [[nodiscard]] fault_place_line at(fault_place_line::kind what, std::uint64_t number) const {
-    return {of, whom, in, what, number};
+    return {of, target, in, what, number};
   }
 };
 
@@ -112,7 +112,7 @@ void bind_fault_scripts(py::module_& module) {
       .def("fail", &fault_place_line::fail, py::arg("code") = "communicator_failed",
            "The call fails with that code, and so does the epoch.")
       .def("fail_later", &fault_place_line::fail_later, py::arg("code") = "communicator_failed",
-           "It is launched; then the communicator reports an error.")
+           "The operation is launched; then the communicator reports an error.")
       .def("hang", &fault_place_line::hang, "The rank does not reach its peers any more in this epoch.")
       .def("delay", &fault_place_line::delay, py::arg("seconds"), "The call takes that many seconds longer.")
       .def("lose_device", &fault_place_line::lose_device, py::arg("code") = "device_failed",
@@ -120,7 +120,7 @@ void bind_fault_scripts(py::module_& module) {
   py::class_<shown_rank_lines>(module, "RankFaults")
       .def("in_epoch",
            [](const shown_rank_lines& one, std::uint64_t which) {
-             return shown_rank_lines{one.of, one.whom, epoch{which}};
+             return shown_rank_lines{one.of, one.target, epoch{which}};
            })
       .def(
           "operation", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::operation, n); },
@@ -130,34 +130,34 @@ void bind_fault_scripts(py::module_& module) {
       .def("aborting", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::aborting, n); })
       .def(
           "out_of_memory_after",
-          [](const shown_rank_lines& one, std::size_t size) { one.of->on(one.whom).out_of_memory_after(size); },
-          py::arg("size_bytes"), "Its device has that many bytes left.")
+          [](const shown_rank_lines& one, std::size_t size) { one.of->on(one.target).out_of_memory_after(size); },
+          py::arg("size_bytes"), "Limits the free memory of the rank's device to that many bytes.")
       .def(
           "lose_device",
           [](const shown_rank_lines& one, const std::string& code) {
-            one.of->on(one.whom).lose_device(code_called(code));
+            one.of->on(one.target).lose_device(code_called(code));
           },
-          py::arg("code") = "device_failed", "The next work of its device fails.");
+          py::arg("code") = "device_failed", "The next work of the rank's device fails.");
   py::class_<fault_script, std::shared_ptr<fault_script>>(
       module, "FaultScript",
-      "The faults to inject and their places, and what each rank was told to launch. Each line happens once.")
+      "The faults to inject and their places, and a record of each rank's launches. Each line happens once.")
       .def(py::init<>())
       .def(
           "on",
-          [](const std::shared_ptr<fault_script>& self, int whom) {
-            static_cast<void>(self->on(rank{whom})); // which refuses what is no rank
-            return shown_rank_lines{self, rank{whom}};
+          [](const std::shared_ptr<fault_script>& self, int target) {
+            static_cast<void>(self->on(rank{target})); // throws for an invalid rank
+            return shown_rank_lines{self, rank{target}};
           },
           py::arg("rank"))
       .def("_launches",
-           [](const fault_script& self, int whom) {
+           [](const fault_script& self, int target) {
              py::list all;
-             for (const launch_record& one : self.launches(rank{whom})) all.append(shown_launch(one));
+             for (const launch_record& one : self.launches(rank{target})) all.append(shown_launch(one));
              return all;
            })
       .def("waiting", &fault_script::waiting, "Descriptions of the lines that have not happened.")
       .def("release", &fault_script::release, py::call_guard<py::gil_scoped_release>(),
-           "Releases what hangs or is delayed, and discards lines that have not happened.");
+           "Releases hanging and delayed operations, and discards lines that have not happened.");
 }
 
 using testing::mock_world;
@@ -192,7 +192,7 @@ double seconds_of(nanoseconds span) {
   return std::chrono::duration<double>(span).count();
 }
 
-/// Those of a runtime's settings that a virtual world has.
+/// Returns the options of a virtual world from the settings of a runtime.
 virtual_options options_of(const py::dict& settings, const std::optional<std::uint64_t>& seed,
                            const py::object& script) {
   virtual_options made;
@@ -221,10 +221,10 @@ virtual_options options_of(const py::dict& settings, const std::optional<std::ui
   return made;
 }
 
-/// A reply, with the world that must let time pass for it, and what it writes.
+/// A reply, with the world whose virtual time must pass until it arrives, and the tensors that the request writes.
 struct shown_virtual_reply {
   virtual_reply what;
-  py::object world; ///< Held: replies wait by it.
+  py::object world; ///< Held, because waiting for the reply runs the world.
   py::object outputs;
 };
 
@@ -242,9 +242,9 @@ public:
     return *held_;
   }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
-  /// Of requests to \p whom in that lane, or in none; 0: nothing yet.
-  [[nodiscard]] epoch& acknowledged(int whom, const py::object& name) {
-    return acknowledged_[{whom, py::cast<std::optional<std::string>>(name)}];
+  /// Returns the acknowledged epoch of requests to \p whom in the lane \p name, or without a lane. 0: none yet.
+  [[nodiscard]] epoch& acknowledged(int target, const py::object& name) {
+    return acknowledged_[{target, py::cast<std::optional<std::string>>(name)}];
   }
   void close() {
     held_.reset();
@@ -262,33 +262,33 @@ nanoseconds span_of(const py::object& seconds) {
   return duration_of(seconds, {});
 }
 
-virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& target,
                   const py::object& lane_name, const py::object& deadline, bool is_retry_safe) {
   virtual_world& in = of.get();
   const nanoseconds within = duration_of(deadline, world_default_deadline);
-  if (!whom) {
+  if (!target) {
     world_request asked{.parts = {}, .epoch = in.epoch(), .deadline = within};
     for (const asked_operation& one : parts) asked.parts.push_back(one.what);
     asked.retry_safe = is_retry_safe;
     return in.ask(std::move(asked));
   }
   rank_request asked{.what = parts.at(0).what, .deadline = within};
-  const bool is_alone = lane_name.is_none() && std::holds_alternative<copy>(asked.what); // as prepared_request
-  asked.epoch = is_alone ? in.epoch() : of.acknowledged(*whom, lane_name);
+  const bool is_alone = lane_name.is_none() && std::holds_alternative<copy>(asked.what); // as in prepared_request
+  asked.epoch = is_alone ? in.epoch() : of.acknowledged(*target, lane_name);
   if (!lane_name.is_none()) asked.lane = lane::named(py::cast<std::string>(lane_name));
   asked.retry_safe = is_retry_safe;
-  return in.ask(rank{*whom}, std::move(asked));
+  return in.ask(rank{*target}, std::move(asked));
 }
 
 void bind_replies_of_it(py::module_& module) {
   py::class_<shown_virtual_reply>(module, "VirtualReply",
-                                  "The reply to a request in virtual time, which passes while it is waited for.")
+                                  "The reply to a request in virtual time. Waiting for it lets virtual time pass.")
       .def("done", [](const shown_virtual_reply& one) { return one.what.is_ready(); })
       .def(
           "result",
           [](const shown_virtual_reply& one, const py::object& timeout) {
             if (!timeout.is_none() && one.what.wait_for(span_of(timeout)) != std::future_status::ready) {
-              PyErr_SetString(PyExc_TimeoutError, "the request has not been answered in that much virtual time");
+              PyErr_SetString(PyExc_TimeoutError, "the request has not been answered within this virtual time");
               throw py::error_already_set{};
             }
             return shown_completion{one.what.get(), one.outputs};
@@ -331,30 +331,30 @@ void bind_virtual_worlds(py::module_& module) {
              return all;
            })
       .def("operand",
-           [](shown_virtual_world& self, int whom, const py::object& what, const py::object& as, const py::object&,
+           [](shown_virtual_world& self, int target, const py::object& what, const py::object& as, const py::object&,
               bool is_source) {
-             return import_host_operand(self.get().device_of(rank{whom}), what,
+             return import_host_operand(self.get().device_of(rank{target}), what,
                                         as.is_none() ? std::nullopt : std::optional{dtype_of(as)},
                                         is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",
-           [](shown_virtual_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {
+           [](shown_virtual_world& self, int target, const std::vector<std::size_t>& shape, const py::object& type) {
              shaped_buffer made{.memory = {}, .type = dtype_of(type), .shape = shape, .is_virtual = true};
-             made.memory = self.get().allocate(rank{whom}, made.count() * size_bytes(made.type));
+             made.memory = self.get().allocate(rank{target}, made.count() * size_bytes(made.type));
              return made;
            })
       .def(
           "ask",
-          [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& whom,
+          [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& target,
              const py::object& lane_name, const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
             release_due();
             auto& in = self.cast<shown_virtual_world&>();
-            return shown_virtual_reply{ask(in, parts, whom, lane_name, deadline, is_retry_safe), self, outputs};
+            return shown_virtual_reply{ask(in, parts, target, lane_name, deadline, is_retry_safe), self, outputs};
           },
           py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("retry_safe"),
           py::arg("out"))
-      .def("acknowledge", [](shown_virtual_world& self, int whom, const py::object& name,
-                             std::uint64_t now) { self.acknowledged(whom, name) = epoch{now}; })
+      .def("acknowledge", [](shown_virtual_world& self, int target, const py::object& name,
+                             std::uint64_t now) { self.acknowledged(target, name) = epoch{now}; })
       .def("now", [](shown_virtual_world& self) { return seconds_of(self.get().now()); })
       .def("advance", [](shown_virtual_world& self, const py::object& span) { self.get().advance(span_of(span)); })
       .def("run_until", [](shown_virtual_world& self, const std::function<bool()>& enough,
@@ -364,7 +364,7 @@ void bind_virtual_worlds(py::module_& module) {
              return self.get().run_until_ready(epoch{wanted}, span_of(at_most));
            })
       .def("jump", [](shown_virtual_world& self, const py::object& span) { self.get().jump(span_of(span)); })
-      .def("end_rank", [](shown_virtual_world& self, int whom) { self.get().end_rank(rank{whom}); })
+      .def("end_rank", [](shown_virtual_world& self, int target) { self.get().end_rank(rank{target}); })
       .def("script", &shown_virtual_world::script)
       .def("close", &shown_virtual_world::close);
 }

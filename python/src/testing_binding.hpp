@@ -1,4 +1,4 @@
-/// The test kit of troupe as Python sees it.
+/// Binds the test kit of troupe to Python.
 #pragma once
 
 #include <troupe/testing/fault_script.hpp>

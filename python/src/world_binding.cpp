@@ -15,28 +15,28 @@ namespace troupe::python {
 
 namespace py = pybind11;
 
-request_address shown_world::address_of(rank whom, const py::object& name) {
-  if (name.is_none()) return {.whom = whom, .acknowledged = acknowledged(whom, name)};
+request_address shown_world::address_of(rank target, const py::object& name) {
+  if (name.is_none()) return {.target = target, .acknowledged = acknowledged(target, name)};
   const auto text = py::cast<std::string>(name);
   const lane in = lane::named(text);
-  auto& client = lanes_[{whom, text}];
-  if (!client) client = std::make_shared<rank_lane>(of_, whom, in);
-  return {.whom = whom, .client = client, .in = in, .acknowledged = acknowledged(whom, name)};
+  auto& client = lanes_[{target, text}];
+  if (!client) client = std::make_shared<rank_lane>(of_, target, in);
+  return {.target = target, .client = client, .in = in, .acknowledged = acknowledged(target, name)};
 }
 
-const std::shared_ptr<epoch>& shown_world::acknowledged(rank whom, const py::object& name) {
-  auto& one = acknowledged_[{whom, py::cast<std::optional<std::string>>(name)}];
+const std::shared_ptr<epoch>& shown_world::acknowledged(rank target, const py::object& name) {
+  auto& one = acknowledged_[{target, py::cast<std::optional<std::string>>(name)}];
   if (!one) one = std::make_shared<epoch>();
   return one;
 }
 
-void shown_world::acknowledge(rank whom, const py::object& name, epoch now) {
-  *acknowledged(whom, name) = now;
+void shown_world::acknowledge(rank target, const py::object& name, epoch now) {
+  *acknowledged(target, name) = now;
 }
 
-void shown_world::leave(rank whom, const std::string& name) {
-  lanes_.erase({whom, name});
-  acknowledged_.erase({whom, name});
+void shown_world::leave(rank target, const std::string& name) {
+  lanes_.erase({target, name});
+  acknowledged_.erase({target, name});
 }
 
 namespace {
@@ -57,7 +57,7 @@ std::vector<int> numbers_of(const std::vector<rank>& all) {
   return made;
 }
 
-/// Name and world of each group; None where none of its ranks lives here.
+/// Returns the name and world of each group. The world is None if none of its ranks is in this process.
 py::dict split(shown_world& self, const py::dict& groups) {
   std::vector<rank_group> wanted;
   for (const auto& [name, members] : groups) {
@@ -88,9 +88,9 @@ std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<cons
   return self.of().capture(std::move(steps), std::move(options));
 }
 
-prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& whom, const py::object& in,
+prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& target, const py::object& in,
                          const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
-  request_address to = whom ? self.address_of(rank{*whom}, in) : request_address{};
+  request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
   return {self.of(),     std::move(parts),
           std::move(to), duration_of(deadline, world_default_deadline),
           is_retry_safe, outputs.is_none() ? held_object{} : held_object{outputs}};
@@ -122,16 +122,16 @@ void bind_worlds(py::module_& module) {
              self.of().on_event([queue](const world_event& one) { queue->put(one); });
            })
       .def("operand",
-           [](shown_world& self, int whom, const py::object& what, const py::object& as, const py::object& streams,
+           [](shown_world& self, int target, const py::object& what, const py::object& as, const py::object& streams,
               bool is_source) {
-             return import_operand(self.of(), self.streams(), rank{whom}, what,
+             return import_operand(self.of(), self.streams(), rank{target}, what,
                                    as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams,
                                    is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",
-           [](shown_world& self, int whom, const std::vector<std::size_t>& shape, const py::object& type) {
+           [](shown_world& self, int target, const std::vector<std::size_t>& shape, const py::object& type) {
              const dtype is = dtype_of(type);
-             return make_buffer(self.of().allocate(rank{whom}, bytes_of(shape, is)), shape, is);
+             return make_buffer(self.of().allocate(rank{target}, bytes_of(shape, is)), shape, is);
            })
       .def("empty_pinned",
            [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {
@@ -155,9 +155,9 @@ void bind_worlds(py::module_& module) {
           "resume", [](shown_world& self) { self.of().resume(); }, py::call_guard<py::gil_scoped_release>())
       .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"),
            py::arg("retry_safe"), py::arg("out"))
-      .def("acknowledge", [](shown_world& self, int whom, const py::object& name,
-                             std::uint64_t now) { self.acknowledge(rank{whom}, name, epoch{now}); })
-      .def("leave", [](shown_world& self, int whom, const std::string& name) { self.leave(rank{whom}, name); })
+      .def("acknowledge", [](shown_world& self, int target, const py::object& name,
+                             std::uint64_t now) { self.acknowledge(rank{target}, name, epoch{now}); })
+      .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none())
       .def("replay",

@@ -1,4 +1,4 @@
-/// What Python's World holds.
+/// Binds worlds to Python: the object behind Python's World, and a queue of its events.
 #pragma once
 
 #include "operand.hpp"
@@ -21,63 +21,63 @@
 
 namespace troupe::python {
 
-/// Threads: safe from any.
+/// A queue of world events for a thread of Python. Threads: safe from any.
 class event_queue {
 public:
   void put(const world_event& one) {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (closed_) return;
       waiting_.push_back(one);
     }
     changed_.notify_all();
   }
-  /// The next one; none: it is closed. Without the GIL.
+  /// Waits for the next event. Returns nothing once the queue is closed and empty. The caller must not hold the GIL.
   [[nodiscard]] std::optional<world_event> take() {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
     if (waiting_.empty()) return {};
     std::optional<world_event> next{std::move(waiting_.front())};
     waiting_.pop_front();
     return next;
   }
-  /// What waits can still be taken; no more comes.
+  /// Accepts no more events. Those in the queue can still be taken.
   void close() {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       closed_ = true;
     }
     changed_.notify_all();
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<world_event> waiting_;
   bool closed_ = false;
 };
 
-/// Threads: those that hold the GIL.
+/// The object behind Python's World. Threads: those that hold the GIL.
 class shown_world {
 public:
   explicit shown_world(troupe::world of) : of_{std::move(of)} {}
 
   [[nodiscard]] troupe::world& of() noexcept { return of_; }
   [[nodiscard]] import_streams& streams() noexcept { return streams_; }
-  /// The client of lane \p name at \p whom: one for all who ask by this world object.
-  [[nodiscard]] request_address address_of(rank whom, const pybind11::object& name);
-  /// Requests to \p whom in lane \p name, or in none, are for \p now from here on.
-  void acknowledge(rank whom, const pybind11::object& name, epoch now);
-  /// What waits for its peers there is taken back, and the lane is free for another client.
-  void leave(rank whom, const std::string& name);
+  /// Returns the address of rank \p whom in lane \p name. All requests through this object share one client per lane.
+  [[nodiscard]] request_address address_of(rank target, const pybind11::object& name);
+  /// Sets the epoch of later requests to \p whom in lane \p name, or without a lane, to \p now.
+  void acknowledge(rank target, const pybind11::object& name, epoch now);
+  /// Cancels the requests there that wait for their peers, and frees the lane for another client.
+  void leave(rank target, const std::string& name);
 
 private:
-  [[nodiscard]] const std::shared_ptr<epoch>& acknowledged(rank whom, const pybind11::object& name);
+  [[nodiscard]] const std::shared_ptr<epoch>& acknowledged(rank target, const pybind11::object& name);
 
   troupe::world of_;
   import_streams streams_;
   std::map<std::pair<rank, std::string>, std::shared_ptr<rank_lane>> lanes_;
-  /// By rank and lane, or none; 0: nothing yet.
+  /// The acknowledged epochs, by rank and lane, or without a lane. 0: none yet.
   std::map<std::pair<rank, std::optional<std::string>>, std::shared_ptr<epoch>> acknowledged_;
 };
 

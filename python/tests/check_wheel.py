@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds the wheel from a build of troupe, installs it in a fresh environment, runs an all_reduce on the mock there, and
-launches two processes by the program that the wheel brings. Its metadata must say what the project is.
+launches two processes with the program in the wheel. Checks the metadata of the wheel.
 
 Usage: check_wheel.py BUILD WORK. Exits with 77, which CTest shows as skipped, where Python cannot make wheels.
 """
@@ -42,7 +42,7 @@ URL = "https://example.org/troupe"
 
 
 def check_metadata(wheel):
-    """What PyPI shows of it."""
+    """Checks the metadata that PyPI shows."""
     with zipfile.ZipFile(wheel) as archive:
         name, = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         said = email.message_from_bytes(archive.read(name))
@@ -71,7 +71,7 @@ def main():
             print(f"skipped: Python has no {module}: install python3-setuptools, python3-wheel and python3-venv")
             return 77
     shutil.rmtree(work, ignore_errors=True)
-    sources = work / "python"  # setuptools writes beside what it builds
+    sources = work / "python"  # setuptools writes into the source folder
     shutil.copytree(SOURCE, sources, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info", "dist"))
     environment = dict(os.environ, TROUPE_BUILD=str(build), TROUPE_PROJECT_URL=URL)
     environment.pop("PYTHONPATH", None)

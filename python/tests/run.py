@@ -1,6 +1,6 @@
-"""Runs pytest on the files named. Exit status 77, which CTest shows as skipped, where no case could run.
+"""Runs pytest on the named files. Exits with 77, which CTest shows as skipped, if no case could run.
 
-Skipped cases among others that ran are told in a line "skipped cases: N", which tools/summarise-tests counts.
+If only some cases were skipped, a line "skipped cases: N" reports them, which tools/summarise-tests counts.
 """
 import sys
 
@@ -13,7 +13,7 @@ except ImportError as why:
 
 
 class Counts:
-    """What became of the cases, and why some were skipped."""
+    """Counts the cases that ran, and the reasons of those that were skipped."""
 
     def __init__(self):
         self.ran, self.skipped = 0, {}

@@ -159,7 +159,7 @@ def test_gather_and_scatter_in_parts_of_any_size(world):
 
 
 def test_all_to_all_v_by_ranks(world):
-    counts = [[1, 2, 0], [0, 1, 3], [2, 0, 1]]  # of each sender, to each receiver
+    counts = [[1, 2, 0], [0, 1, 3], [2, 0, 1]]  # a row for each sender, a column for each receiver
     outs, replies = [], []
     for rank in world:
         r = rank.number

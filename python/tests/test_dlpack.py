@@ -1,4 +1,4 @@
-"""DLPack's two forms, with a version and without: which is asked for, taken and given, and what flags forbid."""
+"""DLPack's two forms, with and without a version: which one is requested, imported and exported, and the flags."""
 import ctypes
 import gc
 import importlib.util
@@ -48,11 +48,11 @@ pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-KEPT = []  # what was lent lives until it is deleted, whoever drops its producer; here for ever
+KEPT = []  # exported tensors live until they are deleted, even without their producer; here indefinitely
 
 
 class Producer:
-    """A library of DLPack 1.0: lends float32 arrays of NumPy's with a version."""
+    """A library with DLPack 1.0, which exports NumPy's float32 arrays with a version."""
 
     def __init__(self, values, flags=0, version=(1, 0)):
         self.values, self.flags, self.version = values, flags, version
@@ -84,7 +84,7 @@ def outs(world):
 
 
 def is_deleted(producer, times=1, seconds=10):
-    """What threads of troupe let go of goes when Python comes to it."""
+    """Waits for the deletion: objects that threads of troupe release are deleted later by a thread of Python."""
     until = time.monotonic() + seconds
     while producer.deleted < times and time.monotonic() < until:
         gc.collect()
@@ -116,7 +116,7 @@ def test_a_producer_of_the_older_form_is_asked_again_without_a_version(world):
             return self.lent.__dlpack__()
 
     values = [Older(rank) for rank in range(3)]
-    for sum in (6, 18):  # the second time its kind is known
+    for sum in (6, 18):  # the second time its type is known
         world.all_reduce(values).result()
         np.testing.assert_array_equal(np.asarray(values[2].lent), np.full(4, sum))
 
@@ -194,7 +194,7 @@ def test_arrays_that_may_only_be_read_are_sources_where_their_library_can_say_so
     try:
         fixed.__dlpack__(max_version=(1, 0))
     except (BufferError, TypeError) as why:
-        pytest.skip(f"this NumPy ({np.__version__}) does not lend them: {why}")
+        pytest.skip(f"this NumPy ({np.__version__}) does not export them: {why}")
     sums = outs(world)
     world.all_reduce([fixed] * 3, out=sums).result()
     np.testing.assert_array_equal(sums[0], np.full(4, 3))
@@ -228,7 +228,7 @@ def test_what_a_buffer_is_lent_as_with_a_version(world):
     assert shown.tensor.shape[:2] == [2, 3] and shown.tensor.strides[:2] == [3, 1]
     assert (shown.tensor.dtype.code, shown.tensor.dtype.bits, shown.tensor.dtype.lanes) == (0, 32, 1)
     assert shown.tensor.data == made.__array_interface__["data"][0]
-    del capsule  # and with it the tensor, which nobody has taken
+    del capsule  # and with it the tensor, which no consumer has taken
     np.testing.assert_array_equal(np.from_dlpack(made).shape, (2, 3))
 
 
@@ -248,7 +248,7 @@ def test_a_buffer_that_is_lent_with_a_version_comes_back(world):
     values = [troupe.empty(world, rank, 4, "float32") for rank in range(3)]
     for value in values:
         np.asarray(value)[:] = 2
-    world.all_reduce([Lent(value) for value in values]).result()  # device memory still: no rank takes another's
+    world.all_reduce([Lent(value) for value in values]).result()  # it is still device memory, which other ranks reject
     np.testing.assert_array_equal(np.asarray(values[1]), np.full(4, 6))
     with pytest.raises(troupe.WrongDevice):
         world.rank(0).copy(Lent(values[1]), np.zeros(4, "float32")).result()
@@ -265,12 +265,12 @@ def test_fp8_is_lent_to_readers_of_1_1(world):
 
 
 def run(program):
-    """By itself: which libraries a process has imported is looked at once."""
+    """Runs the program in its own process, because the imported libraries are determined once per process."""
     return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, capture_output=True, text=True,
                           env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
-# What stands for a library of GPU arrays: memory of a mock device that says that it is CUDA's.
+# Imitates a library of GPU arrays: memory of a mock device, declared as CUDA memory.
 GPU_LIBRARY = """
     import sys, types
     import numpy as np
@@ -317,11 +317,11 @@ def test_the_current_stream_of_each_arrays_device_is_asked_for_by_every_ask(know
     sys.modules["cupy"] = types.SimpleNamespace(
         ndarray=ndarray, cuda=types.SimpleNamespace(get_current_stream=current))
     mock.world.prepare("all_reduce", [Lent(0), Lent(1)])
-    mine = dict(handles)  # streams of the mock's that live
+    mine = dict(handles)  # live streams of the mock
     del asked[:]
     values = [ndarray(0), ndarray(1)]
     request = mock.world.prepare("all_reduce", values)
-    assert all(one["stream"] == -1 for one in asked), asked  # its own order would be the current device's
+    assert all(one["stream"] == -1 for one in asked), asked  # otherwise it would use the current device's stream
     for sum in (3, 6):
         request.ask().result(30)
         check(values, sum)
@@ -350,7 +350,7 @@ def test_another_librarys_arrays_are_ordered_by_a_stream_of_troupes():
 
 def test_arrays_of_jax_are_sources_only():
     done = run(GPU_LIBRARY + """
-    sys.modules["jax"] = types.SimpleNamespace(Array=ndarray)  # which says nothing of its own
+    sys.modules["jax"] = types.SimpleNamespace(Array=ndarray)  # which does not tell that it is immutable
     values, outs = [ndarray(0), ndarray(1)], [troupe.empty(mock.world, rank, 4) for rank in range(2)]
     mock.world.all_reduce(values, out=outs).result(30)
     np.testing.assert_array_equal(np.asarray(outs[1]), np.full(4, 3))

@@ -1,4 +1,4 @@
-"""The examples that docs/python.md shows, run as they are."""
+"""Runs the examples that docs/python.md shows, unchanged."""
 import pathlib
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What goes wrong becomes an exception with what a program can act on."""
+"""Failures become exceptions, with the attributes that a program needs to react."""
 import asyncio
 import pickle
 import time
@@ -38,7 +38,7 @@ def test_a_fault_has_an_unknown_outcome_and_names_rank_and_epoch():
         assert caught.value.was_rejected
         until = time.monotonic() + 10
         while mock.world.status.phase == "ready" and time.monotonic() < until:
-            time.sleep(0.001)  # who asks hears of it first
+            time.sleep(0.001)  # the caller gets the error before the status changes
         assert mock.world.status.phase == "failed"
         assert isinstance(mock.world.status.reason, troupe.Error)
 
@@ -53,7 +53,7 @@ def test_a_rank_that_is_not_asked_is_named_at_the_deadline():
         assert str(caught.value).count("rank 1 has not asked") == 1
         for failure in (caught.value, others.exception()):
             assert isinstance(failure, troupe.Error)
-            assert str(failure).count("has waited") == 1, failure  # the report is told once
+            assert str(failure).count("has waited") == 1, failure  # the report appears once
             assert "--" not in str(failure), failure  # a program has no command line to change
 
 

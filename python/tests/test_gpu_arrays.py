@@ -1,6 +1,6 @@
-"""Arrays of CuPy, JAX and PyTorch on all GPUs of this machine: results, order and who owns what.
+"""Arrays of CuPy, JAX and PyTorch on all GPUs of this machine: results, stream order and ownership.
 
-Skipped where there are no two GPUs or a library is missing; with TROUPE_REQUIRE_GPU=1 missing GPUs are a failure.
+Skipped if there are fewer than two GPUs or a library is missing; with TROUPE_REQUIRE_GPU=1 missing GPUs are a failure.
 """
 import contextlib
 import gc
@@ -26,9 +26,9 @@ def skip_or_fail(reason):
 
 @pytest.fixture(scope="module")
 def world():
-    """Of all GPUs, one rank each."""
+    """A world of all GPUs, with one rank each."""
     with contextlib.suppress(ImportError):
-        importlib.import_module("torch")  # before troupe loads NCCL: torch needs the one that it came with
+        importlib.import_module("torch")  # before troupe loads NCCL, because torch needs its own NCCL
     try:
         runtime = troupe.Runtime(backend="nccl", log_level="off")
     except troupe.Missing as why:
@@ -36,7 +36,7 @@ def world():
     with runtime, runtime.form_world() as made:
         if made.size < 2:
             skip_or_fail(f"2 GPUs are needed and {made.size} found")
-        made.barrier().result(PATIENCE)  # the first one pays for what is made once
+        made.barrier().result(PATIENCE)  # the first request includes one-time work
         yield made
 
 
@@ -47,7 +47,7 @@ def devices(world):
 
 
 class Cupy:
-    """Every library the same way: arrays are made of NumPy's, and read as NumPy's."""
+    """A common interface of all libraries: arrays are made from NumPy arrays, and read as NumPy arrays."""
 
     def __init__(self):
         self.cupy = pytest.importorskip("cupy")
@@ -64,7 +64,7 @@ class Cupy:
         return self.cupy.from_dlpack(buffer)
 
     def on(self, device):
-        """Makes it the current one."""
+        """Makes the stream the current one."""
         return self.cupy.cuda.Device(device)
 
 
@@ -155,7 +155,7 @@ def test_a_view_of_troupes_memory_is_an_operand_without_a_copy(world, devices, l
     for rank, view in enumerate(views):
         with library.on(devices[rank]):
             view[:] = rank + 1
-    world.all_reduce(views).result(PATIENCE)  # behind the library's current streams, where views were filled
+    world.all_reduce(views).result(PATIENCE)  # after the library's current streams, which fill the views
     expected = np.full(100, world.size * (world.size + 1) / 2, "float32")
     for one, view in zip(made, views):
         np.testing.assert_array_equal(library.numpy(view), expected)
@@ -170,7 +170,7 @@ def test_a_prepared_request_waits_for_what_is_enqueued_by_each_ask(world, device
         request.ask().result(PATIENCE)
         for device, value in zip(devices, values):
             with library.on(device):
-                value /= world.size  # enqueued: the next ask is behind it
+                value /= world.size  # enqueued: the next request waits for it
     for value in values:
         np.testing.assert_array_equal(library.numpy(value), np.full(1 << 20, total / world.size, "float32"))
 
@@ -186,7 +186,7 @@ def test_arrays_of_two_libraries_meet(world, devices):
 
 @pytest.fixture
 def slow_fill(world, devices):
-    """Fills an array of CuPy's behind a kernel of some 100 ms, both in the current stream."""
+    """Fills a CuPy array after a kernel of some 100 ms, both in the current stream."""
     cupy = Cupy().cupy
     spin = cupy.RawKernel("""
         extern "C" __global__ void spin(long long cycles) {
@@ -211,7 +211,7 @@ def slow_fill(world, devices):
 
 
 def waiting_arrays(cupy, devices):
-    """Zeros that are there, and a stream of each device."""
+    """Returns arrays of zeros, which are complete, and a stream for each device."""
     arrays, streams = [], []
     for device in devices:
         with cupy.cuda.Device(device):
@@ -237,7 +237,7 @@ def test_each_rank_waits_for_cupys_current_stream_and_the_cpu_does_not(world, de
         with cupy.cuda.Device(device), streams[rank]:
             slow_fill(arrays[rank], rank + 1)
             replies.append(world.rank(rank).all_reduce(arrays[rank]))
-    assert not streams[-1].done  # asked while its kernels still ran
+    assert not streams[-1].done  # the request was made while its kernels still ran
     for reply in replies:
         reply.result(PATIENCE)
     check_sums(cupy, world, arrays, streams)
@@ -274,7 +274,7 @@ def test_a_stream_can_be_named(world, devices, slow_fill):
     for rank, device in enumerate(devices):
         with cupy.cuda.Device(device), streams[rank]:
             slow_fill(arrays[rank], rank + 1)
-    for rank in world.local_ranks:  # no stream of these is current any more
+    for rank in world.local_ranks:  # none of these streams is current any more
         replies.append(world.rank(rank).all_reduce(arrays[rank], stream=streams[rank]))
     for reply in replies:
         reply.result(PATIENCE)
@@ -293,7 +293,7 @@ def test_an_array_that_is_dropped_is_held_until_the_outcome(world, devices, slow
         reply = world.all_reduce(arrays, out=outs)
         del arrays[:]
         gc.collect()
-        for device in devices:  # memory that was given back would be given out again here
+        for device in devices:  # memory that was freed would be reused here
             with cupy.cuda.Device(device):
                 cupy.full(1 << 20, -1, "float32")
     reply.result(PATIENCE)
@@ -344,7 +344,7 @@ def test_the_shards_of_one_array_of_jax_are_reduced_and_put_together_again(world
 
 
 def test_requests_wait_for_what_jax_computes(world, devices, jax):
-    """JAX returns before its GPU has computed; its __dlpack__ makes a stream of troupe's wait for that."""
+    """JAX returns before its GPU has computed; its __dlpack__ makes a stream of troupe wait for the result."""
     size = 2048
 
     @jax.jax.jit

@@ -1,4 +1,4 @@
-"""Who holds what, and for how long; the interpreter's end with requests pending."""
+"""Ownership and lifetimes of objects; the interpreter's end with pending requests."""
 import gc
 import os
 import subprocess
@@ -23,7 +23,7 @@ def watched(value, count=4):
 
 
 def is_gone(reference, seconds=10):
-    """What threads of troupe let go of goes when Python comes to it."""
+    """Waits for the deletion: objects that threads of troupe release are deleted later by a thread of Python."""
     until = time.monotonic() + seconds
     while reference() is not None and time.monotonic() < until:
         gc.collect()
@@ -123,7 +123,7 @@ def test_events_are_heard_in_order():
     assert heard[2].epoch == 2 and isinstance(heard[0].reason, troupe.CommunicatorFailed)
 
 
-# What a program does before it simply ends.
+# The state of a program when it ends without closing anything.
 ENDINGS = {
     "a request that hangs": """
         mock.script.on(0).operation(0).hang()

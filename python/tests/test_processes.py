@@ -1,4 +1,4 @@
-"""Worlds over processes, from Python: a controller of the program's own, and the program `troupe` of the package."""
+"""Worlds over processes, from Python: with a Controller in the program, and with the package's program `troupe`."""
 import pathlib
 import signal
 import subprocess
@@ -14,7 +14,7 @@ PATIENCE = 120
 
 @pytest.fixture(scope="module")
 def gloo():
-    """Processes without GPUs talk by Gloo."""
+    """Processes without GPUs communicate by Gloo."""
     try:
         troupe.Runtime(backend="gloo", log_level="off").close()
     except troupe.Missing as why:
@@ -84,7 +84,7 @@ def test_the_packages_program_launches_processes(gloo, program):
 
 
 def test_the_program_replaces_the_process_that_runs_it(program):
-    """So that signals reach it, and its exit status is the process's own."""
+    """Signals therefore reach the program, and its exit status is that of the process."""
     child = subprocess.Popen([sys.executable, "-m", "troupe", "launch", "-n", "1", "--no-prefix", "--", "sh", "-c",
                               "echo ready; exec sleep 600"], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"

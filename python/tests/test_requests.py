@@ -38,13 +38,13 @@ def test_arrays_with_gaps_are_refused_with_what_to_do(world):
 def test_arrays_that_cannot_be_written_are_not_taken(world):
     fixed = np.ones(4, "float32")
     fixed.flags.writeable = False
-    with pytest.raises((BufferError, TypeError, troupe.InvalidArgument)):  # the library refuses, or says so in a flag
+    with pytest.raises((BufferError, TypeError, troupe.InvalidArgument)):  # the library refuses, or sets a flag
         world.all_reduce([fixed] * 3)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "bool", "int16"])
 def test_element_types_that_troupe_lacks_are_refused(world, dtype):
-    # Older versions of NumPy refuse to lend some of them.
+    # Older versions of NumPy refuse to export some of them.
     with pytest.raises((troupe.Unsupported, BufferError), match="not a dtype of troupe|DLPack only supports"):
         world.all_reduce([np.ones(4, dtype) for _ in range(3)])
 
@@ -102,7 +102,7 @@ def test_a_buffer_is_lent_by_dlpack_and_taken_back(world):
     view[:] = 5
     np.testing.assert_array_equal(np.from_dlpack(made), np.full((2, 3), 5))
     back = np.zeros((2, 3), "int32")
-    world.rank(1).copy(view, back).result()  # the view is the device's memory still
+    world.rank(1).copy(view, back).result()  # the view is still device memory
     np.testing.assert_array_equal(back, view)
     with pytest.raises(troupe.WrongDevice):
         world.rank(0).copy(view, np.zeros((2, 3), "int32")).result()
@@ -132,7 +132,7 @@ def test_prepared_requests_of_single_ranks_acknowledge_the_epoch_after_a_rebuild
             rank.acknowledge(2)
         for reply in [one.ask() for one in prepared]:
             assert reply.result(30).epoch == 2
-        ranks[0].leave()  # who takes the lane next has acknowledged nothing
+        ranks[0].leave()  # the next client of the lane has acknowledged nothing
         assert isinstance(ranks[0].barrier().exception(30), troupe.StaleEpoch)
 
 

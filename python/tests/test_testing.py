@@ -1,4 +1,4 @@
-"""The test kit: faults by script in real time, and virtual time."""
+"""The test kit: scripted faults in real time, and virtual time."""
 import asyncio
 
 import numpy as np
@@ -141,7 +141,7 @@ def test_single_ranks_acknowledge_the_epoch_after_a_rebuild():
         assert unknown.exception().effect == "unknown_outcome"
         world.end_rank(1)
         assert world.run_until_ready(2, 10)
-        # One goes on with the next, the other repeats the first: neither is launched.
+        # One client continues with the next request, the other repeats its first one: neither is launched.
         for client in (*steps, world.rank(0), world.rank(1)):
             with pytest.raises(troupe.StaleEpoch) as caught:
                 client.barrier().result()
@@ -152,8 +152,8 @@ def test_single_ranks_acknowledge_the_epoch_after_a_rebuild():
         for reply in [client.barrier() for client in steps]:
             assert reply.result().epoch == 2
         with pytest.raises(troupe.StaleEpoch):
-            world.rank(0).barrier().result()  # outside of lanes nobody has
-        world.rank(0).copy(np.ones(2), np.zeros(2)).result()  # which no peer takes part in
+            world.rank(0).barrier().result()  # without a lane, no client has acknowledged
+        world.rank(0).copy(np.ones(2), np.zeros(2)).result()  # no peer takes part in it
         world.acknowledge(2)
         for reply in [world.rank(r).barrier() for r in range(2)]:
             assert reply.result().epoch == 2
@@ -179,7 +179,7 @@ def test_what_worlds_in_real_time_let_go_of_does_not_end_in_a_virtual_world():
             outs = [troupe.empty(mock.world, r, 4) for r in range(2)]
             for _ in range(20):
                 mock.world.all_reduce(ones(2), out=outs)
-        del mock, outs  # threads of troupe may hold the last of it still
+        del mock, outs  # threads of troupe may still hold the last references
         with VirtualWorld(2) as world:
             assert world.all_reduce(ones(2)).result().epoch == 1
 

@@ -1,4 +1,4 @@
-"""py.typed is a promise: a strict type checker accepts right uses, rejects wrong ones, and the package itself is clean."""
+"""A strict type checker accepts correct uses, rejects wrong ones, and finds no error in the package itself."""
 import pathlib
 import re
 import subprocess
@@ -13,7 +13,7 @@ PACKAGE = HERE.parent / "troupe"
 
 
 def check(tmp_path, *files):
-    """What `mypy --strict` prints, and its exit status."""
+    """Returns the output and the exit status of `mypy --strict`."""
     if subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True).returncode != 0:
         pytest.skip("mypy is not installed: apt-get install mypy")
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary",
@@ -39,7 +39,7 @@ def test_every_misuse_is_rejected_where_it_is(tmp_path):
 
 
 def test_the_package_is_clean_itself(tmp_path):
-    options = tmp_path / "mypy.ini"  # of libraries that may be missing here
+    options = tmp_path / "mypy.ini"  # for libraries that may be missing here
     options.write_text("[mypy]\n[mypy-torch.*,cupy.*]\nignore_missing_imports = True\n")
     said, status = check(tmp_path, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.glob("*.py")))
     assert (said, status) == ("", 0)

@@ -1,4 +1,4 @@
-"""await for replies: the poller writes to a descriptor that the loop watches, without the GIL; one look takes all."""
+"""Makes replies awaitable: the poller writes to a descriptor that the loop watches, without the GIL, once for many."""
 from __future__ import annotations
 
 import asyncio
@@ -8,15 +8,15 @@ from typing import Any, Dict, Generator, Optional, Tuple
 
 from . import _troupe
 
-#: For how long an await looks for the reply itself before it lets the loop sleep, in seconds.
+#: How long an await polls for the reply before it suspends the task, in seconds.
 _spin_seconds = 50e-6
 
 
 def set_await_spin(seconds: float) -> None:
-    """For how long an await of a reply looks for it, without the GIL, before the task is suspended: 50 us at first.
+    """Sets how long an await of a reply polls, without the GIL, before the task is suspended. The default is 50 us.
 
-    It looks only while the loop has nothing else to run; 0 never. A task that is suspended is resumed some tens of
-    microseconds after its reply, which is what asyncio takes.
+    It polls only while the loop has nothing else to run; 0 disables polling. A suspended task is resumed some tens of
+    microseconds after its reply, because asyncio takes that long.
     """
     global _spin_seconds
     if not 0 <= seconds <= 1:
@@ -45,12 +45,12 @@ class _Mailbox:
     def _drain(self) -> None:
         for number in self._box.take():
             future = self._waiting.pop(number)
-            if not future.done():  # else its task was cancelled; the request went on
+            if not future.done():  # else its task was cancelled; the request continued
                 future.set_result(None)
 
 
 _mailboxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]" = weakref.WeakKeyDictionary()
-#: The loop asked for last, and its mailbox: most programs have one.
+#: The loop used last, and its mailbox. Most programs have only one loop.
 _latest: "Optional[Tuple[weakref.ref[asyncio.AbstractEventLoop], _Mailbox]]" = None
 
 
@@ -68,14 +68,14 @@ def _mailbox_of(loop: asyncio.AbstractEventLoop) -> _Mailbox:
 def _await_reply(self: Any) -> Generator[Any, None, Any]:
     if not self.done():
         loop = asyncio.get_running_loop()
-        others = getattr(loop, "_ready", True)  # of asyncio's own loops: what else is to be run now
+        others = getattr(loop, "_ready", True)  # the callbacks that asyncio's own loops have to run now
         if others or not self._spin(_spin_seconds):
             yield from _mailbox_of(loop).wait(self, loop)
     return self.result()
 
 
 def _await_virtual(self: Any) -> Generator[Any, None, Any]:
-    """Virtual time passes; other tasks do not run meanwhile."""
+    """Lets virtual time pass. Other tasks do not run meanwhile."""
     return self.result()
     yield
 

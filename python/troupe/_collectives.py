@@ -1,4 +1,4 @@
-"""The operations, as worlds, single ranks, groups and virtual worlds have them."""
+"""Defines the operations that worlds, single ranks, groups and virtual worlds have."""
 from __future__ import annotations
 
 from typing import Any, Dict, FrozenSet, Generic, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
@@ -9,7 +9,7 @@ from ._errors import make_error
 from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
 
 T = TypeVar("T", contravariant=True)  # operands: of one rank, or of all
-R = TypeVar("R", covariant=True)  # what asking returns
+R = TypeVar("R", covariant=True)  # result of a request
 
 _IN_PLACE = {"all_reduce", "reduce", "broadcast"}
 _OF_ROOT_ALONE_OUT = {"reduce", "gather", "gather_v"}
@@ -38,18 +38,18 @@ _PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
 
 
 def refuse(text: str) -> Exception:
-    """An InvalidArgument that says so."""
+    """Returns an InvalidArgument with this text."""
     return make_error(text, {"code": "invalid_argument", "effect": "rejected", "text": text})
 
 
 class Part(NamedTuple):
-    """What one rank does, and what it writes."""
+    """The operation of one rank, and the tensor that it writes."""
     operation: Any
     out: Any
 
 
 class Options(NamedTuple):
-    """What a request is asked with, beside the operation."""
+    """The options of a request."""
     deadline: Optional[Seconds] = None
     lane: Optional[str] = None
     retry_safe: bool = False
@@ -58,7 +58,7 @@ class Options(NamedTuple):
 
 
 def parameters_of(kind: str, **given: Any) -> Dict[str, Any]:
-    r"""Those of \p given that are set. Raises InvalidArgument where the operation lacks one or does not have it."""
+    r"""Returns the parameters that are not None. Raises InvalidArgument if one is missing or not of this operation."""
     if kind not in _PARAMETERS:
         raise refuse(f"unknown operation '{kind}': the operations are {', '.join(_PARAMETERS)}")
     required, optional = _PARAMETERS[kind]
@@ -71,7 +71,7 @@ def parameters_of(kind: str, **given: Any) -> Dict[str, Any]:
 
 
 def _made_shape(kind: str, shape: Tuple[int, ...], size: int) -> Tuple[int, ...]:
-    """Of what is allocated where no out is given."""
+    """Returns the shape of the result that is allocated if no out is given."""
     if kind in ("all_gather", "gather"):
         return (size, *shape)
     if kind == "all_to_all":
@@ -91,7 +91,7 @@ def _counts(given: Any) -> Any:
 
 
 def _native_parameters(kind: str, given: Dict[str, Any]) -> Dict[str, Any]:
-    """Under the extension module's names."""
+    """Returns the parameters under the names that the extension module uses."""
     names = {"send_counts": "send_parts", "recv_counts": "recv_parts",
              "counts": "recv_parts" if kind in ("all_gather_v", "gather_v") else "send_parts"}
     return {names.get(name, name): _counts(value) if name in names else value for name, value in given.items()}
@@ -105,7 +105,7 @@ class PartMaker:
         self.size = size
 
     def operand(self, rank: int, what: Any, options: Options, is_source: bool = False) -> Any:
-        """What is only a source may be read-only."""
+        """Imports a tensor. One that is only a source may be read-only."""
         return None if what is None else self.native.operand(rank, what, options.dtype, options.stream, is_source)
 
     def part(self, kind: str, rank: int, tensor: Any, out: Any, options: Options, given: Dict[str, Any]) -> Part:
@@ -116,7 +116,7 @@ class PartMaker:
         if kind in _OF_ROOT_ALONE_OUT and not is_root:
             out = None
         if kind in _OF_ROOT_ALONE_IN and not is_root and out is None and kind == "broadcast":
-            tensor, out = None, tensor  # in place: what others have is written
+            tensor, out = None, tensor  # in place: the tensors of the other ranks are written
         if out is None and kind in _IN_PLACE and (kind != "reduce" or is_root):
             out = tensor
         in_place = out is tensor
@@ -139,12 +139,12 @@ class PartMaker:
 
     def _allocate(self, kind: str, rank: int, first: Any) -> Any:
         if first is None or kind.endswith("_v") or kind == "copy":
-            raise refuse(f"{kind} of rank {rank} needs out: its size does not follow from what is sent")
+            raise refuse(f"{kind} of rank {rank} needs out: its size does not follow from the input")
         return self.native.empty(rank, _made_shape(kind, first.shape, self.size), first.dtype)
 
     def parts(self, kind: str, ranks: Sequence[int], tensors: Any, out: Any, options: Options,
               given: Dict[str, Any]) -> List[Part]:
-        """One part for each of \\p ranks."""
+        """Returns one part for each of `ranks`."""
         many = len(ranks)
         factors = given.get("factor")
         sent = self._each(kind, "tensors", tensors, ranks, given.get("root") if kind.startswith("scatter") else None)
@@ -163,7 +163,7 @@ class PartMaker:
                 raise refuse(f"{kind} has {len(given)} {name} for {len(ranks)} ranks: give one for each, in the order "
                              f"of world.local_ranks")
             return given
-        if root is not None:  # of the root alone
+        if root is not None:  # only the root has one
             return [given if rank == root else None for rank in ranks]
         if len(ranks) == 1:
             return [given]
@@ -175,7 +175,7 @@ class Collectives(Generic[T, R]):
     """Operations of a world (one tensor for each of its local ranks) or of one rank (its own tensor).
 
     A tensor is anything with __dlpack__ (NumPy, PyTorch, CuPy, JAX), row-major without gaps, or a troupe.Buffer. It is
-    held until the outcome, and written in place; `out` says where to instead. In shapes, `size` is the number of ranks.
+    held until the outcome, and written in place unless `out` is given. In shapes, `size` is the number of ranks.
 
     Every method also takes:
         deadline: seconds until the request is answered with DeadlineExceeded; None is the world's default.
@@ -185,10 +185,10 @@ class Collectives(Generic[T, R]):
         stream: "producer" (the operation waits, on the GPU, for the current stream of the tensor's library), None (the
             tensor is ready), or a CUDA stream to wait for.
 
-    Errors, besides those that each method names: InvalidArgument is raised by the call where an operand is not a tensor,
+    Errors, besides those that each method names: InvalidArgument is raised by the call if an operand is not a tensor,
     has gaps, or does not fit. All others come with the reply: WrongDevice, StaleBuffer, Busy, Rebuilding, WorldFailed and
-    Stopping (rejected: the operation did not run); DeadlineExceeded (rejected where a rank is missing, else of unknown
-    outcome); CommunicatorFailed and DeviceFailed (unknown outcome: what it writes is undefined).
+    Stopping (rejected: the operation did not run); DeadlineExceeded (rejected if a rank is missing, else unknown
+    outcome); CommunicatorFailed and DeviceFailed (unknown outcome: the contents of its outputs are undefined).
     """
 
     def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> R:
@@ -201,7 +201,7 @@ class Collectives(Generic[T, R]):
 
         Shapes: tensors and out have the same number of elements at every rank. Without out the result replaces the
         tensor. factor is for op="pre_mul_sum": each rank's elements are multiplied by its factor first.
-        Errors: Mismatch where ranks differ in count, dtype or op; Unsupported where the backend lacks op for the dtype.
+        Errors: Mismatch if ranks differ in count, dtype or op; Unsupported if the backend lacks op for the dtype.
         """
         return self._collective("all_reduce", tensors, out, {"op": op, "factor": factor},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -211,8 +211,8 @@ class Collectives(Generic[T, R]):
                retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
         """Reduces all tensors element by element; rank root gets the result, in its tensor or in out.
 
-        Shapes: tensors and out have the same number of elements. out is the root's alone.
-        Errors: as all_reduce; InvalidArgument where root is not a rank.
+        Shapes: tensors and out have the same number of elements. Only the root has out.
+        Errors: as all_reduce; InvalidArgument if root is not a rank.
         """
         return self._collective("reduce", tensors, out, {"root": root, "op": op, "factor": factor},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -223,7 +223,7 @@ class Collectives(Generic[T, R]):
         """Copies the tensor of rank root to every rank: into its tensor, or into out.
 
         Shapes: the same number of elements at every rank.
-        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank.
+        Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank.
         """
         return self._collective("broadcast", tensors, out, {"root": root},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -234,8 +234,8 @@ class Collectives(Generic[T, R]):
         """Concatenates all tensors in rank order; every rank gets the result.
 
         Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
-        made; read it from reply.out.
-        Errors: Mismatch where ranks differ in count or dtype; InvalidArgument where out has another size.
+        allocated; read it from reply.out.
+        Errors: Mismatch if ranks differ in count or dtype; InvalidArgument if out has another size.
         """
         return self._collective("all_gather", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
 
@@ -244,8 +244,8 @@ class Collectives(Generic[T, R]):
                        retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
         """Reduces all tensors element by element; rank r gets part r of the result.
 
-        Shapes: each tensor has size * n elements, out has n. Without out a Buffer is made; read it from reply.out.
-        Errors: as all_reduce; InvalidArgument where the elements do not divide by the world's size.
+        Shapes: each tensor has size * n elements, out has n. Without out a Buffer is allocated; read it from reply.out.
+        Errors: as all_reduce; InvalidArgument if the number of elements is not a multiple of size.
         """
         return self._collective("reduce_scatter", tensors, out, {"op": op, "factor": factor},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -255,21 +255,21 @@ class Collectives(Generic[T, R]):
                    stream: Stream = "producer") -> R:
         """Sends part q of each rank's tensor to rank q, which gets the parts in rank order.
 
-        Shapes: tensor and out have size * n elements. Without out a Buffer of the tensor's shape is made; read it from
-        reply.out.
-        Errors: Mismatch where ranks differ in count or dtype; InvalidArgument where the elements do not divide by the
-        world's size.
+        Shapes: tensor and out have size * n elements. Without out a Buffer of the tensor's shape is allocated; read it
+        from reply.out.
+        Errors: Mismatch if ranks differ in count or dtype; InvalidArgument if the number of elements is not a multiple
+        of size.
         """
         return self._collective("all_to_all", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
 
     def gather(self, tensors: T, root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
                lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
                stream: Stream = "producer") -> R:
-        """Concatenates all tensors in rank order at rank root. out is the root's alone.
+        """Concatenates all tensors in rank order at rank root. Only the root has out.
 
         Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
-        made; read it from reply.out.
-        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank.
+        allocated; read it from reply.out.
+        Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank.
         """
         return self._collective("gather", tensors, out, {"root": root},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -277,10 +277,10 @@ class Collectives(Generic[T, R]):
     def scatter(self, tensors: Optional[T], root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
                 lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
                 stream: Stream = "producer") -> R:
-        """Sends part r of the root's tensor to rank r. tensors is the root's alone; every other rank gives out.
+        """Sends part r of the root's tensor to rank r. Only the root has tensors; every other rank must give out.
 
         Shapes: the root's tensor has size * n elements, out has n.
-        Errors: Mismatch where ranks differ in count, dtype or root; InvalidArgument where root is not a rank or out is
+        Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank or out is
         missing.
         """
         return self._collective("scatter", tensors, out, {"root": root},
@@ -289,10 +289,10 @@ class Collectives(Generic[T, R]):
     def all_gather_v(self, tensors: T, out: T, counts: Counts, *, deadline: Optional[Seconds] = None,
                      lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
                      stream: Stream = "producer") -> R:
-        """As all_gather, with parts of different sizes.
+        """Does the same as all_gather, with parts of different sizes.
 
         Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
-        Errors: Mismatch where ranks differ in dtype or counts; InvalidArgument where counts has not one entry for each
+        Errors: Mismatch if ranks differ in dtype or counts; InvalidArgument if counts does not have one entry for each
         rank, or out is too small.
         """
         return self._collective("all_gather_v", tensors, out, {"counts": counts},
@@ -301,11 +301,11 @@ class Collectives(Generic[T, R]):
     def gather_v(self, tensors: T, root: int, out: Optional[T], counts: Counts, *,
                  deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
                  dtype: DType = None, stream: Stream = "producer") -> R:
-        """Does the same as gather, with parts of different sizes. out is the root's alone.
+        """Does the same as gather, with parts of different sizes. Only the root has out.
 
         Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
-        Errors: Mismatch where ranks differ in dtype, counts or root; InvalidArgument where counts does not have one entry
-        for each rank, root is not a rank, or out is too small.
+        Errors: Mismatch if ranks differ in dtype, counts or root; InvalidArgument if counts does not have one entry for
+        each rank, root is not a rank, or out is too small.
         """
         return self._collective("gather_v", tensors, out, {"root": root, "counts": counts},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -313,11 +313,11 @@ class Collectives(Generic[T, R]):
     def scatter_v(self, tensors: Optional[T], root: int, out: T, counts: Counts, *,
                   deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
                   dtype: DType = None, stream: Stream = "producer") -> R:
-        """Does the same as scatter, with parts of different sizes. tensors is the root's alone.
+        """Does the same as scatter, with parts of different sizes. Only the root has tensors.
 
         Shapes: the root's tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
-        Errors: Mismatch where ranks differ in dtype, counts or root; InvalidArgument where counts does not have one entry
-        for each rank, or root is not a rank.
+        Errors: Mismatch if ranks differ in dtype, counts or root; InvalidArgument if counts does not have one entry for
+        each rank, or root is not a rank.
         """
         return self._collective("scatter_v", tensors, out, {"root": root, "counts": counts},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -326,14 +326,14 @@ class Collectives(Generic[T, R]):
                          factor: Optional[Factor] = None, deadline: Optional[Seconds] = None,
                          lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
                          stream: Stream = "producer") -> R:
-        """As reduce_scatter, with parts of different sizes: rank r gets counts[r] elements.
+        """Does the same as reduce_scatter, with parts of different sizes: rank r gets counts[r] elements.
 
         Shapes: each tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
-        Errors: as all_reduce; InvalidArgument where counts has not one entry for each rank.
+        Errors: as all_reduce; InvalidArgument if counts does not have one entry for each rank.
         """
         return self._collective("reduce_scatter_v", tensors, out, {"counts": counts, "op": op, "factor": factor},
                                 Options(deadline, lane, retry_safe, dtype, stream))
 
     def barrier(self, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False) -> R:
-        """Answered when the stream of every rank has reached it. It has no operands."""
+        """Sends a barrier, which is answered when the stream of every rank has reached it. It has no operands."""
         return self._collective("barrier", None, None, {}, Options(deadline, lane, retry_safe))

@@ -1,4 +1,4 @@
-"""Worlds over several processes, from Python: the controller that their processes join."""
+"""Defines Controller, which processes join to form a world over several processes."""
 from __future__ import annotations
 
 import os
@@ -20,10 +20,10 @@ def _whole(name: str, value: int, least: int, most: int) -> int:
 
 
 class Controller:
-    """The controller of a world over processes: it admits them, forms epochs, notices losses and orders requests.
+    """The controller of a world over processes: it admits them, forms epochs, detects losses and orders requests.
 
-    It lives in this process and starts no others. Start them with environment(), e.g. by subprocess, and let each call
-    troupe.Runtime().form_world():
+    It runs in this process and does not start processes. Start them with environment(), e.g. by subprocess, and let
+    each call troupe.Runtime().form_world():
 
         with troupe.Controller(4) as controller:
             workers = [subprocess.Popen([sys.executable, "worker.py"], env=controller.environment(rank))
@@ -32,16 +32,16 @@ class Controller:
     The program `troupe launch` (python -m troupe launch) does this and also watches processes and starts them again.
 
     processes: ranks of the world, one in each process.
-    host, port: where the processes reach it; port 0 is any free one. A host beyond loopback needs certificates.
-    certificates: the folder that `troupe certs --out FOLDER` has made.
-    token: the secret of the world; None makes one.
-    policy: what the loss of a process leads to (docs/processes.md): respawn, shrink or fail.
-    smallest: the fewest ranks that shrink goes on with.
-    rebuilds: losses and faults within ten minutes that the world survives.
+    host, port: where the processes reach it; port 0 is any free one. A host other than loopback needs certificates.
+    certificates: the folder that `troupe certs --out FOLDER` created.
+    token: the secret of the world; None creates one.
+    policy: the reaction to the loss of a process (docs/processes.md): respawn, shrink or fail.
+    smallest: the smallest number of ranks to which the world shrinks.
+    rebuilds: the losses and faults within ten minutes that the world survives.
     gather: how long it waits for all processes to join. suspicion: silence after which a process counts as lost.
 
-    Errors: InvalidArgument (a number out of range, a port in use, certificates that are missing where they are needed),
-    Missing (a file of the certificates). Threads: any.
+    Errors: InvalidArgument (a number out of range, a port in use, certificates needed but not given), Missing (a file
+    of the certificates). Threads: any.
     """
 
     def __init__(self, processes: int, *, host: str = "127.0.0.1", port: int = 0,
@@ -59,14 +59,14 @@ class Controller:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, the setting control.address of its processes."""
+        """The address HOST:PORT, for the setting control.address of its processes."""
         return self._native.address()
 
     def environment(self, rank: Optional[int] = None) -> Dict[str, str]:
-        """This process's environment, and what a process of the world needs to join: address, token, certificates.
+        """Returns this process's environment with the variables by which a process joins: address, token, certificates.
 
-        rank: the rank that the process begins with, on this machine; None leaves its place to the launcher that starts
-        it, or to the controller. Contains the world's secret: do not print it.
+        rank: the rank that the process begins with, on this machine; None: its launcher or the controller chooses the
+        rank. The result contains the world's secret: do not print it.
         """
         made = dict(os.environ, TROUPE_CONTROL=self.address, TROUPE_JOIN_TOKEN=self._token)
         if self._certificates is not None:
@@ -79,14 +79,14 @@ class Controller:
         return made
 
     def process_ended(self, name: str, pid: int, how: str) -> None:
-        """Tells it of a process that this program has seen end, which is sooner than its connection may tell.
+        """Reports that a process has ended. The controller might otherwise detect the lost connection only later.
 
-        name: TROUPE_PROCESS of that process. how: for people, e.g. "it was killed by SIGKILL".
+        name: TROUPE_PROCESS of that process. how: text for users, e.g. "it was killed by SIGKILL".
         """
         self._native.process_ended(name, pid, how)
 
     def stop(self) -> None:
-        """Tells all processes to finish what they do and leave."""
+        """Asks all processes to finish their requests and leave."""
         self._native.stop()
 
     def wait(self, timeout: Optional[Seconds] = None) -> bool:
@@ -95,11 +95,11 @@ class Controller:
 
     @property
     def reason(self) -> Optional[Exception]:
-        """Why the world has failed; None while it serves, and where all its processes have done their work."""
+        """The reason why the world has failed. None while it has not, and if all its processes have finished."""
         return self._native.reason()
 
     def close(self) -> None:
-        """Ends it. Processes that are still there lose their controller (control.orphaned). Idempotent."""
+        """Ends the controller. Processes that still run lose it (control.orphaned). Idempotent."""
         self._native.close()
 
     def __enter__(self) -> "Controller":

@@ -1,8 +1,8 @@
-"""CuPy's arrays, in the right order on several GPUs.
+"""Imports arrays of CuPy in the correct stream order on several GPUs.
 
-ndarray.__dlpack__(stream) makes its stream wait for the current stream of the *current* device. A process with all GPUs of a
-world holds arrays of all of them, so troupe takes the array without a stream, and asks for the current stream of the array's
-own device.
+ndarray.__dlpack__(stream) makes `stream` wait for the current stream of the *current* device. A process with all GPUs
+of a world holds arrays on all of them, so troupe imports the array without a stream and then waits for the current
+stream of the array's own device.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cupy
 
 
 def to_dlpack(array: Any) -> Any:
-    """With a version; CuPy 13 knows none."""
+    """Returns a DLPack capsule, with a version if CuPy supports it (CuPy 13 does not)."""
     try:
         return array.__dlpack__(stream=-1, max_version=(1, 0))
     except TypeError:
@@ -25,5 +25,5 @@ def _current_stream_of(index: int) -> int:
 
 
 def stream_source(array: Any) -> Callable[[], int]:
-    """What gives the handle of the current stream of the array's device, whenever it is called."""
+    """Returns a function that returns the handle of the current stream of the array's device."""
     return partial(_current_stream_of, array.device.id)

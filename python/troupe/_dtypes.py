@@ -1,4 +1,4 @@
-"""Names of element types."""
+"""Converts the names and values of element types."""
 from __future__ import annotations
 
 import struct
@@ -13,21 +13,21 @@ _PACKED = {"float16": "<e", "float32": "<f", "float64": "<d", "uint8": "<B", "in
 
 
 def name_of_format(format: str, itemsize: int) -> str:
-    """What an element of Python's buffer protocol is called."""
+    """Returns the dtype's name for an element format of Python's buffer protocol."""
     code = format.lstrip("@=<")
     family = "f" if code in "efd" else "u" if code in "BHILQN" else "i" if code in "bhilqn" else code
     return _OF_FORMAT.get((family, itemsize), format)
 
 
 def element_bytes(dtype: str, value: Any) -> bytes:
-    """One element, as memory holds it."""
+    """Returns the bytes of one element in memory."""
     if dtype in _PACKED:
         is_float = dtype.startswith("float")
         return struct.pack(_PACKED[dtype], float(value) if is_float else int(value))
     if dtype == "bfloat16":
         bits = struct.unpack("<I", struct.pack("<f", float(value)))[0]
         return struct.pack("<H", ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF)
-    raise _troupe_error(f"a factor of {dtype} is given as a troupe.Buffer of one element on the rank's device")
+    raise _troupe_error(f"a factor of {dtype} must be a troupe.Buffer of one element on the rank's device")
 
 
 def _troupe_error(text: str) -> Exception:

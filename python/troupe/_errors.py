@@ -1,20 +1,20 @@
-"""troupe's errors: one class for each code, with what a program can act on as attributes. Text is for people."""
+"""Defines troupe's exceptions: one class for each error code. Programs use the attributes; the text is for users."""
 from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple, Type
 
 
 class Error(Exception):
-    """What a request or a call of troupe failed with.
+    """The error of a request or a call of troupe.
 
     Attributes:
         code: the kind of failure, as C++'s errc: "deadline_exceeded".
-        effect: "rejected" (it certainly did not run) or "unknown_outcome" (it may have run: what it writes is undefined).
+        effect: "rejected" (it certainly did not run) or "unknown_outcome" (it may have run: its outputs are undefined).
         text: the value, the limit, the remedy.
-        call, native_code, native_text: the foreign call that failed, such as ncclAllReduce; empty and 0 if none.
-        rank, epoch, ticket, part: whom, when and which request it befell; None where that is not known.
-        missing_ranks: of an operation that not all ranks have come to: who has not.
-        undefined: with an unknown outcome, the memory that may have been written, in words.
+        call, native_code, native_text: the foreign call that failed, e.g. ncclAllReduce; empty and 0 if none.
+        rank, epoch, ticket, part: identify the failed request; None if unknown.
+        missing_ranks: the ranks that have not requested the operation, if the others have waited for them.
+        undefined: for an unknown outcome, a description of the memory that may have been written.
     """
 
     code: str = "internal"
@@ -32,7 +32,7 @@ class Error(Exception):
 
     @property
     def was_rejected(self) -> bool:
-        """Whether it certainly did not run, and all memory is as it was."""
+        """Whether the request certainly did not run, and all memory is unchanged."""
         return self.effect == "rejected"
 
 
@@ -41,7 +41,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error):
-    """Ask for something else: this device or library cannot do it."""
+    """Request something else: this device or library does not support it."""
 
 
 class Mismatch(Error):
@@ -53,15 +53,15 @@ class WrongDevice(Error):
 
 
 class StaleBuffer(Error):
-    """Allocate again: the device has lost its memory since."""
+    """Allocate again: the device has lost its memory since the allocation."""
 
 
 class StaleEpoch(Error):
-    """The world has another epoch now: bring the ranks to one state, acknowledge it and ask again."""
+    """Bring the ranks to one state, acknowledge the new epoch and retry: the world has been rebuilt."""
 
 
 class OutOfMemory(Error, MemoryError):
-    """Free something, or ask for less."""
+    """Free memory, or request less."""
 
 
 class Missing(Error):
@@ -73,35 +73,35 @@ class TooOld(Error):
 
 
 class DeviceOccupied(Error):
-    """Free the device or choose another: someone else holds it exclusively."""
+    """Free the device or choose another: another process uses it exclusively."""
 
 
 class Busy(Error):
-    """Ask again when earlier requests have been answered: too many wait."""
+    """Retry when earlier requests have been answered: too many are pending."""
 
 
 class Cancelled(Error):
-    """Nothing, or ask again: it was taken back, by its asker or by a peer of the operation."""
+    """Retry if needed: the request was withdrawn by its client or by a peer of the operation."""
 
 
 class Stopping(Error):
-    """Nothing: the world is shutting down."""
+    """No action is needed: the world is shutting down."""
 
 
 class Rebuilding(Error):
-    """Ask again when the world is ready: it forms anew after a fault."""
+    """Retry when the world is ready: it is rebuilding after a fault."""
 
 
 class RankLost(Error):
-    """Ask a rank that remains: this one has left its world, which goes on without it."""
+    """Send requests to the remaining ranks: this one has left its world, which continues without it."""
 
 
 class WorldFailed(Error):
-    """Form a new world: this one has failed and says why."""
+    """Form a new world: this one has failed; the text states the reason."""
 
 
 class DeadlineExceeded(Error):
-    """Retry later or give more time. (A timeout of Reply.result() is Python's TimeoutError: the request goes on.)"""
+    """Retry later or give more time. (A timeout of Reply.result() is Python's TimeoutError: the request continues.)"""
 
 
 class CommunicatorFailed(Error):
@@ -113,11 +113,11 @@ class DeviceFailed(Error):
 
 
 class ProcessPoisoned(Error):
-    """Replace the process: a sticky device error cannot be undone in it."""
+    """Replace the process: it cannot recover from a sticky device error."""
 
 
 class Abandoned(Error):
-    """Ask again: the actor that held the request is gone."""
+    """Retry: the actor that held the request has ended."""
 
 
 class Internal(Error):
@@ -132,7 +132,7 @@ classes: Dict[str, Type[Error]] = {_code_of(one.__name__): one for one in Error.
 
 
 def make_error(message: str, fields: Dict[str, Any]) -> Error:
-    """Called by the extension module: an instance of the class of fields["code"]."""
+    """Returns an instance of the class of fields["code"]. The extension module calls it."""
     made = classes.get(fields["code"], Internal)(message)
     made.__dict__.update(fields)
     return made

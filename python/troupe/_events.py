@@ -1,4 +1,4 @@
-"""Events of worlds, brought to Python by a thread of the module's: threads of troupe never wait for the GIL."""
+"""Delivers events of worlds on a thread of this module, because threads of troupe never wait for the GIL."""
 from __future__ import annotations
 
 import atexit
@@ -19,7 +19,7 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
         while (fields := queue.take()) is not None:
             try:
                 heard(fields)
-            except Exception:  # as threads do: nobody is there to catch it
+            except Exception:  # as threads do for uncaught exceptions
                 sys.excepthook(*sys.exc_info())
             if fields["phase"] == "stopped":
                 break
@@ -33,7 +33,7 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
 
 @atexit.register
 def _end() -> None:
-    """While Python still runs: later, a thread that comes back from waiting finds no interpreter."""
+    """Ends the threads while the interpreter still runs. A thread that wakes up later could not continue."""
     for queue, thread in list(_queues.items()):
         queue.close()
         thread.join(1)

@@ -10,9 +10,9 @@ from ._errors import make_error
 
 
 def program_path() -> str:
-    """The path of the program `troupe` that belongs to this package, e.g. for subprocess.run([path, "launch", ...]).
+    """Returns the path of this package's program `troupe`, e.g. for subprocess.run([path, "launch", ...]).
 
-    Errors: Missing where the package was built without it.
+    Errors: Missing if the package was built without it.
     """
     path = pathlib.Path(__file__).parent / "_bin" / "troupe"
     if not path.is_file():
@@ -22,6 +22,6 @@ def program_path() -> str:
 
 
 def main() -> NoReturn:
-    """What `troupe` and `python -m troupe` run: the program, in place of this process."""
+    """Replaces this process by the program. `troupe` and `python -m troupe` call it."""
     path = program_path()
     os.execv(path, [path, *sys.argv[1:]])

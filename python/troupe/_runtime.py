@@ -1,4 +1,4 @@
-"""Where every program begins."""
+"""Defines Runtime, with which every program begins."""
 from __future__ import annotations
 
 import os
@@ -13,10 +13,10 @@ class Runtime:
     """Opens devices, starts troupe's threads, forms worlds.
 
     Settings are those of the settings file, by the same names, where a dot may be an underscore: mock_devices=2,
-    deadlines_form="10s", or **{"deadlines.form": 10.0}. Durations are seconds, a timedelta or text. They beat the
-    environment (TROUPE_*), which beats the file config or TROUPE_CONFIG.
+    deadlines_form="10s", or **{"deadlines.form": 10.0}. Durations are seconds, a timedelta or text. They override the
+    environment (TROUPE_*), which overrides the file config or TROUPE_CONFIG.
 
-    Used as a context manager, it ends there: its worlds stop, and what is pending is answered.
+    As a context manager, it is closed at the end: its worlds stop, and pending requests are answered.
     """
 
     def __init__(self, *, config: Union[str, "os.PathLike[str]", None] = None,
@@ -24,28 +24,28 @@ class Runtime:
         self._native = _troupe.Runtime(settings, config, faults)
 
     def form_world(self, id: Optional[bytes] = None) -> World:
-        """Forms a world over the ranks that the settings name, and returns when it is ready.
+        """Forms a world over the ranks of the settings, and returns it when it is ready.
 
-        id: where the world spans processes without a controller, what make_unique_id() gave its rank 0.
+        id: for a world over processes without a controller, the result of make_unique_id() in the process of rank 0.
         """
         return World(self._native.form_world(id), self)
 
     def make_unique_id(self) -> bytes:
-        """A name for a world that spans processes: a secret."""
+        """Returns an identifier for a world over several processes. It is a secret."""
         return bytes(self._native.make_unique_id())
 
     @property
     def settings(self) -> Dict[str, str]:
-        """All of them as they came out, in words."""
+        """The values of all settings in effect, as text."""
         chosen: Dict[str, str] = self._native.settings()
         return chosen
 
     def describe(self) -> str:
-        """Driver, backend, versions and profile in one line."""
+        """Returns driver, backend, versions and profile in one line."""
         return str(self._native.describe())
 
     def close(self) -> None:
-        """Ends it. Idempotent."""
+        """Stops its worlds and ends the runtime. Idempotent."""
         self._native.close()
 
     def __enter__(self) -> "Runtime":

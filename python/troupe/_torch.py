@@ -1,8 +1,8 @@
-"""PyTorch's tensors, faster than by __dlpack__ and in the right order on several GPUs.
+"""Imports tensors of PyTorch, faster than by __dlpack__ and in the correct stream order on several GPUs.
 
-Tensor.__dlpack__(stream) makes its stream wait for the current stream of the *current* device, and newer versions refuse
-tensors of other devices. A process with all GPUs of a world holds tensors of all of them, so troupe takes the tensor
-without a stream, and asks for the current stream of the tensor's own device.
+Tensor.__dlpack__(stream) makes `stream` wait for the current stream of the *current* device, and newer versions refuse
+tensors of other devices. A process with all GPUs of a world holds tensors on all of them, so troupe imports the tensor
+without a stream and then waits for the current stream of the tensor's own device.
 """
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def _current_stream_of(index: int) -> Callable[[], int]:
 
 
 def stream_source(tensor: Any) -> Callable[[], int]:
-    """What gives the handle of the current stream of the tensor's device, whenever it is called."""
+    """Returns a function that returns the handle of the current stream of the tensor's device."""
     return _current_stream_of(tensor.device.index) if tensor.is_cuda else (lambda: 0)

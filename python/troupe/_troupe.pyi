@@ -104,7 +104,7 @@ class Controller:
     def reason(self) -> Optional[Exception]: ...
     def close(self) -> None: ...
 
-# What the package is made of; users have classes of Python around these.
+# Internal classes. The package's public classes wrap them.
 Runtime: Any
 World: Any
 MockWorld: Any

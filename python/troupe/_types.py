@@ -1,4 +1,4 @@
-"""Types of arguments, for type checkers and readers. Nothing is checked here at run time."""
+"""Defines types of arguments, for type checkers and readers. They are not checked at run time."""
 from __future__ import annotations
 
 import array
@@ -42,7 +42,7 @@ Reduction = Literal["sum", "prod", "min", "max", "avg", "pre_mul_sum"]
 Factor = Union[float, SupportsDLPack, Sequence[Union[float, SupportsDLPack]]]
 #: Elements of each rank, packed in rank order; or (elements, displacements), both in elements.
 Counts = Union[Sequence[int], Tuple[Sequence[int], Sequence[int]]]
-#: What a request waits for on the GPU: "producer" is the tensor's library's current stream, None is nothing.
+#: The stream that a request waits for on the GPU: "producer" is the current one of the tensor's library, None is none.
 Stream = Union[Literal["producer"], int, SupportsCudaStream, SupportsPtr, None]
 #: Operations by name, for prepare() and Group.on().
 Operation = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather",

@@ -1,4 +1,4 @@
-"""Worlds and their ranks, for Python."""
+"""Defines worlds, their ranks, and groups of operations."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ Request = _troupe.Request
 
 @dataclass(frozen=True)
 class WorldEvent:
-    """What a world tells about itself: at every change of phase, and when asked for its status."""
+    """The state of a world: reported at every change of phase, and returned as its status."""
 
     phase: str  #: forming, ready, rebuilding, failed, stopping or stopped
     epoch: int
     world_size: int
-    local_ranks: Tuple[int, ...]  #: those of this process
-    origins: Tuple[int, ...]  #: what each of these was called in the first epoch
-    lost: Tuple[int, ...]  #: ranks that it goes on without, as the first epoch called them
-    reason: Optional[Error]  #: why it failed or is rebuilt
-    text: str  #: one line for people
+    local_ranks: Tuple[int, ...]  #: the ranks of this process
+    origins: Tuple[int, ...]  #: the number of each of these in the first epoch
+    lost: Tuple[int, ...]  #: lost ranks that it continues without, as numbered in the first epoch
+    reason: Optional[Error]  #: the reason of the failure or rebuild
+    text: str  #: one line for users
 
     @property
     def is_degraded(self) -> bool:
@@ -33,12 +33,12 @@ class WorldEvent:
 
 
 class Requests(Generic[R]):
-    """Turns parts into requests; each kind of world asks them in its own way."""
+    """Makes requests from parts. Each kind of world sends them in its own way."""
 
     _native: Any
 
     def acknowledge(self, epoch: int) -> None:
-        """As Rank.acknowledge(), for all ranks of this process outside of lanes."""
+        """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
         for number in self._local_ranks():
             self._native.acknowledge(number, None, epoch)
 
@@ -59,23 +59,23 @@ class Requests(Generic[R]):
 
     def _world_parts(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
                      options: Options) -> Tuple[List[Part], Optional[int], Any]:
-        """The parts, the rank where the request is to a single one, and what is written."""
+        """Returns the parts, the rank of a request to a single rank, and the written tensors."""
         ranks, maker = self._local_ranks(), self._maker()
         if len(ranks) < maker.size:
             if len(ranks) != 1:
-                raise refuse(f"{len(ranks)} of the world's {maker.size} ranks live in this process: ask each by "
-                             f"world.rank(r)")
+                raise refuse(f"{len(ranks)} of the world's {maker.size} ranks live in this process: use "
+                             f"world.rank(r) for each")
             one = maker.part(kind, ranks[0], tensors[0] if isinstance(tensors, (list, tuple)) else tensors,
                              out[0] if isinstance(out, (list, tuple)) else out, options, parameters)
             return [one], ranks[0], one.out
         if options.lane is not None:
-            raise refuse("a request to all ranks has no lane: ask world.rank(r) in lane " + repr(options.lane))
+            raise refuse(f"a request to all ranks has no lane: use world.rank(r).lane({options.lane!r})")
         parts = maker.parts(kind, ranks, tensors, out, options, parameters)
         return parts, None, [one.out for one in parts]
 
 
 class Rank(Collectives[Tensor, R], Generic[R]):
-    """One rank of a world, asked by itself: what the k-th call for each rank in a lane asks for is one operation of all.
+    """One rank of a world. The k-th requests of all ranks in a lane form one operation.
 
     Used as a context manager with a lane name, `with world.rank(0).lane("decode") as mine`, it leaves the lane at the end.
     """
@@ -101,7 +101,7 @@ class Rank(Collectives[Tensor, R], Generic[R]):
                 recv_counts: Optional[Counts] = None, peer: Optional[int] = None, tag: Optional[int] = None,
                 deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
                 dtype: DType = None, stream: Stream = "producer") -> Request:
-        """A request to this rank that can be asked many times: see World.prepare()."""
+        """Returns a request to this rank that can be sent many times: see World.prepare()."""
         parts, options = self._part(
             kind, tensor, out, parameters_of(kind, op=op, root=root, factor=factor, counts=counts,
                                              send_counts=send_counts, recv_counts=recv_counts, peer=peer, tag=tag),
@@ -111,11 +111,11 @@ class Rank(Collectives[Tensor, R], Generic[R]):
     def all_to_all_v(self, tensor: Tensor, out: Tensor, send_counts: Counts, recv_counts: Counts, *,
                      deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
                      dtype: DType = None, stream: Stream = "producer") -> R:
-        """As all_to_all, with parts of different sizes.
+        """Does the same as all_to_all, with parts of different sizes.
 
         Shapes: tensor has send_counts[q] elements for each rank q, out has recv_counts[q] elements from each rank q;
         packed in rank order or at displacements.
-        Errors: Mismatch where a rank sends another number of elements than its peer receives, or another dtype.
+        Errors: Mismatch if a rank sends another number of elements than its peer receives, or another dtype.
         """
         return self._collective("all_to_all_v", tensor, out, {"send_counts": send_counts, "recv_counts": recv_counts},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -125,7 +125,7 @@ class Rank(Collectives[Tensor, R], Generic[R]):
              stream: Stream = "producer") -> R:
         """Sends the tensor to rank peer, whose recv has the same count, dtype, tag and lane.
 
-        Errors: Mismatch where the recv differs in count or dtype; InvalidArgument where peer is not a rank.
+        Errors: Mismatch if the recv differs in count or dtype; InvalidArgument if peer is not a rank.
         """
         return self._collective("send", tensor, None, {"peer": peer, "tag": tag},
                                 Options(deadline, lane, retry_safe, dtype, stream))
@@ -141,24 +141,25 @@ class Rank(Collectives[Tensor, R], Generic[R]):
              lane: Optional[str] = None, retry_safe: bool = False, stream: Stream = "producer") -> R:
         """Copies all bytes of source to the front of destination, in the order of this rank's requests.
 
-        No peer takes part. The dtypes may differ. Errors: InvalidArgument where destination has fewer bytes.
+        No peer takes part. The dtypes may differ. Errors: InvalidArgument if destination has fewer bytes.
         """
         return self._collective("copy", source, destination, {}, Options(deadline, lane, retry_safe, None, stream))
 
     def lane(self, name: str) -> "Rank[R]":
-        """This rank in a lane of that name."""
+        """Returns this rank for requests in the lane with this name."""
         return Rank(self._world, self.number, name)
 
     def acknowledge(self, epoch: int) -> None:
-        """Requests to this rank in this lane, or outside of lanes, are for that epoch from now on.
+        """Sets the epoch of later requests to this rank in this lane, or without a lane.
 
-        The world's first epoch needs none. After a rebuild requests are refused (StaleEpoch) until their owner has said so:
-        ranks may differ in which requests they saw succeed. Bring them to one state first, such as the last checkpoint.
+        The first epoch needs no acknowledgement. After a rebuild, requests are rejected (StaleEpoch) until the client
+        acknowledges the new epoch, because ranks may differ in which requests succeeded. Bring them to one state first,
+        for example the last checkpoint.
         """
         self._world._native.acknowledge(self.number, self._lane, epoch)
 
     def leave(self) -> None:
-        """Takes back what waits for its peers in this lane, and frees the lane for another client."""
+        """Cancels requests in this lane that wait for their peers, and frees the lane for another client."""
         if self._lane is not None:
             self._world._native.leave(self.number, self._lane)
 
@@ -170,7 +171,7 @@ class Rank(Collectives[Tensor, R], Generic[R]):
 
 
 class Group(Collectives[Tensors, None], Generic[R]):
-    """Several operations launched as one: all is done or nothing. Made by world.group().
+    """Several operations launched as one: all of them run or none. world.group() returns it.
 
     Operations take dtype and stream of their own; deadline and retry_safe are given to world.group(), for all of them.
     """
@@ -180,7 +181,7 @@ class Group(Collectives[Tensors, None], Generic[R]):
         self._ranks = world._local_ranks()
         self._parts: Dict[int, List[Any]] = {rank: [] for rank in self._ranks}
         self._outs: List[Any] = []
-        #: Of the whole group, once it has been asked.
+        #: The reply to the whole group, set when it has been sent.
         self.reply: Optional[R] = None
 
     def _chosen(self, options: Options) -> Options:
@@ -200,7 +201,7 @@ class Group(Collectives[Tensors, None], Generic[R]):
            root: Optional[int] = None, factor: Optional[Factor] = None, counts: Optional[Counts] = None,
            send_counts: Optional[Counts] = None, recv_counts: Optional[Counts] = None, peer: Optional[int] = None,
            tag: Optional[int] = None, dtype: DType = None, stream: Stream = "producer") -> None:
-        """A part of one rank alone: on(0, "send", x, peer=1). Its parameters are those of the rank's method."""
+        """Adds an operation of one rank: on(0, "send", x, peer=1). Its parameters are those of the rank's method."""
         if rank not in self._parts:
             raise refuse(f"rank {rank} does not live in this process: its ranks are {self._ranks}")
         parameters = parameters_of(kind, op=op, root=root, factor=factor, counts=counts, send_counts=send_counts,
@@ -209,13 +210,13 @@ class Group(Collectives[Tensors, None], Generic[R]):
         self._parts[rank].append(part.operation)
 
     def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0) -> None:
-        """A send of rank source and the recv of rank destination: tensor and out have the same count and dtype."""
+        """Adds a send of rank source and the recv of rank destination: tensor and out have the same count and dtype."""
         self.on(source, "send", tensor, peer=destination, tag=tag)
         self.on(destination, "recv", out, peer=source, tag=tag)
         self._outs.append(out)
 
     def ask(self) -> R:
-        """Asks the world: one reply for all parts."""
+        """Sends the group to the world and returns its reply."""
         parts = [Part(_troupe.group(self._parts[rank]), None) for rank in self._ranks]
         self.reply = reply = self._world._ask(parts, None, self._options, list(self._outs))
         return reply
@@ -229,18 +230,18 @@ class Group(Collectives[Tensors, None], Generic[R]):
 
 
 class World(Requests[Reply], Collectives[Tensors, Reply]):
-    """A handle to a world of ranks. Asking never blocks: it returns a Reply, which is awaited or asked for its result().
+    """A handle to a world of ranks. A request never blocks: it returns a Reply; use `await reply` or reply.result().
 
     Lifetime: the world ends by stop(), with its runtime, or at the end of a with statement. Threads: any.
     """
 
     def __init__(self, native: Any, owner: Any) -> None:
         self._native = native
-        self._owner = owner  # the runtime, which lives as long as a world is held
+        self._owner = owner  # keeps the runtime alive
 
     @property
     def size(self) -> int:
-        """The number of ranks of the whole world, in its present epoch."""
+        """The number of ranks of the whole world, in its current epoch."""
         return int(self._native.size())
 
     @property
@@ -250,7 +251,7 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
 
     @property
     def epoch(self) -> int:
-        """Counts the world's formings, from 1."""
+        """The number of the current epoch: the first one is 1, and each rebuild adds 1."""
         return int(self._native.epoch())
 
     @property
@@ -259,11 +260,11 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
         return WorldEvent(**self._native.status())
 
     def events(self, heard: Callable[[WorldEvent], Any]) -> None:
-        """Calls heard at every later change of phase, on a thread of the module's, in order, as long as it lives."""
+        """Calls heard for every later change of phase, in order, on a thread of this module."""
         listen(self._native, lambda fields: heard(WorldEvent(**fields)))
 
     def rank(self, number: int) -> Rank[Reply]:
-        """One rank, asked by itself."""
+        """Returns one rank, for requests to it alone."""
         return Rank(self, number)
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
@@ -279,9 +280,10 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
                 recv_counts: Optional[Counts] = None, peer: Optional[int] = None, tag: Optional[int] = None,
                 deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
                 dtype: DType = None, stream: Stream = "producer") -> Request:
-        """A request that can be asked many times: prepare("all_reduce", tensors, op="max").ask().
+        """Returns a request that can be sent many times: prepare("all_reduce", tensors, op="max").ask().
 
-        Operands are read and checked once. Each ask() waits, on the GPU, for what is in the streams of `stream` by then.
+        Operands are read and checked once. Each ask() waits, on the GPU, for the work that is then in the streams of
+        `stream`.
         Shapes, parameters and errors are those of the method of that name.
         """
         options = Options(deadline, lane, retry_safe, dtype, stream)
@@ -292,31 +294,31 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
 
     def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
               stream: Stream = "producer") -> Group[Reply]:
-        """Several operations as one: `with world.group() as all: all.all_reduce(x); all.transfer(0, y, 1, z)`."""
+        """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`."""
         return Group(self, Options(deadline, None, retry_safe, dtype, stream))
 
     def split(self, groups: Mapping[str, Sequence[int]]) -> Dict[str, Optional["World"]]:
-        """A world for each group of ranks, by name; None where none of its ranks lives in this process."""
+        """Returns a world for each group of ranks, by name, or None if none of its ranks is in this process."""
         made = self._native.split({name: list(members) for name, members in groups.items()})
         return {name: None if one is None else World(one, self) for name, one in made.items()}
 
     def register_memory(self, nbytes: int) -> None:
-        """Memory that all ranks know of, for small requests that are the faster for it: see troupe.empty_all()."""
+        """Registers memory with all ranks, which makes small requests on it faster: see troupe.empty_all()."""
         self._native.register_memory(nbytes)
 
     def suspend(self) -> List[int]:
-        """Gives the communicators' device memory back; how many bytes on each local rank. Requests wait until resume()."""
+        """Frees the communicators' device memory; returns the bytes per local rank. Requests wait until resume()."""
         freed: List[int] = self._native.suspend()
         return freed
 
     def resume(self) -> None:
-        """Takes that memory again and serves what waits; nothing where the world is not suspended."""
+        """Allocates that memory again and runs the waiting requests. No effect if the world is not suspended."""
         self._native.resume()
 
     def capture(self, requests: Sequence[Request], deadline: Optional[Seconds] = None) -> _troupe.Plan:
-        """A plan of prepared requests to all ranks, launched by one message: replay(plan).
+        """Captures prepared requests to all ranks as a plan, which replay(plan) launches by one message.
 
-        Errors: Unsupported where the backend cannot capture one of them.
+        Errors: Unsupported if the backend cannot capture one of them.
         """
         plan: _troupe.Plan = self._native.capture(list(requests), deadline)
         return plan
@@ -327,7 +329,7 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
         return reply
 
     def stop(self) -> None:
-        """Lets requests in flight finish, gives everything back and returns when that has ended."""
+        """Lets requests in flight finish, releases all resources, and returns when that is done."""
         self._native.stop()
 
     def __enter__(self) -> "World":
@@ -347,22 +349,22 @@ Shape = Union[int, Sequence[int]]
 
 
 def empty(world: Any, rank: int, shape: Shape, dtype: DType = "float32") -> _troupe.Buffer:
-    """Memory of troupe's on the rank's device, contents undefined. Other libraries take it by DLPack, without a copy.
+    """Allocates memory on the rank's device, not initialised. Other libraries import it by DLPack without a copy.
 
-    world: a World or a VirtualWorld. Errors: OutOfMemory; InvalidArgument where the rank does not live in this process.
+    world: a World or a VirtualWorld. Errors: OutOfMemory; InvalidArgument if the rank does not live in this process.
     """
     made: _troupe.Buffer = world._native.empty(rank, _shape(shape), dtype)
     return made
 
 
 def empty_all(world: World, shape: Shape, dtype: DType = "float32") -> List[_troupe.Buffer]:
-    """One buffer for each local rank, of registered memory where there is some (World.register_memory())."""
+    """Allocates one buffer for each local rank, of registered memory if there is any (World.register_memory())."""
     made: List[_troupe.Buffer] = world._native.empty_all(_shape(shape), dtype)
     return made
 
 
 def empty_pinned(world: World, shape: Shape, dtype: DType = "float32") -> _troupe.Buffer:
-    """Page-locked host memory that every local rank reaches; numpy.asarray() shows it."""
+    """Allocates page-locked host memory that every local rank can access; numpy.asarray() returns a view of it."""
     made: _troupe.Buffer = world._native.empty_pinned(_shape(shape), dtype)
     return made
 

@@ -1,7 +1,7 @@
-"""Worlds for your own tests, with faults by script, on machines without a GPU.
+"""Defines worlds for your own tests, with scripted faults, on machines without a GPU.
 
-MockWorld runs in real time, with troupe's own threads: for code that awaits replies. VirtualWorld runs in virtual time on
-the test's own thread: nothing happens while the test does not let time pass, and the same calls give the same run.
+MockWorld runs in real time, with troupe's own threads, for code that awaits replies. VirtualWorld runs in virtual time
+on the test's own thread: it makes progress only while the test lets time pass, and the same calls give the same run.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import _asyncio  # noqa: F401
 from . import _troupe
 from ._collectives import Collectives, Options, Part, refuse
-from ._troupe import FaultScript as FaultScript  # lines say where a fault comes: script.on(2).operation(5).hang()
+from ._troupe import FaultScript as FaultScript  # a line: script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
 from ._types import DType, Seconds, Setting, Stream, Tensors
 from ._world import Group, Rank, Request, Requests, World, WorldEvent
@@ -21,28 +21,28 @@ __all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld",
 
 @dataclass(frozen=True)
 class Launch:
-    """What a rank of a mock world was told to launch."""
+    """One launch of a rank of a mock world."""
 
     rank: int
     epoch: int
-    number: int  #: of the rank's operations in the epoch, from 0
-    call: int  #: what is launched together shares one
+    number: int  #: the index among the rank's operations in the epoch, from 0
+    call: int  #: the index of the launch call; operations launched together share it
     operation: str
     count: int
-    fate: str  #: launched, withheld (the script keeps the rank from its peers) or refused
-    lane: Optional[str]  #: of a request to the rank; None: it was asked of the world
+    fate: str  #: launched, withheld (by the script: it did not reach the device) or refused
+    lane: Optional[str]  #: the lane of a request to the rank; None for a request to the world
     text: str
 
 
 def launches(script: FaultScript, rank: int) -> List[Launch]:
-    """What rank was told to launch so far, in its order."""
+    """Returns the launches of rank so far, in order."""
     return [Launch(**fields) for fields in script._launches(rank)]
 
 
 class MockWorld:
-    """A runtime over the mock and its world, ready; both end with it.
+    """A runtime over the mock backend and its world, which is ready. Both end with this object.
 
-    Settings as of troupe.Runtime; few threads, which park at once, and no log, unless they say otherwise.
+    Settings are those of troupe.Runtime. The defaults are few threads, which park at once, and no log.
     """
 
     def __init__(self, ranks: int, script: Optional[FaultScript] = None, **settings: Setting) -> None:
@@ -58,7 +58,7 @@ class MockWorld:
         return bool(self._native.wait_until_ready(epoch, timeout))
 
     def close(self) -> None:
-        """What hangs by the script is released, and what is pending is answered. Idempotent."""
+        """Releases operations that hang by the script, answers pending requests and ends the world. Idempotent."""
         self._native.close()
 
     def __enter__(self) -> "MockWorld":
@@ -71,12 +71,12 @@ class MockWorld:
 class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
     """A world in virtual time: deadlines, hangs and rebuilds cost no time.
 
-    An ask returns a reply at once; it comes while time passes, by advance(), run_until(), reply.result() or await.
-    Operands are troupe.Buffers and what has Python's buffer protocol (NumPy's arrays). One at a time on a thread, on which
-    no world or Buffer in real time may be used or closed meanwhile. What is dropped of them, and what requests let go of,
-    ends when this world is closed.
-    Settings: recovery, ordering, limits, deadlines, strategy, fusion and mock_memory_bytes. seed draws the order of what
-    could happen at one moment.
+    A request returns a reply at once; the answer arrives while time passes, in advance(), run_until(), reply.result()
+    or await. Operands are troupe.Buffers and objects with Python's buffer protocol (NumPy arrays). A thread can have
+    one virtual world at a time, and must not use or close a world or Buffer in real time meanwhile. If such objects
+    lose their last reference meanwhile, they are destroyed when this world is closed.
+    Settings: recovery, ordering, limits, deadlines, strategy, fusion and mock_memory_bytes. seed determines the order
+    of steps that are possible at the same time.
     """
 
     def __init__(self, ranks: int, script: Optional[FaultScript] = None, seed: Optional[int] = None,
@@ -85,7 +85,7 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
         self.script: FaultScript = self._native.script()
 
     def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
-        raise refuse("virtual worlds cannot prepare requests: ask directly each time")
+        raise refuse("virtual worlds cannot prepare requests: send each request directly")
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
         reply: VirtualReply = self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
@@ -98,12 +98,12 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
         return self._ask(parts, rank, options, written)
 
     def rank(self, number: int) -> Rank[VirtualReply]:
-        """One rank, asked by itself."""
+        """Returns one rank, for requests to it alone."""
         return Rank(self, number)
 
     def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
               stream: Stream = "producer") -> Group[VirtualReply]:
-        """Several operations as one: see troupe.World.group()."""
+        """Returns a group of operations: see troupe.World.group()."""
         return Group(self, Options(deadline, None, retry_safe, dtype, stream))
 
     @property
@@ -124,37 +124,37 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
 
     @property
     def events(self) -> List[Tuple[float, WorldEvent]]:
-        """All so far, each with its time in seconds."""
+        """All events so far, each with its time in seconds."""
         return [(at, WorldEvent(**fields)) for at, fields in self._native.events()]
 
     @property
     def now(self) -> float:
-        """Seconds since the world's beginning."""
+        """The virtual time since the world began, in seconds."""
         return float(self._native.now())
 
     def advance(self, seconds: float) -> None:
         self._native.advance(seconds)
 
     def run_until(self, enough: Callable[[], bool], at_most: float) -> bool:
-        """Lets time pass until enough() is true, which is asked after each turn."""
+        """Lets time pass until enough() returns true. It is called after each turn."""
         return bool(self._native.run_until(enough, at_most))
 
     def run_until_ready(self, epoch: int, at_most: float) -> bool:
         return bool(self._native.run_until_ready(epoch, at_most))
 
     def jump(self, seconds: float) -> None:
-        """Everything is later at once, as after the machine has slept."""
+        """Advances the clock at once, as after a suspended machine resumes."""
         self._native.jump(seconds)
 
     def end_rank(self, rank: int) -> None:
-        """As if the rank's actor had been killed."""
+        """Ends the rank's actor, as if it had been killed."""
         self._native.end_rank(rank)
 
     def launches(self, rank: int) -> List[Launch]:
         return launches(self.script, rank)
 
     def close(self) -> None:
-        """Stops it: what hangs is released, and whatever is pending is answered. Idempotent."""
+        """Stops the world: hanging operations are released, and pending requests are answered. Idempotent."""
         self._native.close()
 
     def __enter__(self) -> "VirtualWorld":

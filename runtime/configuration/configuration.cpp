@@ -162,7 +162,7 @@ void check(const configuration& settings) {
   check(settings.metrics);
   if (settings.position) check_position(*settings.position, settings.ranks);
   configuration again;
-  for (const setting& one : all_settings()) // what is neither a number nor a name may have any value
+  for (const setting& one : all_settings()) // settings other than numbers and names may have any value
     if (!one.range.empty() || one.form == "NAME") with_origin(one.name, [&] { one.set(again, one.text(settings)); });
   check_nodes(settings);
   check(settings.recovery, settings.deadlines, settings.limits);

@@ -1,4 +1,4 @@
-/// The configuration of a runtime, and the checks of its settings.
+/// Defines the configuration of a runtime and the checks of its settings.
 #pragma once
 
 #include <troupe/actors/world/recovery_terms.hpp>
@@ -29,7 +29,7 @@ namespace troupe {
 enum class backend_choice : std::uint8_t {
   automatic, ///< NCCL if there are GPUs, else the mock. The log says which.
   mock,      ///< Simulated devices in host memory, with real arithmetic.
-  nccl,      ///< NVIDIA GPUs.
+  nccl,      ///< NCCL on NVIDIA GPUs.
   gloo,      ///< Gloo in one process or several, between the mock's devices or the GPUs (gloo.memory).
 };
 
@@ -68,7 +68,7 @@ enum class nvtx_choice : std::uint8_t {
 struct control_settings {
   std::string address{}; ///< HOST:PORT of the controller. Empty: the process forms worlds without one.
   orphan_policy orphaned = orphan_policy::leave;
-  nanoseconds patience{std::chrono::seconds{30}}; ///< How long the process goes on without a controller.
+  nanoseconds patience{std::chrono::seconds{30}}; ///< How long the process continues without a controller.
   // For mutual TLS, which is required beyond loopback. Set all three or none.
   std::filesystem::path ca{};
   std::filesystem::path certificate{};
@@ -88,24 +88,24 @@ struct configuration {
   backend_choice backend = backend_choice::automatic;
   latency_profile profile = latency_profile::balanced;
   completion_strategy strategy = completion_strategy::automatic;
-  thread_placement placement = thread_placement::near_device; ///< For the launchers and the poller.
-  troupe::ordering ordering = troupe::ordering::agreed;       ///< For the rank-level requests of a world.
+  thread_placement placement = thread_placement::near_device; ///< Whether launchers and poller run near their GPUs.
+  troupe::ordering ordering = troupe::ordering::agreed;       ///< Who orders the requests to single ranks.
   sequencer_limits sequencing;
-  pending_limits pending; ///< Per world.
+  pending_limits pending; ///< Limits of each world.
   /// The number of ranks of a world that is in this process alone. 0: one per device.
   int ranks = 0;
   /// Set if a launcher (torchrun, mpirun, srun) started this process as one rank of a larger world.
   std::optional<process_position> position;
-  control_settings control; ///< For worlds that span processes.
-  control_seat seat{};      ///< The data that the launcher passed to this process. Not a setting.
+  control_settings control;        ///< Used if the world spans processes.
+  process_assignment assignment{}; ///< The data that the launcher passed to this process. Not a setting.
   /// The NCCL library to open. Empty: the one that the dynamic linker finds.
   std::optional<std::filesystem::path> nccl_library;
-  nccl_options nccl; ///< Per communicator.
+  nccl_options nccl; ///< Options of each communicator.
   /// NCCL's environment variables. They are set in the process once NCCL is used.
   troupe::nccl_environment nccl_environment;
   gloo_options gloo;
   int mock_devices = 4;
-  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Per simulated device.
+  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Memory of each simulated device.
   /// The CPUs near each simulated device, in device order. Unknown for an empty entry and for devices beyond the end.
   std::vector<cpu_set> mock_cpus;
   std::vector<feature> mock_without; ///< Features that the mock reports as missing.
@@ -121,19 +121,19 @@ struct configuration {
   staging_limits host_staging; ///< Must be equal in all processes of a world.
   hierarchy_terms hierarchy;   ///< Must be equal in all processes of a world.
   world_deadlines deadlines;
-  recovery_terms recovery; ///< For worlds whose ranks are all in this process.
+  recovery_terms recovery; ///< Used if all ranks of a world are in this process.
   /// Injects faults into communicators, for tests and demonstrations. Not a setting.
   std::shared_ptr<fault_injector> faults{};
   track_limits limits;
   /// The folder for fault reports, which is created if needed. Empty: reports are written to the log.
   std::optional<std::filesystem::path> report_folder;
-  /// False: requests are neither recorded nor counted, to measure the cost of recording. Not a setting.
+  /// Whether requests are recorded and counted; false only to measure the cost of recording. Not a setting.
   bool is_recorded = true;
   std::size_t recorder_requests = 4096; ///< Requests per rank that the flight recorder keeps. 0: none.
   int recorder_signal = 0;              ///< The signal at which the process writes its flight record. 0: none.
   nvtx_choice nvtx = nvtx_choice::automatic;
   metrics_settings metrics{};
-  std::string log_level = "warn"; ///< trace, debug, info, warn, error, off.
+  std::string log_level = "warn"; ///< One of trace, debug, info, warn, error and off.
 
   /// Returns the defaults, changed by the settings file that TROUPE_CONFIG names (if it is set), then by the TROUPE_*
   /// environment variables. The position comes from the launcher (find_position()). docs/configuration.md lists all
@@ -145,15 +145,15 @@ struct configuration {
 };
 
 /// Throws invalid_argument for the first setting that is not valid, naming the setting, its value and its limits, and
-/// for the first combination that is not, with the remedy.
+/// for the first combination that is not valid, with the remedy.
 void check(const configuration& settings);
 
 /// Checks the recovery settings as well as their combination. Refuses combinations under which the budget of rebuilds
-/// could never be exhausted, because a rebuild leaves the window before the next one can be over. The message shows the
+/// could never be exhausted, because a rebuild leaves the window before the next one can end. The message shows the
 /// arithmetic.
 void check(const recovery_terms& terms, const world_deadlines& deadlines, const track_limits& limits);
 
-/// How threads wait, and the profile that this corresponds to.
+/// The way in which threads wait, and the profile that it corresponds to.
 struct chosen_wait {
   wait_profile wait;
   latency_profile used{};

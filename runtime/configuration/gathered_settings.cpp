@@ -124,7 +124,7 @@ void gathered_settings::take_environment(const variable_lookup& variables) {
   for (const setting& one : all_settings())
     if (const auto text = variables(one.variable)) take(one, *text, {setting_source::environment, one.variable});
   settings_.position = find_position(variables);
-  settings_.seat = find_control_seat(variables);
+  settings_.assignment = find_process_assignment(variables);
 }
 
 const setting_origin& gathered_settings::origin(const setting& which) const {

@@ -1,5 +1,6 @@
-/// The sources of settings: a configuration together with the source of each value, and settings as a file. This file
-/// alone defines the precedence of the sources: defaults < settings file < environment < program options.
+/// Combines settings from all sources into a configuration, records the source of each value, and reads and writes
+/// settings files. This file alone defines the precedence of the sources: defaults < settings file < environment <
+/// program options.
 #pragma once
 
 #include <troupe/runtime/configuration/launch_environment.hpp>
@@ -14,7 +15,7 @@
 
 namespace troupe {
 
-/// In rising precedence.
+/// The sources of settings, in rising precedence.
 enum class setting_source : std::uint8_t { standard, file, environment, option };
 
 /// The source of a value.
@@ -26,10 +27,10 @@ struct setting_origin {
 /// Returns, for example, "default", "file troupe.json:3", "environment TROUPE_RANKS", "option --ranks".
 [[nodiscard]] std::string to_string(const setting_origin& origin);
 
-/// Combines sources. Each source overrides those of lower precedence.
+/// Combines the sources of settings. Each source overrides those of lower precedence.
 class gathered_settings {
 public:
-  /// Starts with the defaults.
+  /// Creates a configuration of defaults.
   gathered_settings();
 
   /// Sets \p which, unless its value came from a source of higher precedence. \p text is validated in either case.
@@ -49,7 +50,7 @@ private:
   void change(const setting& which, std::string_view text, setting_origin from);
 
   configuration settings_;
-  std::vector<setting_origin> origins_; ///< In the order of the table.
+  std::vector<setting_origin> origins_; ///< The origin of each setting, in the order of all_settings().
 };
 
 /// Combines the defaults, a settings file and \p variables. The file is \p file, else the one that TROUPE_CONFIG names,
@@ -61,7 +62,7 @@ private:
 struct settings_file_entry {
   std::string name;
   std::string value;
-  std::size_t line; ///< From 1.
+  std::size_t line; ///< Line number, counted from 1.
 };
 
 /// Reads the entries of the file at \p path: one JSON object with the full name of each setting as key, so that a name
@@ -72,7 +73,7 @@ struct settings_file_entry {
 /// Errors: invalid_argument with the path and the line, if the file cannot be read, is not a regular file of at most
 /// 1 MiB, is not JSON, has values other than numbers and strings, or names a setting twice.
 [[nodiscard]] std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path);
-/// The same for \p text. Errors name \p path as its origin.
+/// Parses \p text as read_settings_file() does. Errors name \p path as its origin.
 [[nodiscard]] std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path,
                                                                    const std::string& text);
 

@@ -16,7 +16,7 @@ struct family {
   process_launcher launcher;
   std::string_view name;
   position_names variables;
-  /// A variable with the world's size if the usual one is not set. Empty: there is none.
+  /// The variable that has the world's size if the usual one is not set; empty if the launcher has no such variable.
   std::string_view other_world_size;
   bool needs_local_rank;
 };
@@ -132,20 +132,20 @@ std::optional<process_position> find_position(const variable_lookup& variables) 
   return position_in_indexed_job(variables);
 }
 
-control_seat find_control_seat(const variable_lookup& variables) {
-  control_seat seat{.token = variables("TROUPE_JOIN_TOKEN").value_or(""),
-                    .name = variables("TROUPE_PROCESS").value_or(""),
-                    .host = variables("TROUPE_HOST").value_or(""),
-                    .place = number_in(variables, "TROUPE_PLACE"),
-                    .device = number_in(variables, "TROUPE_DEVICE"),
-                    .spare = number_in(variables, "TROUPE_SPARE").value_or(0) != 0,
-                    .attempt = number_in(variables, "TROUPE_ATTEMPT").value_or(0),
-                    .meeting = find_meeting_place(variables)};
-  seat.is_watched = !seat.name.empty();
-  return seat;
+process_assignment find_process_assignment(const variable_lookup& variables) {
+  process_assignment assignment{.token = variables("TROUPE_JOIN_TOKEN").value_or(""),
+                                .name = variables("TROUPE_PROCESS").value_or(""),
+                                .host = variables("TROUPE_HOST").value_or(""),
+                                .place = number_in(variables, "TROUPE_PLACE"),
+                                .device = number_in(variables, "TROUPE_DEVICE"),
+                                .spare = number_in(variables, "TROUPE_SPARE").value_or(0) != 0,
+                                .attempt = number_in(variables, "TROUPE_ATTEMPT").value_or(0),
+                                .rendezvous_address = find_rendezvous_address(variables)};
+  assignment.is_watched = !assignment.name.empty();
+  return assignment;
 }
 
-std::string find_meeting_place(const variable_lookup& variables) {
+std::string find_rendezvous_address(const variable_lookup& variables) {
   const auto host = variables("MASTER_ADDR");
   const auto port = variables("MASTER_PORT");
   if (!host || !port || host->empty()) return {};

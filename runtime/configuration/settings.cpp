@@ -87,7 +87,7 @@ constexpr quantity<nanoseconds> duration(nanoseconds least, nanoseconds most, bo
   return {"DURATION", least, most, parse_duration, format_duration, also_zero};
 }
 
-/// Values with a separator between them. Empty ones at the end are not printed.
+/// Values with a separator between them. Empty values at the end are not printed.
 template <class Element>
 struct list_of {
   std::string_view name;
@@ -177,7 +177,7 @@ constexpr converted<nccl_assignment> assignment{
 
 // Limits of the ranges. They are far beyond useful values, but low enough that a typing error does not exhaust the
 // machine.
-constexpr std::uint64_t most_ranks = 1'024; ///< In one process: each rank has threads and marks of its own.
+constexpr std::uint64_t most_ranks = 1'024; ///< Limit in one process, because each rank has threads of its own.
 constexpr std::uint64_t most_threads = 1'024;
 constexpr std::uint64_t most_requests = 1'000'000'000;
 constexpr std::size_t tebibyte = std::size_t{1} << 40U;
@@ -477,7 +477,7 @@ void check_variable_names(const std::vector<std::string>& names) {
             ? other->second
             : *std::ranges::min_element(known, {}, [&](const std::string& one) { return edit_distance(name, one); });
     constexpr std::size_t long_name = sizeof "TROUPE_12345678";
-    // Another name that is two edits away may be the user's own.
+    // A short name that is two edits away may be the user's own.
     const std::size_t most = name.size() + 1 < long_name ? 1 : 2;
     if (other != meant.end() || edit_distance(name, nearest) <= most)
       throw exception{errc::invalid_argument, "the environment has " + name +

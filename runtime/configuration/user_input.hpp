@@ -1,5 +1,5 @@
-/// Parses what users write: whole numbers, sizes, durations, addresses and files; and finds the name that a mistyped
-/// one is nearest to. CLI11's parsers are not used, because they read 010 as 8 (docs/design/0066-settings.md).
+/// Parses what users write: whole numbers, sizes, durations, addresses and files; and finds the known name that is
+/// nearest to a mistyped one. CLI11's parsers are not used, because they read 010 as 8 (docs/design/0066-settings.md).
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@ namespace troupe {
 
 /// Parses a size (8, 32K, 1G) in bytes. K, M and G are powers of 1024. Errors: invalid_argument.
 [[nodiscard]] std::size_t parse_byte_size(std::string_view text);
-/// Prints \p bytes in the largest unit that divides it. parse_byte_size() reads the result back.
+/// Formats \p bytes in the largest unit that divides it. parse_byte_size() reads the result back.
 [[nodiscard]] std::string format_byte_size(std::size_t bytes);
 
 /// Parses a whole number followed by ns, us, ms, s or min. A number without a unit is refused, because it could mean
 /// seconds or milliseconds. Errors: invalid_argument, describing the expected form.
 [[nodiscard]] std::chrono::nanoseconds parse_duration(std::string_view text);
-/// Prints \p span in the largest unit up to seconds that divides it. parse_duration() reads the result back if \p span
+/// Formats \p span in the largest unit up to seconds that divides it. parse_duration() reads the result back if \p span
 /// is not negative.
 [[nodiscard]] std::string format_duration(std::chrono::nanoseconds span);
 

@@ -13,22 +13,22 @@ void ask_into(const world& where, world_request asked, reply_promise&& to) {
   core_of(where).status->gate()->accept(std::move(asked), std::move(to));
 }
 
-void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client) {
+void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client) {
   const world::core& all = core_of(where);
   const world_event now = all.status->latest();
-  const auto has = [whom](const std::vector<rank>& ranks) { return std::ranges::find(ranks, whom) != ranks.end(); };
+  const auto has = [target](const std::vector<rank>& ranks) { return std::ranges::find(ranks, target) != ranks.end(); };
   // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p whom is unknown.
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
-  const collective_inner_handle& door = all.ranks->at(all.place_of(whom, now));
-  post_request(door, std::move(asked), std::move(to), client);
+  const collective_inner_handle& actor = all.ranks->at(all.place_of(target, now));
+  post_request(actor, std::move(asked), std::move(to), client);
 }
 
-void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept {
+void take_back(const world& where, rank target, lane which, std::uint64_t position, epoch of) noexcept {
   try {
     const world::core& all = core_of(where);
-    compat::post(all.ranks->at(all.place_of(whom)), cancel_request{which, position, of});
-  } catch (...) { // the world has ended, or there is no memory for a message: the request is answered in any case
+    compat::post(all.ranks->at(all.place_of(target)), cancel_request{which, position, of});
+  } catch (...) { // the world has ended, or a message cannot be allocated: the request is answered in any case
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// A call to make once, on any thread. Cheap to copy; all copies stand for the same call.
+/// A function call that must be made exactly once, on any thread. Cheap to copy; all copies stand for the same call.
 class continuation {
 public:
   using function = void (*)(void*);
@@ -36,25 +36,25 @@ concept resumer = std::copy_constructible<T> && std::invocable<T&, continuation>
 
 /// Continues at once, on the thread that answers. Use it only for work as short as setting a flag: while it runs, no
 /// other reply is delivered and no deadline is noticed. An exception from it ends the process.
-struct on_answering_thread {
+struct inline_resumer {
   void operator()(const continuation& next) const { next(); }
 };
 
-/// A queue of continuations for the threads that call run(). They run in the order of arrival. Lifetime: it outlives
-/// the requests whose replies it receives.
+/// A queue of continuations for the threads that call run(). They run in the order of arrival. Lifetime: it must
+/// outlive the requests whose replies it receives.
 class resume_queue {
 public:
   /// Appends \p next. Threads: any.
   void post(continuation next) {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       waiting_.push_back(std::move(next));
     }
     changed_.notify_one();
   }
-  /// Calls continuations until close() is called and the queue is empty. Passes on what a continuation throws.
+  /// Calls continuations until close() is called and the queue is empty. An exception of a continuation leaves run().
   void run() {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     while (true) {
       changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
       if (waiting_.empty()) return;
@@ -68,7 +68,7 @@ public:
   /// Lets run() return. Call it when no more replies can arrive: a later one is kept until run() is called again.
   void close() {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       closed_ = true;
     }
     changed_.notify_all();
@@ -79,7 +79,7 @@ public:
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<continuation> waiting_;
   bool closed_ = false;
@@ -92,11 +92,11 @@ class world;
 void ask_into(const world& where, world_request asked, reply_promise&& to);
 /// Asks one rank (SPMD), as world::ask() does. \p client: see rank_lane::client(); 0: no particular client. Errors,
 /// thrown: invalid_argument (\p whom is in another process); the caller then still owns \p to.
-void ask_into(const world& where, rank whom, rank_request asked, reply_promise&& to, std::uint64_t client = 0);
+void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client = 0);
 
 /// Asks rank \p whom to withdraw the request at \p position of lane \p which in epoch \p of, as rank_lane::cancel()
 /// does. The request is answered with errc::cancelled if it still waits for its peers, else with its outcome. Call it
-/// after the request has been asked for. Threads: any.
-void take_back(const world& where, rank whom, lane which, std::uint64_t position, epoch of) noexcept;
+/// after the request has been sent. Threads: any.
+void take_back(const world& where, rank target, lane which, std::uint64_t position, epoch of) noexcept;
 
 } // namespace troupe

@@ -18,19 +18,19 @@ reply_promise reply_state::make_reply_promise(std::shared_ptr<reply_state> to) {
 }
 
 bool reply_state::has_outcome() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return is_answered_;
 }
 
 bool reply_state::suspend(std::coroutine_handle<> waiting) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (is_answered_) return false;
   waiting_ = waiting;
   return true;
 }
 
 outcome reply_state::take() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (!result_)
     throw exception{errc::invalid_argument, "this reply has been awaited before: a reply can be awaited once"};
   outcome taken = *std::move(result_);
@@ -39,13 +39,13 @@ outcome reply_state::take() {
 }
 
 void reply_state::leave() noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   waiting_ = nullptr;
 }
 
 void reply_state::deliver(outcome result) noexcept {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     result_ = std::move(result);
     is_answered_ = true;
     if (!waiting_) return;
@@ -56,7 +56,7 @@ void reply_state::deliver(outcome result) noexcept {
 void reply_state::resume() {
   std::coroutine_handle<> waiting;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     waiting = std::exchange(waiting_, nullptr);
   }
   if (waiting) waiting.resume(); // null if the coroutine has been destroyed meanwhile

@@ -1,4 +1,4 @@
-/// co_await for requests. This is only the awaitable; the coroutine type is the caller's.
+/// Lets coroutines wait for requests by co_await. It defines only the awaitable; the caller chooses the coroutine type.
 #pragma once
 
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -23,7 +23,7 @@ public:
 
   /// Returns whether the outcome has arrived, even if it has been taken since.
   [[nodiscard]] bool has_outcome() const;
-  /// Returns false if the outcome has already arrived.
+  /// Stores the coroutine to resume. Returns false if the outcome has already arrived.
   [[nodiscard]] bool suspend(std::coroutine_handle<> waiting);
   /// Returns the outcome, which must have arrived. Call once.
   [[nodiscard]] outcome take();
@@ -39,18 +39,18 @@ private:
   /// Schedules the call of \p next, which resumes the coroutine that awaits the reply.
   virtual void schedule(continuation next) = 0;
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::optional<outcome> result_;
   bool is_answered_ = false;
   std::coroutine_handle<> waiting_;
 };
 
-/// A request that has been asked for. co_await returns its outcome as a value; with awaitable_reply, it returns a
-/// completion or throws troupe::exception. Await it once.
+/// Awaits a request that has already been sent. co_await returns its outcome as a value; with awaitable_reply, it
+/// returns a completion or throws troupe::exception. Await it once.
 ///
-/// Order: the request was asked when this object was made: to run several at once, make several, then await them. The
-/// coroutine continues where its resumer schedules it, never on the thread that answers. If the outcome has already
-/// arrived, it continues without suspending.
+/// Order: the request is sent when this object is created. To run several requests at once, create all objects before
+/// awaiting the first. The coroutine continues where its resumer schedules it, never on the thread that answers. If the
+/// outcome has already arrived, it continues without suspending.
 /// Lifetime: a coroutine may be destroyed while it waits, by a thread that cannot run at the same time as its resumer's
 /// continuations. The request continues; its answer is dropped.
 /// Cancellation: by the request's deadline, or by take_back() while it waits for peers. The outcome is then
@@ -104,7 +104,8 @@ template <resumer Resumer>
   return std::make_shared<state>(std::move(where_to));
 }
 
-/// Asks all ranks of \p where, as world::ask() does. co_await returns the completion, on \p where_to.
+/// Asks all ranks of \p where, as world::ask() does. co_await returns the completion, and the coroutine continues where
+/// \p where_to schedules it.
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, world_request asked) {
   auto state = make_reply_state(std::move(where_to));
@@ -117,17 +118,17 @@ awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<opera
   if (options.epoch == epoch{}) options.epoch = where.epoch();
   return reply_on(std::move(where_to), where, make_request(std::move(parts), std::move(options), from));
 }
-/// The same for one rank (SPMD).
+/// Asks one rank (SPMD) in the same way.
 template <resumer Resumer>
-awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, rank_request asked) {
+awaitable_reply reply_on(Resumer where_to, const world& where, rank target, rank_request asked) {
   auto state = make_reply_state(std::move(where_to));
-  ask_into(where, whom, std::move(asked), reply_state::make_reply_promise(state));
+  ask_into(where, target, std::move(asked), reply_state::make_reply_promise(state));
   return awaitable_reply{std::move(state)};
 }
 template <resumer Resumer>
-awaitable_reply reply_on(Resumer where_to, const world& where, rank whom, operation what, request_options options = {},
-                         call_site from = call_site::current()) {
-  return reply_on(std::move(where_to), where, whom, make_request(std::move(what), std::move(options), from));
+awaitable_reply reply_on(Resumer where_to, const world& where, rank target, operation what,
+                         request_options options = {}, call_site from = call_site::current()) {
+  return reply_on(std::move(where_to), where, target, make_request(std::move(what), std::move(options), from));
 }
 
 } // namespace troupe

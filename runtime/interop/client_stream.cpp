@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-client_stream::client_stream(const world& where, rank whom, native_stream yours)
-  : rank_{whom}, device_{where.device_of(whom)}, native_{yours} {}
+client_stream::client_stream(const world& where, rank target, native_stream yours)
+  : rank_{target}, device_{where.device_of(target)}, native_{yours} {}
 
-client_stream::client_stream(const world& where, rank whom, CUstream_st* yours)
-  : client_stream{where, whom, reinterpret_cast<native_stream>(yours)} {
+client_stream::client_stream(const world& where, rank target, CUstream_st* yours)
+  : client_stream{where, target, reinterpret_cast<native_stream>(yours)} {
   if (device_->api().name() != "cuda")
     throw exception{errc::unsupported, "a CUDA stream cannot be used with the " + std::string{device_->api().name()} +
                                            " driver: form the world on GPUs, or give it a troupe::stream"};

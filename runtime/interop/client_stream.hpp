@@ -1,4 +1,4 @@
-/// A client's own stream beside a rank: it waits for requests, and requests wait for it, on the device.
+/// Orders the work of a client's own stream and a rank's requests on the device: either can wait for the other.
 #pragma once
 
 #include <troupe/completion/reply/overlap.hpp>
@@ -20,9 +20,9 @@ public:
   /// Wraps a stream of the device of \p whom. CUDA's special streams are accepted too: cudaStreamLegacy (or null), and
   /// cudaStreamPerThread, which means the stream of the calling thread. Errors: invalid_argument (\p whom), unsupported
   /// (a world of the mock, which has no CUDA streams).
-  client_stream(const world& where, rank whom, CUstream_st* yours);
+  client_stream(const world& where, rank target, CUstream_st* yours);
   /// Wraps any stream of the driver: a troupe::stream, of the mock or of CUDA.
-  client_stream(const world& where, rank whom, native_stream yours);
+  client_stream(const world& where, rank target, native_stream yours);
 
   /// Returns the stream itself.
   [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }

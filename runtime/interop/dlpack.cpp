@@ -20,7 +20,7 @@ constexpr int code_of_bool = 6;
 constexpr int code_of_e4m3fn = 10;
 constexpr int code_of_e5m2 = 12;
 
-/// Memory of a simulated device is host memory to other libraries.
+/// Returns whether \p where is a simulated device, whose memory is host memory to other libraries.
 bool is_pretended(const device& where) {
   return where.api().name() == "mock";
 }
@@ -66,9 +66,9 @@ DLDataType export_type(dtype type) {
 
 void require_readable(dtype type) {
   if (!is_fp8(type)) return;
-  throw exception{errc::unsupported, "readers of DLPack without a version do not know " + std::string{to_string(type)} +
-                                         ", and would read u8 in its place as integers: export it with a version "
-                                         "(1.1), or as dtype::u8 and let the reader view it (torch: .view(torch." +
+  throw exception{errc::unsupported, "unversioned DLPack has no code for " + std::string{to_string(type)} +
+                                         ": export a versioned tensor (1.1), or export dtype::u8 and let the reader "
+                                         "reinterpret it (torch: .view(torch." +
                                          (type == dtype::f8e4m3 ? "float8_e4m3fn" : "float8_e5m2") + "))"};
 }
 
@@ -169,7 +169,7 @@ void require_use(const DLManagedTensorVersioned& given, dlpack_use use) {
 
 /// An exported tensor, versioned or not.
 template <class Managed>
-struct lent_tensor {
+struct exported_tensor {
   Managed shown{};
   buffer memory;
   std::vector<std::int64_t> shape;
@@ -179,7 +179,7 @@ struct lent_tensor {
 
 template <class Managed>
 void delete_lent(Managed* self) noexcept {
-  const std::unique_ptr<lent_tensor<Managed>> ended{static_cast<lent_tensor<Managed>*>(self->manager_ctx)};
+  const std::unique_ptr<exported_tensor<Managed>> ended{static_cast<exported_tensor<Managed>*>(self->manager_ctx)};
   if (!ended->reader) return;
   return_or_report("memory lent by DLPack", [&] {
     try {
@@ -236,7 +236,7 @@ std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype
                                             to_string(reader.stream->where().id()) + ", and the memory to device " +
                                             to_string(memory.where()->id())};
 
-  auto lent = std::make_unique<lent_tensor<Managed>>();
+  auto lent = std::make_unique<exported_tensor<Managed>>();
   lent->memory = memory;
   lent->shape.assign(shape.begin(), shape.end());
   lent->strides.resize(shape.size());

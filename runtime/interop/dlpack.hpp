@@ -1,6 +1,6 @@
-/// Exchanges tensors with other libraries by DLPack, without a copy: their tensors as operands, and troupe's memory as
-/// tensors. This header does not need DLPack's own. If troupe was built without DLPack, all of this is refused with
-/// errc::unsupported. (docs/interop.md)
+/// Exchanges tensors with other libraries through DLPack without copies: imports their tensors as operands, and exports
+/// troupe's memory as tensors. This header does not include DLPack's header. If troupe was built without DLPack,
+/// imports and exports throw errc::unsupported. (docs/interop.md)
 #pragma once
 
 #include <troupe/device/stream.hpp>
@@ -26,7 +26,7 @@ class world;
 struct dlpack_deleter {
   /// Calls the tensor's own deleter, if it has one.
   void operator()(DLManagedTensor* tensor) const noexcept;
-  /// The same for a versioned tensor.
+  /// Calls the deleter of a versioned tensor, if it has one.
   void operator()(DLManagedTensorVersioned* tensor) const noexcept;
 };
 /// Owns a DLPack tensor, which must be deleted once. release() transfers ownership.

@@ -1,5 +1,5 @@
-/// DLPack's versioned tensor (1.0), for code that makes or inspects one: packaged headers often lack it. Needs DLPack's
-/// header in any version; without it, this header declares nothing. (docs/interop.md)
+/// Declares DLPack's versioned tensor (1.0) for code that creates or inspects one, because packaged headers often lack
+/// it. This requires DLPack's header in any version; without it, this header declares nothing. (docs/interop.md)
 #pragma once
 
 #if __has_include(<dlpack/dlpack.h>)
@@ -15,7 +15,7 @@
 struct DLManagedTensorVersioned {
   struct {
     std::uint32_t major, minor;
-  } version;                                  ///< First in every version. The rest depends on the major version.
+  } version;                                  ///< The first member in every version; the rest depends on `major`.
   void* manager_ctx;                          ///< Owned by the producer.
   void (*deleter)(DLManagedTensorVersioned*); ///< Null: nothing to delete.
   std::uint64_t flags;
@@ -27,7 +27,8 @@ namespace troupe {
 
 /// A flag of DLManagedTensorVersioned::flags: the tensor must not be written.
 inline constexpr std::uint64_t dlpack_read_only = 1;
-/// A flag: the producer copied the tensor for this consumer, and no one else sees writes to it.
+/// A flag of DLManagedTensorVersioned::flags: the producer copied the tensor for this consumer, so nobody else sees
+/// writes to it.
 inline constexpr std::uint64_t dlpack_is_copied = 2;
 
 // The layout equals that of other declarations of this struct.

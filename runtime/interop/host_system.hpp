@@ -12,16 +12,16 @@ class actor_system_config;
 
 namespace troupe {
 
-/// Sets in \p host what a runtime with \p settings would set in its own actor system. Call it before the system is
-/// made. It sets the message types (CAF 1.x keeps a table of them), one message per turn, CAF's module io if there is a
-/// controller, and how long workers spin. The number of workers comes from \p host, else from
+/// Applies to \p host the settings that a runtime with \p settings uses for its own actor system. Call it before the
+/// system is made. It sets the message types (CAF 1.x keeps a table of them), one message per turn, CAF's module io if
+/// there is a controller, and how long workers spin. The number of workers comes from \p host, else from
 /// settings.scheduler_threads. If neither sets it, CAF starts one per core, which is too many to spin. The host's own
 /// message types, modules and hooks do not change. To decide whether spinning threads fit the machine, settings.ranks
 /// of 0 counts as 1.
 void prepare_host(caf::actor_system_config& host, const configuration& settings);
 
-/// Returns which of these settings a system of \p host lacks, each with its consequence, for people. A runtime logs
-/// them as warnings.
+/// Returns human-readable lines about those of these settings that a system of \p host lacks, each with its
+/// consequence. A runtime logs them as warnings.
 [[nodiscard]] std::vector<std::string> host_shortcomings(const caf::actor_system_config& host,
                                                          const configuration& settings);
 

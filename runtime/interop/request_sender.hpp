@@ -1,6 +1,6 @@
-/// Requests as senders (P2300, std::execution) with connect, start, and one of three completions. It does not depend on
-/// a sender library. A receiver has the members set_value(completion), set_error(troupe::error) and set_stopped(). It
-/// may have get_stop_token(), or get_env() with that member.
+/// Provides requests as senders (P2300, std::execution) with connect, start, and one of three completions. It does not
+/// depend on a sender library. A receiver has the members set_value(completion), set_error(troupe::error) and
+/// set_stopped(). It may have get_stop_token(), or get_env() with that member.
 #pragma once
 
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -18,12 +18,12 @@
 namespace troupe {
 
 /// A token that is never stopped, for receivers without a token.
-struct never_stops {
+struct never_stop_token {
   /// A callback that is never called.
   template <class Function>
   struct callback_type {
     /// Registers nothing.
-    callback_type(never_stops, Function) noexcept {}
+    callback_type(never_stop_token, Function) noexcept {}
   };
   /// Always false.
   [[nodiscard]] static constexpr bool stop_requested() noexcept { return false; }
@@ -42,7 +42,7 @@ struct stop_callback_for<std::stop_token, Function> {
   using type = std::stop_callback<Function>;
 };
 
-/// std::stop_token and similar types: those of stdexec and of C++26.
+/// A stop token: std::stop_token, or a similar type of stdexec or of C++26.
 template <class T>
 concept stop_token = std::copy_constructible<T> && requires(const T& token) {
   { token.stop_requested() } -> std::convertible_to<bool>;
@@ -57,18 +57,18 @@ template <class Receiver>
   else if constexpr (requires { receiver.get_env().get_stop_token(); })
     return receiver.get_env().get_stop_token();
   else
-    return never_stops{};
+    return never_stop_token{};
 }
 
-/// Listens for one operation. The operation's take_back() asks for a prompt answer, or does nothing if that is not
-/// possible.
+/// Listens for stop requests on behalf of one operation. The operation's take_back() withdraws the request, or does
+/// nothing if that is not possible.
 ///
-/// Order: start() calls listen(), asks unless is_wanted(), then calls asked() and started(). The thread with the answer
-/// calls answered(). Exactly one of started() and answered() returns true, and its caller calls the completion, after
-/// silence(). take_back() is called at most once, after asking, before silence() returns, and not on an operation that
-/// is known to be answered. asked() calls it, or the thread that requests the stop. It may end the operation while it
-/// runs.
-/// Lifetime: once started() or answered() has returned false, this object may be gone.
+/// Order: start() calls listen(), sends the request unless is_wanted(), then calls asked() and started(). The thread
+/// with the answer calls answered(). Exactly one of started() and answered() returns true, and its caller calls the
+/// completion, after silence(). take_back() is called at most once, after the request has been sent, before silence()
+/// returns, and not on an operation that is known to be answered. It is called by asked() or by the thread that
+/// requests the stop, and may end the operation while it runs.
+/// Lifetime: once started() or answered() has returned false, this object may have been destroyed.
 template <stop_token Token, class Operation>
 class stop_listener {
 public:
@@ -81,9 +81,9 @@ public:
   void listen(const Token& token) {
     if (token.stop_possible()) callback_.emplace(token, heard{this});
   }
-  /// Returns whether the stop has been requested, so that the request need not be asked for.
+  /// Returns whether the stop has been requested, so that the request need not be sent.
   [[nodiscard]] bool is_wanted() const noexcept { return (seen_.load() & stop) != 0; }
-  /// Call after asking. Passes on a stop request that has come meanwhile.
+  /// Call after the request has been sent. Handles a stop request that has arrived meanwhile.
   void asked() noexcept {
     const unsigned before = seen_.fetch_or(was_asked);
     if ((before & stop) != 0 && (before & was_answered) == 0) self_->take_back();
@@ -123,16 +123,16 @@ concept request_receiver = std::move_constructible<T> && requires(T&& receiver, 
   std::move(receiver).set_stopped();
 };
 
-/// A request that is asked for when its operation state is started, once per connected state.
+/// A sender that sends its request when the operation state is started, once per connected state.
 ///
 /// Order: completions are called where the resumer schedules them, never on the thread that answers.
 /// Completions: set_stopped for errc::cancelled, set_error for any other error, else set_value. An expired
 /// deadline, which counts from start(), is an error. Exactly one is called, even if stop, answer and start() happen at
 /// the same time.
-/// Stop: used if the receiver has a token (stop_token_of()). If stop is requested before start(), nothing is asked and
-/// set_stopped() is called. If it is requested later, a request to one rank that names its position in its lane is
-/// withdrawn while it waits for its peers, which are told, and completes as stopped. Any other request continues to its
-/// own completion, because its memory is in use until then. Its deadline bounds that.
+/// Stop: used if the receiver has a token (stop_token_of()). If stop is requested before start(), no request is sent
+/// and set_stopped() is called. If it is requested later, a request to one rank that names its position in its lane is
+/// withdrawn if it still waits for its peers, which are notified, and completes as stopped. Any other request continues
+/// to its own completion, because its memory is in use until then. Its deadline bounds that.
 template <resumer Resumer>
 class request_sender {
 public:
@@ -146,8 +146,8 @@ public:
     if (asked.epoch == epoch{}) asked.epoch = world_.epoch();
   }
   /// Creates a sender that asks one rank (SPMD).
-  request_sender(Resumer where_to, world where, rank whom, rank_request asked)
-    : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{whom, std::move(asked)}} {}
+  request_sender(Resumer where_to, world where, rank target, rank_request asked)
+    : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{target, std::move(asked)}} {}
 
   /// The operation state. Lifetime: once started, it must not move until a completion has been called.
   template <request_receiver Receiver>
@@ -184,7 +184,7 @@ public:
           lane_ = one.asked.lane;
           position_ = one.asked.position;
           epoch_ = one.asked.epoch;
-          ask_into(sender_.world_, one.whom, std::move(one.asked), std::move(to));
+          ask_into(sender_.world_, one.target, std::move(one.asked), std::move(to));
         }
       } catch (...) {
         to.deliver(current_error()); // no effect if the request has already taken the promise
@@ -209,12 +209,12 @@ public:
     void take_back() const noexcept {
       if (!position_) return;
       const world where = sender_.world_; // a copy, because this state may end meanwhile, on this thread
-      troupe::take_back(where, std::get<of_rank>(sender_.asked_).whom, lane_, *position_, epoch_);
+      troupe::take_back(where, std::get<of_rank>(sender_.asked_).target, lane_, *position_, epoch_);
     }
 
     void hand_on() noexcept {
-      // The state outlives its completion, so it needs no reference count. It may be gone when the resumer returns, so
-      // the resumer is copied.
+      // The state outlives its completion, so it needs no reference count. It may have been destroyed when the resumer
+      // returns, so the resumer is copied.
       Resumer where_to = sender_.resumer_;
       where_to(continuation{[](void* self) { static_cast<state*>(self)->tell(); },
                             std::shared_ptr<void>{std::shared_ptr<void>{}, this}});
@@ -251,7 +251,7 @@ public:
 
 private:
   struct of_rank {
-    rank whom;
+    rank target;
     rank_request asked;
   };
 

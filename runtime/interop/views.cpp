@@ -7,13 +7,13 @@
 
 namespace troupe {
 
-tensor adopt_elements(const world& where, rank whom, void* first, std::size_t count, dtype type,
+tensor adopt_elements(const world& where, rank target, void* first, std::size_t count, dtype type,
                       std::shared_ptr<void> owner) {
   if (size_bytes(type) == 0)
     throw exception{errc::invalid_argument, "the value " + std::to_string(static_cast<int>(type)) + " is not a dtype"};
   if (count > std::numeric_limits<std::size_t>::max() / size_bytes(type))
     throw exception{errc::invalid_argument, std::to_string(count) + " elements are more than any memory holds"};
-  const std::shared_ptr<device>& local = where.device_of(whom);
+  const std::shared_ptr<device>& local = where.device_of(target);
   tensor made{.type = type, .shape = {count}};
   if (count == 0) return made;
   const std::size_t size = count * size_bytes(type);
@@ -24,7 +24,7 @@ tensor adopt_elements(const world& where, rank whom, void* first, std::size_t co
     return made;
   }
   made.memory = adopt(local, first, size, std::move(owner));
-  made.on = whom;
+  made.on = target;
   return made;
 }
 

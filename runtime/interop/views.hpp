@@ -26,7 +26,7 @@ struct tensor {
   dtype type = dtype::f32;
   std::vector<std::size_t> shape{}; ///< The last dimension is the innermost. Empty: one element.
   std::optional<rank> on{};         ///< The rank on whose device it is. Empty: host memory, usable by every rank.
-  shared_event ready{};             ///< The memory may be used after this event. Null: now.
+  shared_event ready{};             ///< The memory may be used after this event. Null: it may be used now.
 
   /// Returns the number of elements.
   [[nodiscard]] std::size_t count() const noexcept {
@@ -38,7 +38,7 @@ struct tensor {
   [[nodiscard]] operand as_operand() const { return {memory, ready}; }
 };
 
-/// Specialise it for your own types, for example half types:
+/// Maps an element type to its dtype. Specialise it for your own types, for example half types:
 ///   template <> struct troupe::dtype_of<__nv_bfloat16> { static constexpr dtype value = dtype::bf16; };
 template <class T>
 struct dtype_of {};
@@ -100,35 +100,37 @@ template <contiguous_elements Range>
 using element_of = std::remove_pointer_t<decltype(raw_pointer(std::declval<Range&>().data()))>;
 
 /// Wraps \p count elements from \p first for requests of \p whom: device memory of its device, or host memory, pinned
-/// or pageable, as the address tells. Lifetime: \p owner is held as long as any handle to the memory; null: the caller
-/// keeps the memory valid for that time. Errors: invalid_argument (null), wrong_device. Threads: any.
-[[nodiscard]] tensor adopt_elements(const world& where, rank whom, void* first, std::size_t count, dtype type,
+/// or pageable, depending on the address. Lifetime: \p owner is held as long as any handle to the memory; null: the
+/// caller keeps the memory valid for that time. Errors: invalid_argument (null), wrong_device. Threads: any.
+[[nodiscard]] tensor adopt_elements(const world& where, rank target, void* first, std::size_t count, dtype type,
                                     std::shared_ptr<void> owner);
 
 /// Wraps the elements of \p range as a tensor of one dimension. Lifetime: holds nothing. The memory must stay valid and
-/// must not move until the replies of all requests that name it have arrived and every handle is gone: no push_back(),
-/// no clear(). Errors and threads: as adopt_elements().
+/// must not move until the replies of all requests that name it have arrived and every handle has been destroyed: no
+/// push_back(), no clear(). Errors and threads: as adopt_elements().
 template <class Range>
 requires contiguous_elements<std::remove_reference_t<Range>> &&
     (std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>) [[nodiscard]] tensor
-    borrow(const world& where, rank whom, Range&& range) { // NOLINT: not forwarded, only looked at
+    borrow(const world& where, rank target, Range&& range) { // NOLINT: not forwarded, only read
   using type = element_of<std::remove_reference_t<Range>>;
-  return adopt_elements(where, whom, raw_pointer(range.data()), range.size(), dtype_of<type>::value, nullptr);
+  return adopt_elements(where, target, raw_pointer(range.data()), range.size(), dtype_of<type>::value, nullptr);
 }
 
-/// The same for a range that is held as long as any handle. It may be destroyed on a thread of troupe.
+/// Wraps the elements of \p range as borrow() does, but holds the range as long as any handle. The range may be
+/// destroyed on a thread of troupe.
 template <contiguous_elements Range>
-[[nodiscard]] tensor share(const world& where, rank whom, std::shared_ptr<Range> range) {
+[[nodiscard]] tensor share(const world& where, rank target, std::shared_ptr<Range> range) {
   auto* const first = raw_pointer(range->data());
   const std::size_t count = range->size();
-  return adopt_elements(where, whom, first, count, dtype_of<element_of<Range>>::value, std::move(range));
+  return adopt_elements(where, target, first, count, dtype_of<element_of<Range>>::value, std::move(range));
 }
 
-/// The same for a range that is moved in and destroyed with the last handle. A view, which owns nothing, is refused.
+/// Wraps the elements of \p range as share() does, after moving the range, which is destroyed with the last handle.
+/// Views, which own nothing, are not accepted.
 template <class Range>
 requires contiguous_elements<Range> &&(!std::is_lvalue_reference_v<Range>)&&(!std::ranges::borrowed_range<Range>)
-    [[nodiscard]] tensor give(const world& where, rank whom, Range&& range) {
-  return share(where, whom, std::make_shared<Range>(std::move(range)));
+    [[nodiscard]] tensor give(const world& where, rank target, Range&& range) {
+  return share(where, target, std::make_shared<Range>(std::move(range)));
 }
 
 } // namespace troupe

@@ -218,7 +218,7 @@ std::optional<exit_status> child_process::reap() noexcept {
   if (!ended_) return std::nullopt;
   if (::waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOHANG | WNOWAIT) == 0 && how.si_pid == 0)
     return std::nullopt;
-  // Until the process is reaped, its number names its group and no other.
+  // Until the process is reaped, no other process or group can have its number.
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, WNOHANG);
   ended_.close();

@@ -1,4 +1,4 @@
-/// One process that we have started: its description, its pipes, its signals, and its exit.
+/// Starts a child process with pipes for its input and output, and reports its exit.
 #pragma once
 
 #include <troupe/device/file_descriptor.hpp>
@@ -21,14 +21,14 @@ struct variable_change {
 
 struct process_spec {
   std::string program;                ///< A path, or a name that is searched in PATH.
-  std::vector<std::string> arguments; ///< Without the program's name.
-  /// Differences from our own environment.
+  std::vector<std::string> arguments; ///< The arguments, without the program's name.
+  /// Changes relative to the environment of this process.
   std::vector<variable_change> environment{};
-  std::string directory{}; ///< Its working folder. Empty: ours.
-  std::string prefix{};    ///< Put before each of its output lines, for example "[2] ".
+  std::string directory{}; ///< The working folder. Empty: that of this process.
+  std::string prefix{};    ///< Text before each of its output lines, for example "[2] ".
   /// Whether it is killed with SIGKILL when the thread that starts it ends, for any reason.
   bool dies_with_starter = true;
-  bool has_input = false; ///< Whether its standard input is a pipe from us. Otherwise it is empty.
+  bool has_input = false; ///< Whether standard input is a pipe from this process. Otherwise it is empty.
   /// Longer lines are forwarded in pieces.
   std::size_t line_limit_bytes = std::size_t{64} << 10U;
 };
@@ -68,10 +68,10 @@ void make_nonblocking(const file_descriptor& descriptor);
 /// Throws an error with code unsupported and errno's number and text. \p text names the remedy.
 [[noreturn]] void throw_system_error(const char* call, const std::string& text);
 
-/// A running child, leader of a process group of its own. Move-only. When it ends, the rest of its group is killed, so
-/// that its replacement does not meet its children.
+/// A running child process, the leader of its own process group. Move-only. When it ends, the rest of its group is
+/// killed, so that none of its children runs beside its replacement.
 ///
-/// Threads: one at a time. With process_spec::dies_with_starter, the thread that constructs it must live as long as it.
+/// Threads: one at a time. With process_spec::dies_with_starter, the thread that constructs the object must outlive it.
 class child_process {
 public:
   /// Starts the program and returns when it is running. \p signals is its initial signal mask. Errors: missing (the
@@ -80,20 +80,20 @@ public:
   child_process(child_process&&) noexcept = default;
   child_process& operator=(child_process&&) noexcept = delete;
   /// Kills it if it has not been reaped, and waits for its end. A process that the system cannot end within seconds (a
-  /// driver that hangs) is reported and left.
+  /// driver that hangs) is reported and left running.
   ~child_process();
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   /// Returns a descriptor that becomes readable when the process has ended.
   [[nodiscard]] int ended() const noexcept { return ended_.native(); }
-  /// Our ends of its pipes. They never block.
+  /// Return this process's ends of the pipes. Reads and writes never block.
   [[nodiscard]] file_descriptor& input() noexcept { return input_; }
   [[nodiscard]] file_descriptor& output() noexcept { return output_; }
   [[nodiscard]] file_descriptor& errors() noexcept { return errors_; }
 
-  /// Sends \p signal to its process group, if it has not been reaped.
+  /// Sends \p signal to the process group, if the process has not been reaped.
   void kill(int signal) noexcept;
-  /// Returns its exit status once, and nothing while it runs. Never blocks.
+  /// Returns the exit status once, and nothing while the process runs. Never blocks.
   [[nodiscard]] std::optional<exit_status> reap() noexcept;
 
 private:

@@ -39,12 +39,12 @@ controlled_job::controlled_job(launch_plan plan, controlled_terms terms)
 
 int controlled_job::run() {
   const int status = job_->run();
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return status == 0 && failure_ ? status_of_failed_worlds : status;
 }
 
 void controlled_job::on_started(place_index place, pid_t pid) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   running_[place] = pid;
   idle_.erase(place);
   respawning_->on_started(place, pid);
@@ -52,7 +52,7 @@ void controlled_job::on_started(place_index place, pid_t pid) {
 
 exit_decision controlled_job::on_exit(place_index place, pid_t pid, const exit_status& status) {
   controller_->process_ended(job_->plan().places[place].name, pid, to_string(status));
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   running_.erase(place);
   exit_decision decision = respawning_->on_exit(place, pid, status);
   // While the world's processes leave, this one is not started again, unless the world has to rebuild: see hear().
@@ -75,7 +75,7 @@ std::optional<std::chrono::nanoseconds> controlled_job::start_for_world(place_in
 }
 
 void controlled_job::want(int place) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto which = static_cast<place_index>(place); // the world's places come first in the plan
   wanted_.insert(which);
   if (idle_.contains(which) && start_for_world(which)) job_->respawn(which);
@@ -88,7 +88,7 @@ std::optional<place_index> controlled_job::running_place(const std::string& name
 }
 
 void controlled_job::note_join(const process_identity& who) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (const auto place = running_place(who.name)) respawning_->on_joined(*place);
 }
 
@@ -98,7 +98,7 @@ void controlled_job::on_drain() {
 
 void controlled_job::hear(const control_event& event) {
   if (heard_) heard_(event);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const bool has_failed = event.phase == control_phase::failed;
   is_over_ = has_failed || event.phase == control_phase::finishing || event.phase == control_phase::stopping;
   if (event.phase != control_phase::rebuilding) wanted_.clear();
@@ -116,7 +116,7 @@ void controlled_job::hear(const control_event& event) {
 }
 
 void controlled_job::kill(const process_identity& who) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto place = running_place(who.name);
   if (kills_lost_ && place && running_.at(*place) == who.pid) job_->kill(*place, SIGKILL);
 }

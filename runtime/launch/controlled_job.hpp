@@ -1,4 +1,5 @@
-/// A job whose processes form one world, with the controller of that world. Lost processes are started again.
+/// Runs a job whose processes form one world, together with the controller of that world. Lost processes are started
+/// again.
 #pragma once
 
 #include <troupe/runtime/controller.hpp>
@@ -18,13 +19,13 @@
 namespace troupe::launch {
 
 struct controlled_terms {
-  controller_options control; ///< Its token and size are set from the plan.
+  controller_options control; ///< The token and the world size are taken from the plan.
   respawn_terms respawns{};
   job_terms job{};
-  /// Whether a process that is lost but not dead is killed. Otherwise it is left alone and may learn that it is out of
-  /// the world.
+  /// Whether a process that still runs is killed when the world has lost it. Otherwise it continues, and learns from
+  /// the controller that it has left the world.
   bool kills_lost = true;
-  std::function<void(const control_event&)> heard{}; ///< As controller::hooks.
+  std::function<void(const control_event&)> heard{}; ///< See controller::hooks::heard.
 };
 
 /// A launched_job with a controller. Threads: as launched_job.
@@ -48,16 +49,17 @@ private:
   void want(int place);
   void kill(const process_identity& who);
   [[nodiscard]] std::optional<place_index> running_place(const std::string& name) const;
-  /// Returns the delay before a process is started because the world needs one, and prints it.
+  /// Returns the delay before a process that the world needs is started, or nothing if no respawn is left. Logs the
+  /// start.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> start_for_world(place_index place);
 
-  std::mutex guard_;
+  std::mutex mutex_;
   std::map<place_index, pid_t> running_;
   std::set<place_index> idle_; ///< Places whose last process has ended and where none is to be started.
-  /// Those of idle_ that are not started again because the world's processes are leaving.
+  /// The places in idle_ that are not filled again because the world's processes are leaving.
   std::set<place_index> held_back_;
   std::set<place_index> wanted_;              ///< Places where the rebuilding world needs a process.
-  std::map<std::string, place_index> places_; ///< By name.
+  std::map<std::string, place_index> places_; ///< Place names.
   bool is_over_ = false;                      ///< The world has failed, or its processes have begun to leave.
   error failure_{};
   bool kills_lost_;

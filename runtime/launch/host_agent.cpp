@@ -214,7 +214,7 @@ void host_agent::take_line(std::string_view line) {
 
 namespace {
 
-/// Carries out commands on the supervisor's thread alone, so that reports have the order of the events.
+/// Executes commands only on the supervisor's thread, so that reports have the order of the events.
 class agent_hands {
 public:
   agent_hands(int output, int errors)

@@ -1,8 +1,8 @@
-/// The agent that starts processes on another host: both of its sides, and the messages between them, one line of JSON
-/// each.
+/// Starts processes on another host through an agent. Defines the launcher's side (host_agent), the agent's side
+/// (run_launch_agent) and the messages between them, each one line of JSON.
 ///
-/// The agent's standard output has its reports and, on lines that begin with an o, the standard output of its
-/// processes, byte for byte. Their standard error is the agent's.
+/// The agent writes its reports to its standard output. Lines that begin with an o are the unchanged standard output of
+/// its processes. The standard error of its processes goes to that of the agent.
 #pragma once
 
 #include <troupe/runtime/launch/child_process.hpp>
@@ -37,7 +37,7 @@ struct rename_command {
   place_index place = 0;
   std::string prefix;
 };
-/// From the launcher. When no more commands can come, the agent kills its processes and ends.
+/// A message from the launcher to the agent. When the input ends, the agent kills its processes and exits.
 using agent_command = std::variant<start_command, kill_command, rename_command>;
 
 struct started_report {
@@ -46,25 +46,25 @@ struct started_report {
 };
 struct refused_report {
   place_index place = 0;
-  std::string why; ///< For people.
+  std::string why; ///< Text for users.
 };
 struct exited_report {
   place_index place = 0;
   pid_t pid = 0;
   exit_status status;
 };
-/// From the agent, in the order of the events.
+/// A message from the agent to the launcher. Reports have the order of the events.
 using agent_report = std::variant<started_report, refused_report, exited_report>;
 
 /// Returns one line without a line end. Errors: invalid_argument for text that is not UTF-8.
 [[nodiscard]] std::string encode(const agent_command& command);
 [[nodiscard]] std::string encode(const agent_report& report);
-/// Errors: mismatch if \p line is not such a message, for example from an agent of another version.
+/// Parse one line. Errors: mismatch if \p line is not a message, for example because the agent has another version.
 [[nodiscard]] agent_command decode_command(std::string_view line);
 [[nodiscard]] agent_report decode_report(std::string_view line);
 
-/// The command that starts an agent: SHELL… HOST AGENT launch-agent. It has no secrets and needs no quotes, so it works
-/// the same with `ssh`, which joins the words for a shell, and with `ip netns exec`, which does not.
+/// The command that starts an agent: SHELL… HOST AGENT launch-agent. It contains no secrets and needs no quotes, so it
+/// works the same with `ssh`, which joins the words for a shell, and with `ip netns exec`, which does not.
 struct remote_shell {
   std::vector<std::string> words; ///< The command and its options.
   std::string agent;              ///< The path of the program troupe on the other hosts.
@@ -79,13 +79,14 @@ struct host_agent_handlers {
   std::function<void(place_index, pid_t)> started;
   std::function<void(place_index, const std::string& why)> refused;
   std::function<void(place_index, pid_t, const exit_status&)> exited;
-  /// The agent has ended and has no processes any more. \p answered: it, or an agent before it, has sent a report.
+  /// Called when the agent and its processes have ended. \p answered: this agent, or an earlier one on the host, has
+  /// sent a report.
   std::function<void(const exit_status&, bool answered)> gone;
 };
 
-/// Starts the agent when there is something to start, and again if it has ended.
+/// The launcher's side of one agent. Starts the agent with the first process, and again if it has ended.
 ///
-/// Threads: the supervisor's alone.
+/// Threads: only the supervisor's thread.
 class host_agent {
 public:
   host_agent(process_supervisor& supervisor, remote_shell shell, std::string host, host_agent_handlers handlers);
@@ -95,7 +96,7 @@ public:
   void start(place_index place, const process_spec& what);
   void kill(place_index place, int signal);
   void rename(place_index place, const std::string& prefix);
-  /// Lets the agent kill its processes and end.
+  /// Makes the agent kill its processes and exit.
   void end();
   /// Kills the remote shell itself.
   void kill_shell();

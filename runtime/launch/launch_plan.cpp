@@ -113,7 +113,8 @@ std::vector<launch_host> read_hosts_file(const std::filesystem::path& path) {
       throw exception{failure.why().code, path.string() + ":" + std::to_string(number) + ": " + failure.why().text};
     }
   }
-  if (all.empty()) throw exception{errc::invalid_argument, "the host file " + path.string() + " names none"};
+  if (all.empty())
+    throw exception{errc::invalid_argument, "the host file " + path.string() + " names no host: write one per line"};
   return all;
 }
 
@@ -146,7 +147,7 @@ std::size_t chosen_count(const launch_request& request) {
   std::size_t room = 0;
   for (const launch_host& host : request.hosts) room += host.processes;
   if (!request.processes && request.hosts.empty())
-    throw exception{errc::invalid_argument, "how many processes? Give -n, or hosts with their numbers"};
+    throw exception{errc::invalid_argument, "the number of processes is not given: use -n, or name hosts as in a:4"};
   const std::size_t processes = request.processes.value_or(room);
   if (processes < 1) throw exception{errc::invalid_argument, "-n is 0 and must be at least 1"};
   if (!request.hosts.empty() && processes > room)

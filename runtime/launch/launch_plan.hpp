@@ -1,4 +1,4 @@
-/// Plans a job: the hosts, and the processes with their places and environments.
+/// Plans a job: which hosts it uses, and which processes run there with which environment.
 #pragma once
 
 #include <troupe/runtime/configuration/launch_environment.hpp>
@@ -40,7 +40,7 @@ struct launch_request {
   bool prefixed = true;       ///< Whether output lines begin with the process's name.
   std::string control_host{}; ///< The host at which the controller is reached. Empty: no controller.
   std::uint16_t control_port = 0;
-  std::uint16_t master_port = 0; ///< 0: a port that is free on this host now.
+  std::uint16_t master_port = 0; ///< MASTER_PORT of all processes. 0: a port that is free on this host.
   /// Variables of this process that processes on other hosts get in addition to the default ones.
   std::vector<std::string> exported{};
 };
@@ -48,26 +48,26 @@ struct launch_request {
 /// One process of a job: its host and its index. It may be started many times.
 struct launch_place {
   std::string name;       ///< "0" to "n−1"; spares are "s0", "s1" and so on.
-  std::size_t number = 0; ///< The first rank that it has, or for which it is a spare.
+  std::size_t number = 0; ///< The rank that it has at first, or for which it is a spare.
   bool spare = false;
   std::size_t host = 0;  ///< Index in launch_plan::hosts.
-  std::size_t local = 0; ///< The index of the number among the places of that host, from 0.
+  std::size_t local = 0; ///< The index among the host's places, from 0. A spare has that of its place.
 };
 
 /// The complete plan. Threads: any may read it once it is made.
 struct launch_plan {
   std::vector<launch_host> hosts;   ///< The hosts in use, each with the number of its places. Spares do not count.
-  bool elsewhere = false;           ///< Hosts are reached by a remote shell. Otherwise there is one host, this one.
-  std::vector<launch_place> places; ///< First those of the world, in the order of their numbers, then the spares.
+  bool elsewhere = false;           ///< Whether hosts are reached by a remote shell. Otherwise all run on this host.
+  std::vector<launch_place> places; ///< First the places of the world, in the order of their numbers, then spares.
   std::size_t processes = 0;        ///< The number of places of the world.
   std::string token;                ///< TROUPE_JOIN_TOKEN: see make_join_token().
   launch_request request;
   std::string master_host;
   std::uint16_t master_port = 0;
   std::vector<variable_change> shared{};   ///< Variables of all processes, in addition to the default ones.
-  std::vector<variable_change> exported{}; ///< Variables of our environment for processes on other hosts.
+  std::vector<variable_change> exported{}; ///< This process's variables that are passed to other hosts.
 
-  /// Returns how to start the process of \p place on its host.
+  /// Returns the description from which the process of \p place is started on its host.
   [[nodiscard]] process_spec spec_of(const launch_place& place) const;
   /// Describes a place, for example "process 2 on b" or "spare s0".
   [[nodiscard]] std::string describe(const launch_place& place) const;

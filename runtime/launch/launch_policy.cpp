@@ -10,28 +10,28 @@ namespace troupe::launch {
 
 respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms) : terms_{terms}, undone_{plan.processes} {
   for (const launch_place& place : plan.places)
-    seats_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
+    slots_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
 }
 
 void respawn_policy::on_started(place_index place, pid_t) {
-  seats_[place].started = std::chrono::steady_clock::now();
+  slots_[place].started = std::chrono::steady_clock::now();
 }
 
 void respawn_policy::on_rank(place_index place) {
-  seat& one = seats_[place];
+  process_slot& one = slots_[place];
   if (!one.spare || one.stands_in || one.done) return;
   one.stands_in = true;
   ++undone_;
 }
 
 std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place) {
-  seat& one = seats_[place];
+  process_slot& one = slots_[place];
   const auto delay = one.budget.take(std::chrono::steady_clock::now());
   if (delay && std::exchange(one.done, false)) ++undone_;
   return delay;
 }
 
-std::string respawn_policy::objection(seat& one, pid_t pid, const exit_status& status) const {
+std::string respawn_policy::objection(process_slot& one, pid_t pid, const exit_status& status) const {
   if (terms_.count == 0) return {};
   const bool is_hasty =
       !one.joined && pid != 0 && !status.lost && std::chrono::steady_clock::now() - one.started < terms_.hasty;
@@ -42,7 +42,7 @@ std::string respawn_policy::objection(seat& one, pid_t pid, const exit_status& s
 }
 
 exit_decision respawn_policy::on_exit(place_index place, pid_t pid, const exit_status& status) {
-  seat& one = seats_[place];
+  process_slot& one = slots_[place];
   const bool stood_in = std::exchange(one.stands_in, false);
   const bool counts = (!one.spare || stood_in) && !one.done;
   if (status.succeeded()) {
@@ -50,7 +50,7 @@ exit_decision respawn_policy::on_exit(place_index place, pid_t pid, const exit_s
     if (counts) --undone_;
     return {.what = undone_ == 0 ? after_exit::end_job : after_exit::done};
   }
-  if (stood_in) --undone_; // the process that takes its rank counts instead
+  if (stood_in) --undone_; // the process that takes over its rank counts instead
   std::string why = objection(one, pid, status);
   if (why.empty()) {
     if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))

@@ -28,12 +28,12 @@ enum class after_exit : std::uint8_t {
 
 struct exit_decision {
   after_exit what = after_exit::done;
-  std::chrono::nanoseconds delay{}; ///< For a respawn.
-  std::string reason{};             ///< For people: continues the description of the exit. May be empty.
+  std::chrono::nanoseconds delay{}; ///< The delay before a respawn.
+  std::string reason{};             ///< Text for users that continues the description of the exit. May be empty.
 };
 
-/// The interface of the decisions. The job's supervisor thread calls it; calls must return quickly and must not throw.
-/// They may call the launched_job.
+/// The interface through which a job asks what to do after an exit. The job's supervisor thread calls it. Calls must
+/// return quickly and must not throw; they may call the launched_job.
 class launch_policy {
 public:
   launch_policy() = default;
@@ -45,12 +45,12 @@ public:
   /// Decides after an exit. Also called while the job ends or drains, and for a place with a pending respawn(); the
   /// decision then has no effect. \p pid is 0 for a process that could not be started again.
   [[nodiscard]] virtual exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) = 0;
-  /// The job was asked to end: its processes get a signal to finish, and are killed after the grace period.
+  /// Called when the job is asked to end: its processes get a signal to finish, and are killed after the grace period.
   virtual void on_drain() = 0;
 };
 
-/// The first respawn in a window is immediate. The second waits for first_delay, and each further one twice as long as
-/// the one before, up to longest_delay.
+/// The limits of respawns. The first respawn in a window is immediate. The second waits for first_delay, and each
+/// further one twice as long as the one before, up to longest_delay.
 struct respawn_terms {
   std::size_t count = 10; ///< The number of respawns within the window, per place. 0: never.
   std::chrono::nanoseconds window = std::chrono::minutes{10};
@@ -80,12 +80,12 @@ private:
 /// end it while processes may still be started again under \p terms.
 [[nodiscard]] std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept;
 
-/// For example "10 within 600s".
+/// Returns the limit as text, for example "10 within 600s".
 [[nodiscard]] std::string to_string(const respawn_terms& terms);
 
-/// A process that returns 0 is done. The job ends when all processes are done except spares that never took a rank. A
-/// process that ends otherwise is started again within the terms; beyond them the job ends, or, for a spare, the spare
-/// is given up.
+/// Starts failed processes again, within limits. A process that returns 0 is done. The job ends when all processes are
+/// done except spares that never took a rank. A process that ends otherwise is started again within the terms. Beyond
+/// the terms the job ends, or, if the process is a spare, the spare is given up.
 ///
 /// Threads: one at a time.
 class respawn_policy final : public launch_policy {
@@ -97,30 +97,30 @@ public:
   [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;
   void on_drain() override {}
 
-  /// A process of \p place has joined the job's world.
-  void on_joined(place_index place) { seats_[place].joined = true; }
-  /// The process of \p place is now a rank of the world. The job then also waits for the end of a spare.
+  /// Call when a process of \p place has joined the job's world.
+  void on_joined(place_index place) { slots_[place].joined = true; }
+  /// Call when the process of \p place has become a rank of the world. If it is a spare, the job now waits for its end.
   void on_rank(place_index place);
-  /// The world needs a process at \p place, where none runs. Returns the delay before it is started, or nothing beyond
-  /// the terms.
+  /// Call when the world needs a process at \p place, where none runs. Returns the delay before it is started, or
+  /// nothing beyond the terms.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place);
 
 private:
-  struct seat {
+  struct process_slot {
     respawn_budget budget;
     bool spare;
     bool stands_in = false; ///< A spare that has a rank.
     bool done = false;      ///< Its process returned 0, and it counted for the job.
     bool joined = false;    ///< A process of the place has ever joined.
-    int hasty_ends = 0;     ///< In a row.
+    int hasty_ends = 0;     ///< The number of consecutive ends within respawn_terms::hasty.
     std::chrono::steady_clock::time_point started{};
   };
 
-  /// Returns why \p one is not started again, for people. Empty: it may be.
-  [[nodiscard]] std::string objection(seat& one, pid_t pid, const exit_status& status) const;
+  /// Returns, as text for users, why \p one is not started again. Empty: it may be started again.
+  [[nodiscard]] std::string objection(process_slot& one, pid_t pid, const exit_status& status) const;
 
   respawn_terms terms_;
-  std::vector<seat> seats_;
+  std::vector<process_slot> slots_;
   std::size_t undone_;
 };
 

@@ -36,7 +36,7 @@ launched_job::launched_job(launch_plan plan, launch_policy& policy, job_terms te
     signals_{terms.supervisor.signals},
     policy_{policy},
     grace_{terms.grace},
-    seats_(plan_.places.size()),
+    slots_(plan_.places.size()),
     supervisor_{std::move(terms.supervisor)} {
   for (std::size_t host = 0; plan_.elsewhere && host < plan_.hosts.size(); ++host) {
     host_agent_handlers handlers{
@@ -70,17 +70,17 @@ int launched_job::run() {
 }
 
 void launched_job::check_place(place_index place) const {
-  if (place >= seats_.size())
-    throw exception{errc::invalid_argument,
-                    "there is no place " + std::to_string(place) + " in a job of " + std::to_string(seats_.size())};
+  if (place >= slots_.size())
+    throw exception{errc::invalid_argument, "place " + std::to_string(place) + " does not exist: the job has " +
+                                                std::to_string(slots_.size()) + " places"};
 }
 
 void launched_job::respawn(place_index place) {
   check_place(place);
   supervisor_.post([this, place] {
-    seat& one = seats_[place];
+    process_slot& one = slots_[place];
     if (ending_) return;
-    if (one.is == seat::state::empty || one.is == seat::state::waiting) return start(place);
+    if (one.is == process_slot::state::empty || one.is == process_slot::state::waiting) return start(place);
     one.refill = true;
     send(place, SIGKILL);
   });
@@ -96,7 +96,7 @@ void launched_job::rename(place_index place, std::string prefix) {
   supervisor_.post([this, place, prefix = std::move(prefix)] {
     if (is_remote())
       agents_[plan_.places[place].host]->rename(place, prefix);
-    else if (const auto number = seats_[place].number)
+    else if (const auto number = slots_[place].number)
       supervisor_.rename(*number, prefix);
   });
 }
@@ -136,12 +136,12 @@ void launched_job::say(const std::string& line) {
 }
 
 void launched_job::start_all() {
-  for (place_index place = 0; place < seats_.size() && !ending_; ++place) start(place);
+  for (place_index place = 0; place < slots_.size() && !ending_; ++place) start(place);
 }
 
 void launched_job::start(place_index place) {
-  seat& one = seats_[place];
-  one.is = seat::state::starting;
+  process_slot& one = slots_[place];
+  one.is = process_slot::state::starting;
   one.failed.reset();
   ++one.wait_number;
   try {
@@ -156,28 +156,28 @@ void launched_job::start(place_index place) {
 
 process_spec launched_job::next_spec_of(place_index place) {
   process_spec spec = plan_.spec_of(plan_.places[place]);
-  spec.environment.push_back({"TROUPE_ATTEMPT", std::to_string(seats_[place].starts++)});
+  spec.environment.push_back({"TROUPE_ATTEMPT", std::to_string(slots_[place].starts++)});
   return spec;
 }
 
 void launched_job::start_here(place_index place) {
   const auto on_exit = [this, place](process_number, pid_t pid, exit_status status) { exited(place, pid, status); };
   const started_process process = supervisor_.start(next_spec_of(place), {.on_exit = on_exit});
-  seats_[place].number = process.number;
+  slots_[place].number = process.number;
   started(place, process.pid);
 }
 
 void launched_job::started(place_index place, pid_t pid) {
-  seat& one = seats_[place];
-  one.is = seat::state::running;
+  process_slot& one = slots_[place];
+  one.is = process_slot::state::running;
   one.pid = pid;
   one.started_before = true;
   policy_.on_started(place, pid);
 }
 
 void launched_job::refused(place_index place, const std::string& why) {
-  seat& one = seats_[place];
-  one.is = seat::state::empty;
+  process_slot& one = slots_[place];
+  one.is = process_slot::state::empty;
   say(plan_.describe(plan_.places[place]) + " cannot be started: " + why);
   // A program that could be started before may become available again, for example when a file system returns. A
   // program that never could be started is a configuration error.
@@ -186,8 +186,8 @@ void launched_job::refused(place_index place, const std::string& why) {
 }
 
 void launched_job::exited(place_index place, pid_t pid, const exit_status& status) {
-  seat& one = seats_[place];
-  one.is = seat::state::empty;
+  process_slot& one = slots_[place];
+  one.is = process_slot::state::empty;
   one.pid = 0;
   one.number.reset();
   const exit_decision decision = policy_.on_exit(place, pid, status);
@@ -206,12 +206,12 @@ std::string launched_job::name_of(place_index place, pid_t pid) const {
 
 void launched_job::note_failure(place_index place, pid_t pid, const exit_status& status) {
   if (!status.succeeded())
-    seats_[place].failed = {status.as_shell_status(), name_of(place, pid) + " " + to_string(status), failures_++};
+    slots_[place].failed = {status.as_shell_status(), name_of(place, pid) + " " + to_string(status), failures_++};
 }
 
-const launched_job::seat::failure* launched_job::first_failure() const {
-  const seat::failure* first = nullptr;
-  for (const seat& one : seats_)
+const launched_job::process_slot::failure* launched_job::first_failure() const {
+  const process_slot::failure* first = nullptr;
+  for (const process_slot& one : slots_)
     if (one.failed && (first == nullptr || one.failed->number < first->number)) first = &*one.failed;
   return first;
 }
@@ -232,9 +232,9 @@ void launched_job::carry_out(place_index place, const exit_status& status, const
 
 void launched_job::start_later(place_index place, std::chrono::nanoseconds delay) {
   if (delay.count() == 0) return start(place);
-  seats_[place].is = seat::state::waiting;
-  supervisor_.after(delay, [this, place, number = ++seats_[place].wait_number] {
-    if (seats_[place].is == seat::state::waiting && seats_[place].wait_number == number) start(place);
+  slots_[place].is = process_slot::state::waiting;
+  supervisor_.after(delay, [this, place, number = ++slots_[place].wait_number] {
+    if (slots_[place].is == process_slot::state::waiting && slots_[place].wait_number == number) start(place);
   });
 }
 
@@ -244,9 +244,10 @@ void launched_job::host_gone(std::size_t host, const exit_status& status, bool a
   if (!ending_) say(what + (answered ? "" : " before it answered"));
   if (!answered && !ending_)
     end_with(unreachable_status, "the host " + plan_.hosts[host].name + " could not be reached");
-  for (place_index place = 0; place < seats_.size(); ++place) {
-    const seat& one = seats_[place];
-    if (plan_.places[place].host == host && (one.is == seat::state::starting || one.is == seat::state::running))
+  for (place_index place = 0; place < slots_.size(); ++place) {
+    const process_slot& one = slots_[place];
+    if (plan_.places[place].host == host &&
+        (one.is == process_slot::state::starting || one.is == process_slot::state::running))
       exited(place, one.pid, {.lost = true});
   }
   finish_if_empty();
@@ -254,14 +255,14 @@ void launched_job::host_gone(std::size_t host, const exit_status& status, bool a
 
 void launched_job::begin_ending(int signal) {
   if (!std::exchange(ending_, true)) supervisor_.after(grace_, [this] { kill_all(); });
-  for (seat& one : seats_)
-    if (one.is == seat::state::waiting) one.is = seat::state::empty;
+  for (process_slot& one : slots_)
+    if (one.is == process_slot::state::waiting) one.is = process_slot::state::empty;
   send_all(signal);
   finish_if_empty();
 }
 
 void launched_job::send(place_index place, int signal) {
-  const seat& one = seats_[place];
+  const process_slot& one = slots_[place];
   if (is_remote())
     agents_[plan_.places[place].host]->kill(place, signal);
   else if (one.number)
@@ -269,7 +270,7 @@ void launched_job::send(place_index place, int signal) {
 }
 
 void launched_job::send_all(int signal) {
-  for (place_index place = 0; place < seats_.size(); ++place) send(place, signal);
+  for (place_index place = 0; place < slots_.size(); ++place) send(place, signal);
 }
 
 void launched_job::kill_all() {
@@ -286,7 +287,8 @@ void launched_job::end_agents() {
 }
 
 void launched_job::finish_if_empty() {
-  const bool empty = std::ranges::all_of(seats_, [](const seat& one) { return one.is == seat::state::empty; });
+  const bool empty =
+      std::ranges::all_of(slots_, [](const process_slot& one) { return one.is == process_slot::state::empty; });
   if (!empty || finished_) return;
   ending_ = true;
   if (std::ranges::any_of(agents_, [](const auto& agent) { return agent->running(); })) return end_agents();

@@ -30,7 +30,7 @@ struct job_terms {
 /// Exit status: the one passed to end(); else 0 if the last process of each place returned 0; else that of the first
 /// process that failed and was not started again.
 ///
-/// Threads: safe from any. Calls from other places than the policy's functions take effect soon after.
+/// Threads: safe from any. Calls from outside the policy's functions take effect asynchronously.
 class launched_job {
 public:
   /// Prepares the job without starting anything. \p policy outlives it. Blocks the signals of \p terms in the
@@ -51,7 +51,7 @@ public:
 
   [[nodiscard]] const launch_plan& plan() const noexcept { return plan_; }
 
-  // Errors: invalid_argument for a place that the plan does not have.
+  // The functions below fail with invalid_argument for a place that the plan does not have.
 
   /// Starts the program of \p place. A process that still runs there is killed first. No effect once the job ends or
   /// drains.
@@ -62,14 +62,14 @@ public:
   void rename(place_index place, std::string prefix);
   /// Has the same effect as receiving signal \p number.
   void signal(int number);
-  /// Ends the job with \p status: SIGTERM, and SIGKILL after the grace period. The first call counts. \p why is for
-  /// people.
+  /// Ends the job with \p status: sends SIGTERM, and SIGKILL after the grace period. Later calls do not change the
+  /// status. \p why is text for users.
   void end(int status, std::string why);
-  /// Writes a line of the launcher's own.
+  /// Writes a message of the launcher to standard error.
   void say(const std::string& line);
 
 private:
-  struct seat {
+  struct process_slot {
     enum class state : std::uint8_t { empty, waiting, starting, running } is = state::empty;
     pid_t pid = 0;
     std::optional<process_number> number{}; ///< Set for a process on this host.
@@ -77,7 +77,7 @@ private:
     std::size_t starts = 0;        ///< The number of attempts to start it.
     bool refill = false;           ///< respawn() was called, and the running process is being killed.
     std::uint64_t wait_number = 0; ///< Distinguishes the pending respawn from earlier ones.
-    /// The last process failed: its status, the reason for people, and the number of failures before it.
+    /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
     struct failure {
       int status;
       std::string why;
@@ -93,7 +93,7 @@ private:
   void start_all();
   void start(place_index place);
   void start_here(place_index place);
-  /// Returns how to start the process, and counts the start.
+  /// Returns the description from which the process is started, and counts the start.
   [[nodiscard]] process_spec next_spec_of(place_index place);
   void started(place_index place, pid_t pid);
   void refused(place_index place, const std::string& why);
@@ -103,7 +103,7 @@ private:
   [[nodiscard]] std::string name_of(place_index place, pid_t pid) const;
   void note_failure(place_index place, pid_t pid, const exit_status& status);
   /// Returns the first failure of a process that was not started again, or null.
-  [[nodiscard]] const seat::failure* first_failure() const;
+  [[nodiscard]] const process_slot::failure* first_failure() const;
   void start_later(place_index place, std::chrono::nanoseconds delay);
   void begin_ending(int signal);
   void send(place_index place, int signal);
@@ -118,12 +118,12 @@ private:
   const std::vector<int> signals_;
   launch_policy& policy_;
   const std::chrono::nanoseconds grace_;
-  std::vector<seat> seats_;
+  std::vector<process_slot> slots_;
   std::vector<std::unique_ptr<host_agent>> agents_; ///< One per host, if there are other hosts.
   bool ending_ = false;                             ///< Nothing more is started.
   bool agents_ending_ = false;
   bool finished_ = false;
-  std::optional<int> status_; ///< As set by end().
+  std::optional<int> status_; ///< The status set by end().
   std::size_t failures_ = 0;
   std::string reason_; ///< The reason of the status that end() set.
   std::promise<int> outcome_;

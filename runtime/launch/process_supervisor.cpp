@@ -34,7 +34,7 @@ output_writer::output_writer(int output, int errors, std::function<void()> has_r
 
 output_writer::~output_writer() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ending_ = true;
   }
   news_.notify_one();
@@ -44,7 +44,7 @@ output_writer::~output_writer() {
 void output_writer::write(output_stream where, std::string_view prefix, std::string_view line) {
   const std::size_t bytes = prefix.size() + line.size() + 1;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (waiting_.empty() || waiting_.back().where != where || waiting_.back().text.size() + bytes > piece_bytes)
       waiting_.push_back({where, {}});
     std::string& text = waiting_.back().text;
@@ -55,13 +55,13 @@ void output_writer::write(output_stream where, std::string_view prefix, std::str
 }
 
 bool output_writer::full() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return waiting_bytes_ > full_bytes;
 }
 
 void output_writer::run() {
   name_this_thread("troupe-output");
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   for (;;) {
     news_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
@@ -174,7 +174,7 @@ private:
   output_writer writer_{options_.output, options_.errors, [this] { wake(); }};
   std::atomic<std::thread::id> thread_{};
   std::atomic<bool> stopping_ = false;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
 
   std::map<process_number, supervised_process> kept_;
@@ -205,7 +205,7 @@ void process_supervisor::loop::run() {
   end_all();
 }
 
-/// Exits come first, so that they are handled first.
+/// Lists the descriptors to poll. Exits are first, so that they are handled first.
 void process_supervisor::loop::gather() {
   polled_.assign({{.fd = wake_.native(), .events = POLLIN, .revents = 0},
                   {.fd = on_signal_ ? signals_.native() : -1, .events = POLLIN, .revents = 0}});
@@ -258,7 +258,7 @@ void process_supervisor::loop::take_end(process_number which) {
   const auto found = kept_.find(which);
   const std::optional<exit_status> status = found->second.child().reap();
   if (!status) return;
-  // Handlers may start others, and no longer use this number.
+  // Removed before the handler runs: it may start other processes and must not use this number any more.
   auto ended = kept_.extract(found);
   ended.mapped().finish(writer_, options_.output_mark);
   if (const auto& handler = ended.mapped().handlers().on_exit) handler(which, ended.mapped().child().pid(), *status);
@@ -274,7 +274,7 @@ void process_supervisor::loop::take_signals() {
 void process_supervisor::loop::take_posted() {
   std::vector<std::function<void()>> all;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     all.swap(posted_);
   }
   for (const auto& action : all) action();
@@ -302,7 +302,7 @@ void process_supervisor::loop::end_all() {
 
 void process_supervisor::loop::post(std::function<void()> action) {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     posted_.push_back(std::move(action));
   }
   wake();
@@ -422,7 +422,7 @@ void supervised_process::read(output_stream where, std::size_t at_most, output_w
 
 void supervised_process::finish(output_writer& writer, const std::string& mark) {
   for (const output_stream where : {output_stream::output, output_stream::errors}) {
-    // Other processes may hold the pipe and continue to write, so only what is there now is read.
+    // Other processes may hold the pipe and continue to write, so only the bytes available now are read.
     int left = 0;
     if (pipe_of(where) && ::ioctl(pipe_of(where).native(), FIONREAD, &left) == 0)
       read(where, static_cast<std::size_t>(left), writer, mark);

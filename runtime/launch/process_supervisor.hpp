@@ -1,4 +1,5 @@
-/// Starts processes and watches them from one thread: their ends, their lines, their input, and our own output.
+/// Starts child processes and serves them from one thread: observes their exits, forwards their output line by line,
+/// and writes their input.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -53,8 +54,8 @@ private:
 
   const int descriptors_[2];
   const std::function<void()> has_room_;
-  bool closed_[2]{}; ///< The reader has closed it. Used by the writer thread alone.
-  mutable std::mutex guard_;
+  bool closed_[2]{}; ///< Whether the reader has closed the stream. Only the writer thread uses it.
+  mutable std::mutex mutex_;
   std::condition_variable news_;
   std::deque<piece> waiting_;
   std::size_t waiting_bytes_ = 0; ///< Includes the piece that is being written.
@@ -85,8 +86,9 @@ struct supervisor_options {
   int errors = 2;
 };
 
-/// Lines are forwarded whole: lines of one process and stream keep their order, and are not interleaved with others. If
-/// our reader is slow, the processes that write are slowed down too; exits and signals are still noticed.
+/// Runs child processes and forwards their output to this process's descriptors. Lines are forwarded whole: lines of
+/// one process and stream keep their order, and are not interleaved with others. If the reader of the forwarded output
+/// is slow, processes that write are blocked; exits and signals are still handled.
 ///
 /// Threads: safe from any. The supervisor's thread carries out calls from other threads in their order.
 class process_supervisor {
@@ -100,7 +102,7 @@ public:
   /// more.
   ~process_supervisor();
 
-  /// Returns when the program runs. Errors: those of child_process.
+  /// Starts a process and returns when its program runs. Errors: those of child_process.
   started_process start(process_spec what, process_handlers handlers);
   /// Sends \p signal to the process group of \p which, unless it has ended.
   void kill(process_number which, int signal);
@@ -108,17 +110,17 @@ public:
   void rename(process_number which, std::string prefix);
   /// Writes \p bytes to the standard input of a process that has one. Bytes that it does not read yet are queued here.
   void feed(process_number which, std::string bytes);
-  /// Closes that input when all bytes have been written.
+  /// Closes the standard input of \p which when all queued bytes have been written.
   void end_input(process_number which);
 
   /// Sets the function that the supervisor's thread calls for each signal, including those received before.
   void on_signal(std::function<void(int)> handler);
 
-  /// Writes a line of our own among those of the processes.
+  /// Writes \p line among the lines of the processes.
   void say(output_stream where, std::string_view line);
-  /// Calls \p action on the supervisor's thread, soon.
+  /// Calls \p action on the supervisor's thread, as soon as possible.
   void post(std::function<void()> action);
-  /// The same after \p delay.
+  /// Calls \p action on the supervisor's thread after \p delay.
   void after(std::chrono::nanoseconds delay, std::function<void()> action);
 
 private:
@@ -129,7 +131,7 @@ private:
 
 class line_splitter {
 public:
-  /// Lines longer than \p limit_bytes are passed on in several pieces, so that no more than that is held.
+  /// Lines longer than \p limit_bytes are passed on in several pieces, so that at most \p limit_bytes are buffered.
   explicit line_splitter(std::size_t limit_bytes) noexcept : limit_bytes_{limit_bytes} {}
 
   /// Calls \p line for each line that \p bytes complete, without its end.
@@ -147,7 +149,7 @@ public:
     }
   }
 
-  /// Calls \p line for a last line without an end.
+  /// Calls \p line for the remaining bytes, if the last line had no end.
   template <class Line>
   void finish(Line&& line) {
     if (!held_.empty()) give(line);
@@ -172,8 +174,8 @@ public:
   [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
   void rename(std::string prefix) { prefix_ = std::move(prefix); }
 
-  /// Reads what \p where has now, at most \p at_most bytes, and passes on its lines. On standard output, \p mark
-  /// precedes the prefix.
+  /// Reads the bytes that are available on \p where, at most \p at_most, and forwards complete lines. On standard
+  /// output, \p mark precedes the prefix.
   void read(output_stream where, std::size_t at_most, output_writer& writer, const std::string& mark);
   /// Reads all that the process wrote before it ended, including a last line without an end.
   void finish(output_writer& writer, const std::string& mark);

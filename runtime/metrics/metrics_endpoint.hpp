@@ -29,7 +29,7 @@ public:
 [[nodiscard]] std::unique_ptr<metrics_endpoint> serve_metrics(const metrics_settings& settings,
                                                               std::shared_ptr<const metrics_source> from);
 
-/// Returns a collectable for \p from. Errors: missing, as above.
+/// Returns a collectable for \p from. Errors: missing (troupe was built without prometheus-cpp).
 [[nodiscard]] std::shared_ptr<prometheus::Collectable> make_collectable(std::shared_ptr<const metrics_source> from);
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-/// Whether and where a process serves its metrics.
+/// Defines the settings of the metrics endpoint: whether and where a process serves its metrics.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,19 @@ struct metrics_settings {
 
 /// The parts of HOST:PORT.
 struct metrics_address {
-  std::string host; ///< Numeric: 127.0.0.1, ::1.
+  std::string host; ///< A numeric address, for example 127.0.0.1 or ::1.
   std::uint16_t port = 0;
   bool is_ipv6 = false;
   bool is_loopback = false;
 };
 
-/// Errors: invalid_argument, describing the expected form. Names other than localhost are not resolved.
+/// Parses HOST:PORT. Errors: invalid_argument, describing the expected form. Names other than localhost are not
+/// resolved.
 [[nodiscard]] metrics_address parse_metrics_address(std::string_view text);
-/// "127.0.0.1:9464", "[::1]:9464".
+/// Returns, for example, "127.0.0.1:9464" or "[::1]:9464".
 [[nodiscard]] std::string to_string(const metrics_address& where);
 
-/// Errors: invalid_argument, with the remedy, for an address beyond loopback that is not allowed.
+/// Checks \p settings. Errors: invalid_argument, with the remedy, for an address beyond loopback that is not allowed.
 void check(const metrics_settings& settings);
 
 } // namespace troupe

@@ -109,7 +109,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// A further connection replaces the oldest.
+/// Maximum number of connections; a further one replaces the oldest.
 constexpr std::size_t most_connections = 64;
 constexpr std::size_t most_request_bytes = 8192;
 /// The time limit of a connection.
@@ -239,7 +239,7 @@ private:
   std::shared_ptr<const metrics_source> shown_;
   file_descriptor listener_;
   file_descriptor waker_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::list<connection> all_; ///< In order of age, oldest first.
+  std::list<connection> all_; ///< Open connections, oldest first.
   worker thread_;
 };
 

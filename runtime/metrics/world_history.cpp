@@ -24,7 +24,7 @@ bool is_fault(world_phase phase) {
 } // namespace
 
 void world_history::hear(const world_event& event) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const bool is_new = event.phase != phase_ || event.epoch != epoch_;
   if (is_new && is_fault(event.phase) && event.reason)
     ++seen_.faults[std::min(static_cast<std::size_t>(event.reason.code), errc_count - 1)];
@@ -41,7 +41,7 @@ void world_history::hear(const world_event& event) {
 }
 
 history_reading world_history::read() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return seen_;
 }
 

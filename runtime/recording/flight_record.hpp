@@ -14,19 +14,19 @@ namespace troupe {
 /// Returns the name of this host, or "unknown".
 [[nodiscard]] std::string host_name();
 
-/// The process of a record, and the reference for its times.
+/// Identifies the process of a record, and relates the record's clock to the system clock.
 struct record_stamp {
   int pid = 0;
   std::string host{};
   std::string boot{};  ///< The boot id of the machine: processes with the same one have the same steady clock.
-  time_point steady{}; ///< One moment by the record's clock…
-  std::chrono::system_clock::time_point system{}; ///< …and by the system clock, which hosts share approximately.
+  time_point steady{}; ///< The time of the stamp by the record's clock.
+  std::chrono::system_clock::time_point system{}; ///< The same time by the system clock.
   std::string about{};                            ///< Versions and settings, on one line.
 
   [[nodiscard]] static record_stamp now(std::string about = {});
 };
 
-/// Returns one JSON document as UTF-8. \p why is the reason for writing it.
+/// Returns the flight record as one JSON document in UTF-8. \p why is the reason for writing it.
 [[nodiscard]] std::string as_json(const flight_recorder& recorder, const record_stamp& stamp, std::string_view why);
 
 /// Writes the document to \p path. Readers never see a partial file. Errors: invalid_argument, naming the file and the

@@ -29,7 +29,7 @@ std::string utc_of(std::chrono::system_clock::time_point at, utc_form form) {
 
 namespace {
 
-/// Creates a file that nobody else may read. Returns errno.
+/// Creates a file that only its owner may read. Returns 0 or an errno.
 int write_new(const std::filesystem::path& path, std::string_view text) {
   const file_descriptor file{
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};

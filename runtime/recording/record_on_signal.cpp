@@ -19,33 +19,35 @@ namespace troupe {
 
 namespace {
 
-/// By signal: the eventfd to which its handler writes, since a handler may do little else; -1: not yet created. Never
-/// closed, because a handler may still run on another thread when nothing waits any more.
-std::array<std::atomic<int>, 2> doors{-1, -1};
+/// For each signal, the eventfd to which its handler writes, because a signal handler may call few other functions; -1:
+/// not yet created. It is never closed, because a handler may still run on another thread after the waiting thread has
+/// ended.
+std::array<std::atomic<int>, 2> descriptors{-1, -1};
 
-std::atomic<int>& door_of(int number) noexcept {
-  return doors[number == SIGUSR1 ? 0 : 1];
+std::atomic<int>& descriptor_of(int number) noexcept {
+  return descriptors[number == SIGUSR1 ? 0 : 1];
 }
 
-/// Returns the eventfd, emptied. A late handler of the previous object may still write to it. Errors: internal.
-int open_door(int number) {
-  std::atomic<int>& door = door_of(number);
-  if (door.load() < 0) {
+/// Returns the eventfd after resetting its counter. A late handler of the previous object may still write to it.
+/// Errors: internal.
+int open_descriptor(int number) {
+  std::atomic<int>& descriptor = descriptor_of(number);
+  if (descriptor.load() < 0) {
     const int made = ::eventfd(0, EFD_CLOEXEC);
     if (made < 0) throw exception{errc::internal, std::string{"eventfd: "} + std::strerror(errno)};
-    door.store(made);
+    descriptor.store(made);
   }
-  pollfd waits{.fd = door.load(), .events = POLLIN, .revents = 0};
-  std::uint64_t knocks = 0;
-  if (::poll(&waits, 1, 0) > 0) static_cast<void>(!::read(waits.fd, &knocks, sizeof knocks));
+  pollfd waits{.fd = descriptor.load(), .events = POLLIN, .revents = 0};
+  std::uint64_t count = 0;
+  if (::poll(&waits, 1, 0) > 0) static_cast<void>(!::read(waits.fd, &count, sizeof count));
   return waits.fd;
 }
 
-void knock(int number) noexcept {
+void notify(int number) noexcept {
   const int kept = errno;
   const std::uint64_t one = 1;
-  if (const int door = door_of(number).load(); door >= 0)
-    static_cast<void>(!::write(door, &one, sizeof one)); // if it is full, a notification is already pending
+  if (const int descriptor = descriptor_of(number).load(); descriptor >= 0)
+    static_cast<void>(!::write(descriptor, &one, sizeof one)); // if it is full, a notification is already pending
   errno = kept;
 }
 
@@ -72,9 +74,9 @@ public:
       throw exception{errc::invalid_argument,
                       "recorder.signal is " + std::string{record_signal_name(number)} +
                           ", which this process handles already: set it to the other of USR1 and USR2, or to empty"};
-    door_ = open_door(number);
+    descriptor_ = open_descriptor(number);
     struct sigaction mine {};
-    mine.sa_handler = knock;
+    mine.sa_handler = notify;
     mine.sa_flags = SA_RESTART;
     ::sigaction(number, &mine, nullptr);
     thread_ = worker{[this] { run(); }};
@@ -85,7 +87,7 @@ public:
     ::sigaction(number_, &usual, nullptr);
     stopping_.store(true);
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(door_, &one, sizeof one));
+    static_cast<void>(!::write(descriptor_, &one, sizeof one));
     thread_.join();
   }
   waiter(const waiter&) = delete;
@@ -93,8 +95,8 @@ public:
 
 private:
   void run() {
-    std::uint64_t knocks = 0;
-    while (::read(door_, &knocks, sizeof knocks) > 0 || errno == EINTR) {
+    std::uint64_t count = 0;
+    while (::read(descriptor_, &count, sizeof count) > 0 || errno == EINTR) {
       if (stopping_.load()) return;
       write_();
     }
@@ -102,7 +104,7 @@ private:
 
   int number_;
   std::function<void()> write_;
-  int door_ = -1;
+  int descriptor_ = -1;
   std::atomic<bool> stopping_{false};
   worker thread_;
 };

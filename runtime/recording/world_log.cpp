@@ -142,7 +142,8 @@ std::filesystem::path write_fault_report(const std::filesystem::path& folder, co
 
 namespace {
 
-/// A report is small: a write that takes longer means that the disk does not respond.
+/// Time limit for writing a report. A report is small, so a write that takes longer means that the disk does not
+/// respond.
 constexpr std::chrono::seconds time_to_write{10};
 
 void write_beside(const std::filesystem::path& folder, const std::shared_ptr<const fault_report>& report,

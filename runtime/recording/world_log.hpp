@@ -22,8 +22,8 @@ struct report_stamp {
   [[nodiscard]] static report_stamp now();
 };
 
-/// Returns the report as UTF-8. Unknown values are null. \p indent is the indentation per level; negative: all on one
-/// line.
+/// Returns the report as JSON in UTF-8. Unknown values are null. \p indent is the indentation per level; negative: all
+/// on one line.
 [[nodiscard]] std::string as_json(const fault_report& report, const report_stamp& stamp, int indent = -1);
 
 /// Writes the report into \p folder, which is created if needed, as
@@ -34,16 +34,16 @@ std::filesystem::path write_fault_report(const std::filesystem::path& folder, co
 
 class flight_recorder;
 
-/// The flight record that is written beside a fault report.
+/// The flight record that is written together with a fault report.
 struct recorded_by {
   std::shared_ptr<const flight_recorder> log{}; ///< Null: no flight record is written.
   std::string about{};                          ///< Versions and settings, on one line.
 };
 
 /// Returns a listener that logs every event: as a warning if it has a reason, else as information. A fault report is
-/// logged as a warning for people, and written as JSON for programs: to a file in \p report_folder, by a helper thread
-/// so that a slow disk does not delay the world, or, without a folder, to the log as information. The flight record is
-/// written to the same folder. A file that cannot be written is only a warning.
+/// logged as a human-readable warning, and written as JSON for programs: to a file in \p report_folder, by a helper
+/// thread so that a slow disk does not delay the world, or, without a folder, to the log as information. The flight
+/// record is written to the same folder. A file that cannot be written is only a warning.
 [[nodiscard]] world_status::listener make_world_log(std::optional<std::filesystem::path> report_folder,
                                                     std::shared_ptr<deadline_pool> helpers, recorded_by recorder = {});
 

@@ -35,7 +35,8 @@
 namespace troupe {
 
 struct fibers::fiber final : thread {
-  /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may give way inside a handler.
+  /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may be suspended inside a
+  /// handler.
   struct exception_state {
     void* caught = nullptr;
     unsigned uncaught = 0;
@@ -85,7 +86,7 @@ struct fibers::fiber final : thread {
   bool over = false;
   bool may_wait = true;
   thread_list joiners{};
-  const void* stack_first = nullptr; ///< For the thread itself: known once it has been left.
+  const void* stack_first = nullptr; ///< For the thread's own stack: set at the first switch away from it.
   std::size_t stack_bytes = 0;
 #ifdef TROUPE_TSAN_FIBERS
   void* seen_as = nullptr;
@@ -119,7 +120,7 @@ fibers::fibers(chooser choose, std::size_t stack_bytes)
 fibers::~fibers() {
   set_current(nullptr);
   if (living_ == 0) return;
-  // Abandoned fibers keep what they hold for the rest of the process: they cannot be unwound from where they wait.
+  // Abandoned fibers keep their resources until the process ends, because their stacks cannot be unwound.
   static auto* const given_up = new std::vector<std::shared_ptr<fiber>>;
   for (auto& one : all_)
     if (!one->over) given_up->push_back(std::move(one));
@@ -135,7 +136,7 @@ void fibers::enter(unsigned high, unsigned low) {
   try {
     std::exchange(mine.body, nullptr)();
   } catch (...) {
-    std::terminate(); // as for a thread
+    std::terminate(); // as std::thread does
   }
   mine.over = true;
   self->wake(mine.joiners);
@@ -179,11 +180,11 @@ void fibers::resume(fiber& one) {
   std::erase_if(all_, [&](const auto& each) { return each.get() == &one; });
 }
 
-fibers::must_not_wait::must_not_wait() noexcept {
+fibers::no_wait_scope::no_wait_scope() noexcept {
   if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = false;
 }
 
-fibers::must_not_wait::~must_not_wait() {
+fibers::no_wait_scope::~no_wait_scope() {
   if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = true;
 }
 
@@ -218,7 +219,7 @@ void fibers::give_way(thread_list& list, time_point until) {
   list.push_back(&mine);
   if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
   mine.hand_to(*outside_);
-  std::erase(list, static_cast<thread*>(&mine)); // needed if it woke because the time passed
+  std::erase(list, static_cast<thread*>(&mine)); // needed if the fiber woke because the time passed
 }
 
 void fibers::wake(thread_list& list) noexcept {
@@ -242,8 +243,8 @@ void fibers::sleep(nanoseconds span) {
 }
 
 void fibers::wait(thread_list& list, time_point until) {
-  // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, only the
-  // passing of time can.
+  // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, the wait can
+  // only end by its time limit.
   if (running_ != nullptr)
     give_way(list, until);
   else if (!step(until) && until != time_point::max())

@@ -1,4 +1,4 @@
-/// Simulated threads (fibers) that take turns on one real thread in virtual time. The same choices give the same run
+/// Runs simulated threads (fibers) in turns on one real thread, in virtual time. The same choices give the same run
 /// (DET-1).
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace troupe {
 
-/// The scheduler of a simulation: while an object of this class lives, every worker that its thread starts is a fiber
-/// of it. Every condition of its fibers passes the turn on instead of blocking, and steady_now() returns its virtual
-/// time. Fibers switch only where a fiber waits.
+/// The scheduler of a simulation: while an object of this class lives, every worker that its thread starts is a fiber.
+/// A fiber that waits for a condition lets another fiber run instead of blocking the thread, and steady_now() returns
+/// the virtual time. Fibers switch only where a fiber waits.
 ///
-/// The code that created the object runs outside the fibers. What it waits for is done during the turns of the fibers.
+/// The code that created the object runs outside the fibers. While it waits, the fibers run.
 /// Time: stands still while any fiber can run, then advances to the next time that a fiber waits for.
 /// Lifetime: at destruction all fibers have ended, or they are abandoned: their stacks stay allocated and never run
 /// again.
@@ -47,15 +47,15 @@ public:
   /// Lets time pass for the caller. A fiber gives up its turn for \p span. Outside the fibers, turns are run meanwhile.
   void sleep(nanoseconds span);
 
-  /// While an object of this class lives, its fiber should not wait. Waits are counted.
-  class must_not_wait {
+  /// While an object of this class lives, its fiber should not wait. Each wait is counted in forbidden_waits().
+  class no_wait_scope {
   public:
-    must_not_wait() noexcept;
-    must_not_wait(const must_not_wait&) = delete;
-    must_not_wait& operator=(const must_not_wait&) = delete;
-    ~must_not_wait();
+    no_wait_scope() noexcept;
+    no_wait_scope(const no_wait_scope&) = delete;
+    no_wait_scope& operator=(const no_wait_scope&) = delete;
+    ~no_wait_scope();
   };
-  /// Returns the number of waits that happened inside must_not_wait.
+  /// Returns the number of waits that happened inside no_wait_scope.
   [[nodiscard]] std::size_t forbidden_waits() const noexcept { return forbidden_waits_; }
 
   /// Advances the time by \p span for all fibers, as after a suspended machine resumes.
@@ -72,8 +72,7 @@ private:
   void wait(thread_list& list, time_point until) override;
   void wake(thread_list& list) noexcept override;
 
-  /// Makes the running fiber give up its turn until it is woken or until \p until. It is listed in \p list meanwhile,
-  /// where the thread that wakes it finds it.
+  /// Suspends the running fiber until it is woken or until \p until. Meanwhile it is in \p list, where wake() finds it.
   void give_way(thread_list& list, time_point until);
   void resume(fiber& one);
   static void enter(unsigned high, unsigned low);

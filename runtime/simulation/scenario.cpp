@@ -10,14 +10,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// With more ranks, operations whose memory grows with the square of the ranks are left out.
+/// With more ranks, operations whose memory grows with the square of the ranks are not drawn.
 constexpr int most_ranks_of_all_to_all = 64;
 
-rank draw_rank(dice& chance, int ranks) {
+rank draw_rank(prng& chance, int ranks) {
   return rank{static_cast<int>(chance.below(static_cast<std::size_t>(ranks)))};
 }
 
-planned_request draw_request(dice& chance, const scenario& of, std::size_t number) {
+planned_request draw_request(prng& chance, const scenario& of, std::size_t number) {
   constexpr std::array small{operation_kind::all_reduce, operation_kind::broadcast, operation_kind::reduce,
                              operation_kind::barrier};
   constexpr std::array any{operation_kind::all_reduce, operation_kind::all_reduce, operation_kind::broadcast,
@@ -38,14 +38,14 @@ planned_request draw_request(dice& chance, const scenario& of, std::size_t numbe
 }
 
 /// Draws features that were added later from separate dice, so that the rest of a seed's scenario does not change.
-void draw_marks(dice chance, const scenario& of, planned_request& one) {
+void draw_marks(prng chance, const scenario& of, planned_request& one) {
   one.retry_safe = chance.one_in(2);
   if (one.lane && one.retry_safe && chance.one_in(5)) one.unmarked = draw_rank(chance, of.ranks);
   if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
 }
 
 /// Replaces some requests by transfers and copies, drawn from separate dice for the same reason.
-void draw_transfers(dice chance, planned_request& one) {
+void draw_transfers(prng chance, planned_request& one) {
   constexpr std::array kinds{operation_kind::exchange, operation_kind::exchange, operation_kind::transfer,
                              operation_kind::transfer, operation_kind::copy};
   if (!chance.one_in(5) || one.what == operation_kind::barrier) return;
@@ -59,14 +59,14 @@ void draw_transfers(dice chance, planned_request& one) {
 
 /// Draws registrations of memory during the run, and the requests that use it.
 void draw_registrations(scenario& made) {
-  dice chance{mix(made.seed, 9)};
+  prng chance{mix(made.seed, 9)};
   if (!chance.one_in(3)) return;
   const std::size_t asked = made.requests.size();
   for (std::size_t i = 0, count = chance.one_in(4) ? 2 : 1; i < count; ++i) {
     const planned_request one{.number = made.requests.size(),
                               .at = chance.within(made.length / 2),
                               .what = operation_kind::registration,
-                              .deadline = 2s + made.ranks * 500us}; // twice the turns of the reports of all ranks
+                              .deadline = 2s + made.ranks * 500us}; // twice the time to handle the reports of all ranks
     for (std::size_t k = 0; k < asked; ++k) {
       planned_request& user = made.requests[k];
       if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;
@@ -77,10 +77,10 @@ void draw_registrations(scenario& made) {
   }
 }
 
-/// Draws plans that are captured during the run, with their replays. These are asked of the world, or of its ranks in
-/// lanes of their own.
+/// Draws plans that are captured during the run, with their replays. Replays are requested from the world, or from its
+/// ranks in separate lanes.
 void draw_plans(scenario& made) {
-  dice chance{mix(made.seed, 10)};
+  prng chance{mix(made.seed, 10)};
   if (!chance.one_in(3)) return;
   for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
     const planned_request one{.number = made.requests.size(),
@@ -105,13 +105,13 @@ void draw_plans(scenario& made) {
   }
 }
 
-planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
+planned_fault draw_fault(prng& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
   planned_fault one{.number = number,
                     .kind = kinds[chance.below(kinds.size())],
                     .at = chance.within(of.length),
                     .where = draw_rank(chance, of.ranks),
                     .span = 1ms + chance.within(chance.one_in(3) ? 2s : 90ms)};
-  // There are few formings: their faults wait for the first one in the second half of the run, or hit the first of all.
+  // Communicators are formed rarely. A fault there occurs at the first forming after its time; at time 0, at the first.
   if ((one.kind == fault_kind::failed_init || one.kind == fault_kind::stuck_init) && chance.one_in(4)) one.at = 0ns;
   return one;
 }
@@ -120,7 +120,7 @@ planned_fault draw_fault(dice& chance, const scenario& of, const std::vector<fau
 /// fault keeps that policy.
 void draw_recovery(scenario& made) {
   if (made.recovery.policy == recovery_policy::fail_fast) return;
-  dice chance{mix(made.seed, 6)};
+  prng chance{mix(made.seed, 6)};
   constexpr std::array keeping{recovery_rung::form_beside, recovery_rung::form_beside, recovery_rung::abort_first,
                                recovery_rung::revoke};
   constexpr std::array shrinking{recovery_rung::form_beside, recovery_rung::shrink, recovery_rung::shrink,
@@ -192,7 +192,7 @@ std::vector<fault_kind> parse_fault_kinds(std::string_view names) {
 }
 
 scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
-  dice chance{mix(seed, 1)};
+  prng chance{mix(seed, 1)};
   constexpr std::array strategies{completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
   constexpr std::array fusions{fusion::off, fusion::plans, fusion::free};
   scenario made{.seed = seed,
@@ -209,8 +209,8 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   draw_recovery(made);
   const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
-  for (planned_request& one : made.requests) draw_marks(dice{mix(seed, 7, one.number)}, made, one);
-  for (planned_request& one : made.requests) draw_transfers(dice{mix(seed, 8, one.number)}, one);
+  for (planned_request& one : made.requests) draw_marks(prng{mix(seed, 7, one.number)}, made, one);
+  for (planned_request& one : made.requests) draw_transfers(prng{mix(seed, 8, one.number)}, one);
   draw_registrations(made);
   draw_plans(made);
   if (!kinds.empty())
@@ -220,7 +220,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   return made;
 }
 
-std::uint64_t dice::next() noexcept { // splitmix64
+std::uint64_t prng::next() noexcept { // splitmix64
   state_ += 0x9E3779B97F4A7C15U;
   std::uint64_t z = state_;
   z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
@@ -229,9 +229,9 @@ std::uint64_t dice::next() noexcept { // splitmix64
 }
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) noexcept {
-  dice first{a};
-  dice second{first.next() ^ b};
-  dice third{second.next() ^ c};
+  prng first{a};
+  prng second{first.next() ^ b};
+  prng third{second.next() ^ c};
   return third.next();
 }
 

@@ -1,5 +1,5 @@
-/// The plan of one simulated run: the requests with their times, and the faults. A seed determines all of it. It is
-/// plain data, so that a failing run can be shortened and repeated.
+/// Defines the plan of one simulated run: the requests with their times, and the faults. A seed determines all of it.
+/// It is plain data, so that a failing run can be shortened and repeated.
 #pragma once
 
 #include <troupe/actors/world/recovery_ladder.hpp>
@@ -18,7 +18,7 @@
 namespace troupe::simulation {
 
 enum class fault_kind : std::uint8_t {
-  withheld,     ///< A rank's launches no longer reach its device: its peers wait for it forever.
+  withheld,     ///< A rank's launches no longer reach its device: its peers wait indefinitely.
   refused,      ///< A launch call fails.
   stuck_launch, ///< A launch call takes very long to return.
   slow_rank,    ///< Launches of one rank take longer: the rank is reported, not killed.
@@ -26,16 +26,16 @@ enum class fault_kind : std::uint8_t {
   device,       ///< The device reports an error that is not sticky.
   sticky,       ///< The device reports a sticky error, which poisons the process.
   failed_init,  ///< A rank cannot form its communicator.
-  stuck_init,   ///< The forming of a rank takes very long to return.
+  stuck_init,   ///< The call that forms a rank's communicator takes very long to return.
   slow_abort,   ///< An abort takes long, possibly beyond its deadline.
   ended_actor,  ///< A rank's actor is killed.
   ended_client, ///< A client dies with requests pending.
-  jump,         ///< The machine sleeps: the clock jumps.
+  jump,         ///< The clock jumps, as after a suspended machine resumes.
   // Only in runs with actors:
   killed_world,  ///< The world's actor is killed.
-  dropped_world, ///< Nothing holds a handle to the world any more.
+  dropped_world, ///< The last handle to the world is released.
 };
-/// The kinds of every simulation.
+/// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
                                             fault_kind::slow_rank,  fault_kind::asynchronous, fault_kind::device,
                                             fault_kind::sticky,     fault_kind::failed_init,  fault_kind::stuck_init,
@@ -48,8 +48,8 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 struct planned_fault {
   std::size_t number = 0; ///< Identifies the fault.
   fault_kind kind{};
-  nanoseconds at{};   ///< The fault hits its rank at the first occasion from this time on.
-  rank where{};       ///< As numbered in the first epoch, like all ranks here.
+  nanoseconds at{};   ///< The fault occurs at the first suitable call of its rank from this time on.
+  rank where{};       ///< The rank with the fault. All ranks here are numbered as in the first epoch.
   nanoseconds span{}; ///< The duration of a fault that takes long.
 };
 
@@ -63,10 +63,10 @@ enum class operation_kind : std::uint8_t {
   group, ///< Two all_reduces, one of the first element and one of the rest.
   barrier,
   exchange,     ///< A group of two: every rank sends to the next and receives from the previous one, in a ring.
-  transfer,     ///< A send of root and a recv of the next rank. No other rank takes part.
+  transfer,     ///< A send by the root and a recv by the next rank. No other rank takes part.
   copy,         ///< Each rank copies from the memory of the previous rank to its own.
-  registration, ///< Not an operation: the world is asked to register memory.
-  capture,      ///< Not an operation: the world is asked to capture a plan.
+  registration, ///< Not an operation, but a request to register memory.
+  capture,      ///< Not an operation, but a request to capture a plan.
   replay,       ///< The replay of such a plan.
 };
 inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(operation_kind::replay) + 1;
@@ -74,28 +74,29 @@ inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(ope
 
 struct planned_request {
   std::size_t number = 0; ///< Identifies the request.
-  /// The lane in which each rank's client asks. Empty: the world is asked.
+  /// The lane in which each rank's client makes the request. Empty: the request goes to the world.
   std::optional<std::size_t> lane{};
   nanoseconds at{};
-  nanoseconds jitter{}; ///< Ranks may be late by up to this time.
+  nanoseconds jitter{}; ///< The ranks' clients make the request late by up to this time.
   operation_kind what{};
   std::size_t count = 1;
-  rank root{}; ///< If it has left, another rank.
+  rank root{}; ///< The root. If that rank has left the world, another rank is chosen.
   nanoseconds deadline{};
-  std::optional<rank> silent{};      ///< This rank stops asking in the lane from here on, until the epoch ends.
-  std::optional<rank> disagreeing{}; ///< This rank asks for one element less.
+  std::optional<rank> silent{};      ///< This rank makes no request in the lane from this one on, until the epoch ends.
+  std::optional<rank> disagreeing{}; ///< This rank requests one element less.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
-  bool retry_safe = false;           ///< Marked as safe to retry,
-  std::optional<rank> unmarked{};    ///< except by this rank's client.
+  bool retry_safe = false;           ///< Whether the clients mark the request as safe to retry.
+  std::optional<rank> unmarked{};    ///< The client of this rank does not mark it.
   /// The memory of this rank is declared to be on another device. Only for requests to the world.
   std::optional<rank> foreign{};
-  /// The registration in whose memory it is, if that is done by then. For a replay: the capture that made its plan.
+  /// The registration whose memory the request uses, if that is complete by then. For a replay: the capture that made
+  /// its plan.
   std::optional<std::size_t> source{};
-  /// For registered memory: its place is freed when the request is done. For a replay: its client releases the plan
-  /// right after asking.
+  /// For a request in registered memory: its memory is freed when the request is done. For a replay: the client
+  /// releases the plan right after the request.
   bool gives_back = false;
-  bool of_requests = false; ///< For a capture: the plan consists of requests, not of a function.
-  bool throws = false;      ///< For a capture: its function may throw.
+  bool of_requests = false; ///< For a capture: whether the plan consists of requests, not of a function.
+  bool throws = false;      ///< For a capture: whether its function may throw.
 };
 
 /// The time limits of a run. They are far shorter than in production, so that a run ends soon.
@@ -116,18 +117,18 @@ struct scenario {
   fusion fused{};
   simulated_limits limits{};
   recovery_terms recovery{};
-  nanoseconds length{};    ///< Everything is asked within this time.
-  bool stops_busy = false; ///< The world is stopped when the last request has been asked, before it is answered.
+  nanoseconds length{};    ///< All requests are made within this time.
+  bool stops_busy = false; ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 
-/// A random generator with the same numbers from a seed everywhere.
-class dice {
+/// A random generator that gives the same numbers for a seed on every platform.
+class prng {
 public:
-  explicit dice(std::uint64_t seed) noexcept : state_{seed} {}
+  explicit prng(std::uint64_t seed) noexcept : state_{seed} {}
   [[nodiscard]] std::uint64_t next() noexcept;
   /// Returns a number below \p end, which is not 0.
   [[nodiscard]] std::size_t below(std::size_t end) noexcept { return static_cast<std::size_t>(next() % end); }
@@ -140,7 +141,7 @@ private:
   std::uint64_t state_;
 };
 
-/// Returns a hash of three numbers. It is the same everywhere.
+/// Returns a hash of three numbers, the same on every platform.
 [[nodiscard]] std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0) noexcept;
 
 } // namespace troupe::simulation

@@ -21,8 +21,8 @@ void wait_until(time_point when) {
   if (when > steady_now()) fibers::current()->sleep(when - steady_now());
 }
 
-/// Returns the epoch that a request for \p meant_for names. Half of those for the first epoch name none. 0: an epoch
-/// that never comes.
+/// Returns the epoch that a request in epoch \p meant_for specifies. Half of the requests in the first epoch specify
+/// none. For 0, returns an epoch that the world never reaches.
 epoch named_for(epoch meant_for, std::uint64_t drawn) {
   if (meant_for == epoch{0}) return epoch{std::numeric_limits<std::uint64_t>::max()};
   return meant_for == epoch{1} && drawn % 2 == 0 ? epoch{} : meant_for;
@@ -32,7 +32,7 @@ lane name_of(std::size_t lane) {
   return lane::named("simulated " + std::to_string(lane));
 }
 
-/// Returns the longest time from asking to the answer. Deadlines end every wait.
+/// Returns the longest time from a request to its answer. Deadlines bound every wait.
 nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
   for (const planned_fault& one : of.faults)
@@ -45,9 +45,9 @@ nanoseconds longest_answer(const scenario& of) {
 
 } // namespace
 
-simulated_deployment::simulated_deployment(const scenario& of, simulated_machine& on, simulated_stage& where,
+simulated_deployment::simulated_deployment(const scenario& of, simulated_machine& on, system_under_test& where,
                                            simulated_memory& memory, simulation_ledger& ledger,
-                                           simulated_faults& faults, manners how)
+                                           simulated_faults& faults, submit_policy how)
   : of_{of},
     on_{on},
     where_{where},
@@ -107,7 +107,7 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
     const epoch meant_for = epoch_of(one);
     epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
     if (one.silent == self) silent = meant_for;
-    const bool too_early = meant_for == epoch{0} && how_ == manners::waits_for_ready;
+    const bool too_early = meant_for == epoch{0} && how_ == submit_policy::waits_for_ready;
     if (memory_.is_among(one, self) && !memory_.takes_part(one, self)) continue;
     if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
     where_.ask_rank(self, lane,
@@ -135,7 +135,7 @@ epoch simulated_deployment::epoch_of(const planned_request& what) {
   if (known != epochs_.end()) return known->second;
   const world_event now = where_.latest();
   memory_.ask_among(what, ranks_in(now), now.epoch);
-  // If the world is not ready, no client may use the epoch, including those that ask later.
+  // If the world is not ready, no client may use the epoch, including clients that make the request later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }
 
@@ -146,10 +146,10 @@ void simulated_deployment::raise(const planned_fault& one) {
   switch (one.kind) {
     case fault_kind::device:
       faults_.count(one);
-      return on_.api->fail_next(device, {.code = errc::device_failed, .text = "the simulation says so"});
+      return on_.api->fail_next(device, {.code = errc::device_failed, .text = "injected by the simulation"});
     case fault_kind::sticky:
       faults_.count(one);
-      return on_.api->fail_next(device, {.code = errc::process_poisoned, .text = "the simulation says so"});
+      return on_.api->fail_next(device, {.code = errc::process_poisoned, .text = "injected by the simulation"});
     case fault_kind::ended_actor: faults_.count(one); return where_.end_rank(one.where);
     case fault_kind::ended_client:
       faults_.count(one);
@@ -158,7 +158,7 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::killed_world:
     case fault_kind::dropped_world: faults_.count(one); return where_.end_world(one.kind);
     case fault_kind::jump: faults_.count(one); return fibers::current()->jump(one.span);
-    default: break; // faults of the communicators
+    default: break; // faults inside the communicators: see simulated_faults
   }
 }
 
@@ -180,7 +180,7 @@ nanoseconds longest(const scenario& of) {
   return all + 1s;
 }
 
-void play_out(const scenario& of, simulated_deployment& deployment, simulated_stage& where, simulation_ledger& ledger,
+void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,
               trace& log) {
   fibers& threads = *fibers::current();
   threads.run([&] { return deployment.all_asked(); }, steady_now() + of.length + longest(of));
@@ -277,7 +277,7 @@ void simulated_deployment::ask_replay(const planned_request& one, std::shared_pt
     return where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now.epoch));
   }
   const epoch meant_for = now.phase == world_phase::ready ? now.epoch : epoch{0};
-  if (meant_for == epoch{0} && how_ == manners::waits_for_ready) return;
+  if (meant_for == epoch{0} && how_ == submit_policy::waits_for_ready) return;
   for (const rank self : ranks)
     where_.ask_rank(self, *one.lane,
                     {.what = replay{plan},

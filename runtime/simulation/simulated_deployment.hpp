@@ -1,4 +1,4 @@
-/// The clients of a simulated run, and the faults outside the communicators.
+/// Makes the requests of a simulated run, and injects the faults outside the communicators.
 #pragma once
 
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -17,14 +17,15 @@
 
 namespace troupe::simulation {
 
-/// Each client is a fiber. Threads: the run's.
+/// The clients of a simulated run. Each client is a fiber. Threads: only that of the run.
 class simulated_deployment {
 public:
-  /// Whether ranks are also asked while the world is not ready. They must refuse then.
-  enum class manners : std::uint8_t { waits_for_ready, asks_any_time };
+  /// Whether clients also make requests to ranks while the world is not ready. The ranks must then refuse them.
+  enum class submit_policy : std::uint8_t { waits_for_ready, asks_any_time };
 
-  simulated_deployment(const scenario& of, simulated_machine& on, simulated_stage& where, simulated_memory& memory,
-                       simulation_ledger& ledger, simulated_faults& faults, manners how = manners::waits_for_ready);
+  simulated_deployment(const scenario& of, simulated_machine& on, system_under_test& where, simulated_memory& memory,
+                       simulation_ledger& ledger, simulated_faults& faults,
+                       submit_policy how = submit_policy::waits_for_ready);
   simulated_deployment(const simulated_deployment&) = delete;
   simulated_deployment& operator=(const simulated_deployment&) = delete;
   ~simulated_deployment();
@@ -36,35 +37,35 @@ private:
   void ask_world();
   void ask_in(std::size_t lane, rank self);
   void ask_registration(const planned_request& one);
-  /// Captures a plan and asks for its replays, one after the other, because all use the same memory.
+  /// Captures a plan and requests its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
   void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
-  /// Returns the promise of the only answer to \p what, which is asked of the world now.
+  /// Returns the promise for the answer to \p what, a request to the world with one answer.
   template <class Reply>
   [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, epoch now,
                                                              std::function<void(Reply&)> keep);
-  /// Suspends the fiber until \p what has been answered, or should have been.
+  /// Suspends the fiber until \p what has been answered, or its answer is overdue.
   void wait_for(const planned_request& what) const;
-  /// Returns the epoch of \p what. The first client that asks for a request decides it, so that all use the same one.
+  /// Returns the epoch of \p what. The first client that makes the request determines it, so that all use the same one.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
   /// Sleeps until \p what is due.
   void wait_for_time_of(const planned_request& what) const;
-  /// Returns the ranks, as numbered in the first epoch.
+  /// Returns the ranks of the world, as numbered in the first epoch.
   [[nodiscard]] std::vector<rank> ranks_in(const world_event& now) const;
   void raise(const planned_fault& one);
-  /// Makes \p self ask in \p lane only in later epochs.
+  /// Makes the client of \p self skip its requests in \p lane until the epoch ends.
   void silence(std::size_t lane, rank self);
 
   const scenario& of_;
   simulated_machine& on_;
-  simulated_stage& where_;
+  system_under_test& where_;
   simulated_memory& memory_;
   simulation_ledger& ledger_;
   simulated_faults& faults_;
-  manners how_;
+  submit_policy how_;
   time_point began_ = steady_now();
   std::map<std::size_t, epoch> epochs_;
-  std::vector<std::vector<epoch>> silent_until_; ///< By lane, then by rank.
+  std::vector<std::vector<epoch>> silent_until_; ///< The last epoch that a client skips, by lane and rank.
   std::size_t busy_ = 0;
   std::vector<worker> clients_;
 };
@@ -73,9 +74,9 @@ private:
 /// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
-/// Runs until everything has been asked and answered and the world has ended, or until that is overdue (TIM-1). Call it
-/// outside the fibers.
-void play_out(const scenario& of, simulated_deployment& deployment, simulated_stage& where, simulation_ledger& ledger,
+/// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call
+/// it outside the fibers.
+void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,
               trace& log);
 
 } // namespace troupe::simulation

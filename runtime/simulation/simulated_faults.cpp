@@ -16,7 +16,7 @@ rank origin_of(const fault_place& who) {
 }
 
 error injected_error(errc code, rank self) {
-  return {.code = code, .text = "the simulation says so", .rank = self};
+  return {.code = code, .text = "injected by the simulation", .rank = self};
 }
 
 } // namespace

@@ -15,7 +15,7 @@
 
 namespace troupe::simulation {
 
-/// Injects the faults inside the communicators; the run itself injects the others. Threads: the run's.
+/// Injects the faults inside the communicators; simulated_deployment injects the others. Threads: only that of the run.
 class simulated_faults final : public fault_injector {
 public:
   simulated_faults(const scenario& of, simulation_ledger& ledger, trace& log);
@@ -40,7 +40,7 @@ private:
   const scenario& of_;
   simulation_ledger& ledger_;
   trace& log_;
-  dice chance_;
+  prng chance_;
   time_point began_ = steady_now();
   std::set<std::size_t> used_;
   std::set<std::pair<std::uint64_t, rank>> gone_; ///< Ranks that launch nothing more in a formation.

@@ -67,19 +67,19 @@ void simulated_memory::ask_among(const planned_request& request, std::vector<ran
 
 bool simulated_memory::takes_part(const planned_request& what, rank self) const {
   if (what.what != operation_kind::transfer) return true;
-  const shape mine = shape_of(what, self, party_of(what, self));
+  const shape mine = shape_of(what, self, participants_of(what, self));
   return mine.sent + mine.received > 0;
 }
 
-std::size_t simulated_memory::party::index_of(rank self) const {
+std::size_t simulated_memory::participants::index_of(rank self) const {
   return static_cast<std::size_t>(std::ranges::find(ranks, self) - ranks.begin());
 }
 
-rank simulated_memory::party::after(rank self) const {
+rank simulated_memory::participants::after(rank self) const {
   return ranks[(index_of(self) + 1) % ranks.size()];
 }
 
-rank simulated_memory::party::before(rank self) const {
+rank simulated_memory::participants::before(rank self) const {
   return ranks[(index_of(self) + ranks.size() - 1) % ranks.size()];
 }
 
@@ -88,8 +88,8 @@ bool simulated_memory::is_among(const planned_request& what, rank self) const {
   return found == rosters_.end() || std::ranges::find(found->second, self) != found->second.end();
 }
 
-simulated_memory::party simulated_memory::party_of(const planned_request& what, rank self) const {
-  party made{.ranks = {}, .root = what.root, .root_here = what.root};
+simulated_memory::participants simulated_memory::participants_of(const planned_request& what, rank self) const {
+  participants made{.ranks = {}, .root = what.root, .root_here = what.root};
   if (const auto found = rosters_.find(what.number); found != rosters_.end() && is_among(what, self)) {
     made.ranks = found->second;
     if (!is_among(what, what.root))
@@ -101,7 +101,7 @@ simulated_memory::party simulated_memory::party_of(const planned_request& what, 
   return made;
 }
 
-simulated_memory::shape simulated_memory::shape_of(const planned_request& what, rank self, const party& all) {
+simulated_memory::shape simulated_memory::shape_of(const planned_request& what, rank self, const participants& all) {
   const std::size_t n = all.ranks.size();
   const bool root = self == all.root;
   switch (what.what) {
@@ -130,7 +130,7 @@ simulated_memory::shape simulated_memory::most_of(const planned_request& what) c
   if (what.what == operation_kind::broadcast || what.what == operation_kind::reduce ||
       what.what == operation_kind::transfer || what.what == operation_kind::copy)
     return {what.count, what.count};
-  party all{.ranks = std::vector<rank>(static_cast<std::size_t>(of_.ranks)), .root = {}, .root_here = {}};
+  participants all{.ranks = std::vector<rank>(static_cast<std::size_t>(of_.ranks)), .root = {}, .root_here = {}};
   return shape_of(what, rank{0}, all);
 }
 
@@ -139,7 +139,7 @@ std::uint64_t simulated_memory::value(std::size_t request, rank of, std::size_t 
 }
 
 std::uint64_t simulated_memory::expected(const planned_request& what, rank self, std::size_t at,
-                                         const party& all) const {
+                                         const participants& all) const {
   const auto sum = [&](std::size_t element) {
     std::uint64_t total = 0;
     for (const rank one : all.ranks) total += value(what.number, one, element);
@@ -168,7 +168,7 @@ std::uint64_t simulated_memory::expected(const planned_request& what, rank self,
 
 std::span<std::uint64_t> simulated_memory::results_of(const planned_request& what, rank self) const {
   const place& mine = place_of(what, self);
-  const std::size_t size = is_among(what, self) ? shape_of(what, self, party_of(what, self)).received : 0;
+  const std::size_t size = is_among(what, self) ? shape_of(what, self, participants_of(what, self)).received : 0;
   return elements(mine.received, mine.size.received).first(size);
 }
 
@@ -177,7 +177,7 @@ bool simulated_memory::is_listed(const planned_request& what, rank self, const u
     if (std::ranges::none_of(all, [&](const undefined_buffer& one) {
           const auto* const first = static_cast<const std::byte*>(one.address);
           const auto* const at = reinterpret_cast<const std::byte*>(&element);
-          return at >= first && at < first + one.size_bytes; // the address tells whose memory it is
+          return at >= first && at < first + one.size_bytes; // the address identifies the rank
         }))
       return false;
   return true;
@@ -188,7 +188,7 @@ void simulated_memory::spoil(const planned_request& what, rank self) const {
   for (auto& element : results_of(what, self)) element = rubbish;
 }
 
-simulated_memory::finding simulated_memory::look(const planned_request& what, rank self) const {
+simulated_memory::finding simulated_memory::inspect(const planned_request& what, rank self) const {
   const auto frozen = frozen_.find(what.number);
   return frozen == frozen_.end() ? look_now(what, self) : frozen->second[static_cast<std::size_t>(self.value())];
 }
@@ -199,7 +199,7 @@ simulated_memory::finding simulated_memory::look_now(const planned_request& what
   const auto memory = elements(mine.received, mine.size.received);
   const bool untouched = std::ranges::all_of(memory, [](std::uint64_t one) { return one == unwritten; });
   if (!is_among(what, self)) return untouched ? finding::nothing : finding::wrong;
-  const party all = party_of(what, self);
+  const participants all = participants_of(what, self);
   const std::size_t size = shape_of(what, self, all).received;
   if (size == 0) return untouched ? finding::nothing : finding::wrong;
   bool right = true;

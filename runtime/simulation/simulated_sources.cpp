@@ -32,7 +32,7 @@ const simulated_memory::place& simulated_memory::place_of(const planned_request&
       const plan_memory& mine = plan->second[static_cast<std::size_t>(self.value())];
       const std::uint64_t formation = asked == asked_in_.end() ? 0 : asked->second.value() - 1;
       const auto taken = mine.taken_in.find(formation);
-      // A world of one rank has no communicator that could report it.
+      // A world of one rank has no communicator that reports the capture.
       return mine.sets[taken != mine.taken_in.end() ? taken->second : mine.used == 0 ? 0 : mine.used - 1];
     }
   }
@@ -46,15 +46,15 @@ std::size_t simulated_memory::registered_bytes() const {
     const shape needed = most_of(one);
     all += ((needed.sent + needed.received) * element_bytes / registered_alignment + 1) * registered_alignment;
   }
-  return all / 2; // too small for all at once: some requests get room when others have freed theirs
+  return all / 2; // too small for all at once: some requests get memory only when others have freed theirs
 }
 
 void simulated_memory::open_registered(std::size_t registration, std::shared_ptr<registered_pool> pool) {
   pools_[registration] = std::move(pool);
 }
 
-/// Moves the request's memory to registered memory if the pool is for just these ranks and has room. Otherwise its
-/// memory does not change.
+/// Moves the request's memory to registered memory if the pool belongs to exactly these ranks and has room. Otherwise
+/// the memory does not change.
 void simulated_memory::enter_registered(const planned_request& what, const std::vector<rank>& ranks) {
   if (!what.source || what.what == operation_kind::replay) return;
   const auto pool = pools_.find(*what.source);
@@ -122,11 +122,11 @@ capture_function simulated_memory::function_of(const planned_request& what) {
     using namespace std::chrono_literals;
     const rank self = origin_of(mine);
     const place& on = next_set(what, self);
-    dice chance{mix(of_.seed, 11 + what.number,
+    prng chance{mix(of_.seed, 11 + what.number,
                     plan_of(what.number, self).used * 1'000'003U + static_cast<std::uint64_t>(self.value()))};
     if (chance.one_in(4)) fibers::current()->sleep(chance.within(chance.one_in(5) ? 30ms : 1ms));
     if (what.throws && chance.one_in(8 * static_cast<std::size_t>(of_.ranks)))
-      throw std::runtime_error{"the simulation says so"};
+      throw std::runtime_error{"injected by the simulation"};
     const plan_part part = plan_part_of(what, self, on);
     mine.launch(part.sum);
     mine.stream().copy(part.copied_to.data(), on.received, what.count * element_bytes);
@@ -190,7 +190,7 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
   if (what.what == operation_kind::barrier) return barrier{};
   const place& mine = place_of(what, self);
   constexpr dtype type = dtype::u64;
-  const party all = party_of(what, self);
+  const participants all = participants_of(what, self);
   const std::size_t count = what.count - (less && all.ranks.size() > 1 ? 1 : 0);
   const shape size = shape_of(what, self, all);
   buffer sent = hand_out(what, self, mine.sent, size.sent);

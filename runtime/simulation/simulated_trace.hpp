@@ -1,4 +1,4 @@
-/// The trace of one simulated run, in order.
+/// Collects the trace of one simulated run: its events, in order.
 #pragma once
 
 #include <troupe/runtime/simulation/fibers.hpp>
@@ -12,7 +12,8 @@
 
 namespace troupe::simulation {
 
-/// One line per event: virtual time in nanoseconds since the run began, and a description. Threads: the run's.
+/// A text with one line per event: the virtual time in nanoseconds since the run began, and a description. Threads:
+/// only that of the run.
 class trace {
 public:
   explicit trace(bool kept) : kept_{kept} {}

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// No thread spins: virtual time would never advance.
+/// No thread spins, because virtual time would not advance meanwhile.
 constexpr wait_profile patience{.spin = 0ns, .nap = 500us};
 
 } // namespace
@@ -73,14 +73,14 @@ public:
     }}.detach();
   }
   void put(turn next) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (closed_) return;
     waiting_.push_back(std::move(next));
     changed_.notify_all();
   }
   /// Accepts no more messages.
   void close() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     closed_ = true;
     waiting_.clear();
     changed_.notify_all();
@@ -90,14 +90,14 @@ public:
     for (;;) {
       turn next;
       {
-        std::unique_lock lock{guard_};
+        std::unique_lock lock{mutex_};
         changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
         if (closed_) return;
         next = std::move(waiting_.front());
         waiting_.pop_front();
       }
       if (chance_ && chance_->one_in(3)) fibers::current()->sleep(chance_->within(chance_->one_in(10) ? 10ms : 200us));
-      const fibers::must_not_wait in_turn; // a turn must not wait (BLK-1)
+      const fibers::no_wait_scope in_turn; // a turn must not wait (BLK-1)
       turn_began_ = steady_now();
       next(to);
       turn_began_.reset();
@@ -108,8 +108,8 @@ public:
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
 
 private:
-  std::optional<dice> chance_;
-  std::mutex guard_;
+  std::optional<prng> chance_;
+  std::mutex mutex_;
   condition changed_;
   std::deque<turn> waiting_;
   std::optional<time_point> turn_began_; ///< When the current turn began.
@@ -145,28 +145,28 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
   : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
   for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
   world_shell& shell = *this;
-  conductor_ = std::make_unique<world_executor>(make_plan(of, on, status_, std::move(faults)), states_, mail_, shell);
+  executor_ = std::make_unique<world_executor>(make_plan(of, on, status_, std::move(faults)), states_, mail_, shell);
   turns_ = worker{[this] {
-    conductor_->begin();
-    mail_->serve(*conductor_);
+    executor_->begin();
+    mail_->serve(*executor_);
   }};
 }
 
 simulated_world::~simulated_world() {
   mail_->close();
-  // If a turn waits for something that only another turn could do, it is ended here, so that the run ends.
-  if (held_up()) conductor_->kill({.code = errc::abandoned, .text = "the world's turns have come to a standstill"});
+  // If a turn waits for something that only a later turn could do, the world is killed, so that the run ends.
+  if (held_up()) executor_->kill({.code = errc::abandoned, .text = "the world's turns are blocked"});
   turns_.join();
-  conductor_->let_go();
+  executor_->let_go();
 }
 
 void simulated_world::ask_world(world_request asked, reply_promise reply) {
-  const fibers::must_not_wait at_the_door;
-  conductor_->gate().accept(std::move(asked), std::move(reply));
+  const fibers::no_wait_scope no_wait;
+  executor_->gate().accept(std::move(asked), std::move(reply));
 }
 
 void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {
-  const fibers::must_not_wait at_the_door;
+  const fibers::no_wait_scope no_wait;
   rank_state(self).accept(std::move(asked), std::move(reply), client_of(self, lane));
 }
 
@@ -185,7 +185,7 @@ std::optional<std::size_t> simulated_world::held_up() const {
 }
 
 void simulated_world::withdraw(rank self, std::size_t lane) {
-  const fibers::must_not_wait at_the_door;
+  const fibers::no_wait_scope no_wait;
   rank_state(self).forget(client_of(self, lane), {.code = errc::abandoned, .text = "the client has ended"});
 }
 
@@ -194,9 +194,9 @@ void simulated_world::stop() {
 }
 
 void simulated_world::end_rank(rank self) {
-  rank_state(self).end("the simulation says so");
+  rank_state(self).end("injected by the simulation");
   const auto place = static_cast<std::size_t>(self.value());
-  mail_->put([place](world_executor& to) { to.on_rank_ended(place, "the simulation says so"); });
+  mail_->put([place](world_executor& to) { to.on_rank_ended(place, "injected by the simulation"); });
 }
 
 std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t place, rank self) {

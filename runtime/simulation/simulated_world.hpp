@@ -1,5 +1,5 @@
-/// The world of a simulated run, its machine, and the interface that the clients of the run use: implemented by a
-/// world's state classes, or by the actors around them.
+/// Defines the world of a simulated run, its machine, and the interface that the clients of the run use. A world's
+/// state classes implement that interface, or the actors around them.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -26,21 +26,22 @@
 
 namespace troupe::simulation {
 
-/// Ranks are numbered as in the first epoch. Threads: the run's.
-class simulated_stage {
+/// The interface of a world to the clients of a run. Ranks are numbered as in the first epoch. Threads: only that of
+/// the run.
+class system_under_test {
 public:
-  simulated_stage() = default;
-  simulated_stage(const simulated_stage&) = delete;
-  simulated_stage& operator=(const simulated_stage&) = delete;
-  virtual ~simulated_stage() = default;
+  system_under_test() = default;
+  system_under_test(const system_under_test&) = delete;
+  system_under_test& operator=(const system_under_test&) = delete;
+  virtual ~system_under_test() = default;
 
   [[nodiscard]] virtual world_event latest() const = 0;
   virtual void ask_world(world_request asked, reply_promise reply) = 0;
   virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
   virtual void capture(capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
-  /// Asks \p self. There is one client per rank and \p lane.
+  /// Sends a request to \p self. There is one client per rank and \p lane.
   virtual void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) = 0;
-  /// Makes \p self's client leave \p lane.
+  /// Withdraws the pending requests of \p self's client in \p lane.
   virtual void withdraw(rank self, std::size_t lane) = 0;
   /// Ends \p self's client in \p lane.
   virtual void end_client(rank self, std::size_t lane) = 0;
@@ -57,7 +58,7 @@ public:
 /// The settings of a simulated machine and its world.
 struct simulated_terms {
   int ranks = 0;
-  std::size_t memory_bytes = std::size_t{1} << 30U; ///< Per device.
+  std::size_t memory_bytes = std::size_t{1} << 30U; ///< The memory of each device.
   completion_strategy strategy = completion_strategy::automatic;
   track_limits limits{};
   world_deadlines deadlines{};
@@ -85,13 +86,13 @@ struct simulated_machine {
   std::vector<std::shared_ptr<launcher>> launchers;
 };
 
-/// Returns the plan of a world over all of \p on. Its communicators are the mock's with \p faults, and its phases
-/// appear on \p status.
+/// Returns the plan of a world over all devices of \p on. Its communicators are those of the mock with \p faults
+/// injected, and it reports its phases to \p status.
 [[nodiscard]] world_plan make_plan(const simulated_terms& of, const simulated_machine& on,
                                    std::shared_ptr<world_status> status, std::shared_ptr<fault_injector> faults);
 
-/// A world without actors. Threads: the run's.
-class simulated_world final : public simulated_stage, private world_shell {
+/// A world without actors. Threads: only that of the run.
+class simulated_world final : public system_under_test, private world_shell {
 public:
   simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
   ~simulated_world() override;
@@ -109,22 +110,21 @@ public:
   [[nodiscard]] bool is_over() const override { return over_; }
   /// Calls \p heard for each later event. Call it before the first turn to receive all events.
   void listen(world_status::listener heard) { status_->listen(std::move(heard)); }
-  /// The request gate of the world, and the state of the rank that was numbered \p origin in the first epoch.
-  [[nodiscard]] request_gate& gate() noexcept { return conductor_->gate(); }
+  /// Return the request gate of the world, and the state of the rank that was numbered \p origin in the first epoch.
+  [[nodiscard]] request_gate& gate() noexcept { return executor_->gate(); }
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
   }
   [[nodiscard]] retry_counts retries() const {
-    const auto& shelf = conductor_->plan().retries;
-    return shelf ? shelf->counts() : retry_counts{};
+    const auto& queue = executor_->plan().retries;
+    return queue ? queue->counts() : retry_counts{};
   }
 
-  /// Returns the number of turns that wait behind a turn that does not end and never will. Nothing: no turn is blocked
-  /// (BLK-2).
+  /// Returns the number of turns that wait behind a turn that cannot end, or nothing if no turn is blocked (BLK-2).
   [[nodiscard]] std::optional<std::size_t> held_up() const;
 
 private:
-  /// Takes the place of the actors' mailboxes: messages are handled in order, each after a delay.
+  /// Replaces the actors' mailboxes: handles messages in order, each after a delay.
   class mailbox;
 
   void announce(const world_event& event) override;
@@ -139,7 +139,7 @@ private:
   std::shared_ptr<world_status> status_ = std::make_shared<world_status>();
   std::vector<std::shared_ptr<collective_state>> states_;
   std::shared_ptr<mailbox> mail_;
-  std::unique_ptr<world_executor> conductor_;
+  std::unique_ptr<world_executor> executor_;
   bool over_ = false;
   worker turns_;
 };

@@ -14,7 +14,7 @@
 namespace troupe::simulation {
 
 simulation_result simulate(const scenario& what, bool with_trace) {
-  dice chance{mix(what.seed, 4)};
+  prng chance{mix(what.seed, 4)};
   fibers threads{[&](std::size_t count) { return chance.below(count); }};
   trace log{with_trace};
   simulation_result result;
@@ -30,8 +30,8 @@ simulation_result simulate(const scenario& what, bool with_trace) {
       simulated_deployment deployment{what, *machine, where, memory, ledger, *faults};
       play_out(what, deployment, where, ledger, log);
       if (const auto waiting = where.held_up())
-        ledger.wrong("a turn waits for what only later ones would do, of which " + std::to_string(*waiting) +
-                     " wait for it (BLK-2)");
+        ledger.wrong("a turn waits for a later turn, and " + std::to_string(*waiting) +
+                     " turns wait behind it (BLK-2)");
       result.last_epoch = where.latest().epoch.value();
       result.retries = where.retries();
     }
@@ -45,7 +45,7 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     result.on_registered = ledger.on_registered();
     result.faults = faults->injected();
     machine = nullptr; // before the objects that receive its last answers
-    // Lets calls that hung for long return.
+    // Lets hanging calls return.
     threads.run([&] { return threads.living() == 0; }, steady_now() + longest(what));
   }
   result.trace = std::move(log.text());

@@ -16,12 +16,12 @@ namespace troupe::simulation {
 struct simulation_result {
   verdict found{};
   std::vector<std::string> findings{};           ///< A description of each violation.
-  std::size_t requests = 0;                      ///< The requests asked. A request to ranks counts once per rank.
-  std::map<operation_kind, std::size_t> kinds{}; ///< The requests by kind.
-  std::size_t on_registered = 0;                 ///< The requests on registered memory.
+  std::size_t requests = 0;                      ///< The number of requests. A request to ranks counts once per rank.
+  std::map<operation_kind, std::size_t> kinds{}; ///< The number of requests of each kind.
+  std::size_t on_registered = 0;                 ///< The number of requests on registered memory.
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
-  retry_counts retries{}; ///< For requests that are marked retry_safe.
+  retry_counts retries{}; ///< The retries of requests that are marked retry_safe.
   std::string trace{};    ///< Empty unless it was requested.
 };
 
@@ -29,10 +29,10 @@ struct simulation_result {
 /// run at a time.
 [[nodiscard]] simulation_result simulate(const scenario& what, bool with_trace = false);
 
-/// Returns \p failing without the parts that can be left out while something is still wrong, though not necessarily the
-/// same. Runs the scenario many times.
+/// Returns a shorter scenario that still has a violation, though not necessarily the same: removes requests and faults
+/// from \p failing that are not needed for one. Runs the scenario many times.
 [[nodiscard]] scenario shorten(scenario failing);
-/// The same with \p fails in place of simulate().
+/// Shortens \p failing in the same way while \p fails returns true for it.
 [[nodiscard]] scenario shorten(scenario failing, const std::function<bool(const scenario&)>& fails);
 
 } // namespace troupe::simulation

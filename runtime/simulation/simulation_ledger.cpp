@@ -141,7 +141,7 @@ void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t
   if (is_group && !std::holds_alternative<group>(part))
     wrong(what + "a part of the group " + name + " by itself (GRP-1)");
   if (has_part(asked.disagreeing)) wrong(what + name + ", about which the ranks disagree (ORD-2)");
-  if (has_part(asked.foreign)) wrong(what + name + ", whose memory is another device's (BUF-2)");
+  if (has_part(asked.foreign)) wrong(what + name + ", whose memory is on another device (BUF-2)");
   if (const std::byte* const at = memory_.registered_place(asked, self)) {
     const auto& known = known_[{formation, self}];
     if (std::ranges::none_of(known,
@@ -161,13 +161,13 @@ void simulation_ledger::judge_relaunch(const planned_request& asked, std::uint64
   const auto before = formation_of_.find({asked.number, self});
   const std::string what = "rank " + to_string(self) + " launched r" + std::to_string(asked.number) + " again";
   if (before != formation_of_.end() && before->second < formation && !may_be_run_again(asked))
-    wrong(what + ", which not every participant said may be (EPO-1)");
+    wrong(what + ", but not every participant marked it as retry_safe (EPO-1)");
   for (int r = 0; r < of_.ranks; ++r) {
     const auto others = formations_of_.find({asked.number, rank{r}});
     if (others == formations_of_.end()) continue;
     for (const std::uint64_t earlier : others->second)
       if (earlier < formation && !aborted_.contains({earlier, rank{r}}))
-        wrong(what + " before what rank " + std::to_string(r) + " launched in epoch " + std::to_string(earlier + 1) +
+        wrong(what + " before the launch of rank " + std::to_string(r) + " in epoch " + std::to_string(earlier + 1) +
               " was aborted (BUF-1)");
   }
 }
@@ -183,7 +183,7 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
     });
     // Work that is done writes no more, whether or not it has been answered.
     const bool has_result = *formations.rbegin() == formation &&
-                            memory_.look(*requests_.at(request), self) == simulated_memory::finding::right;
+                            memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::right;
     if (!is_done && !has_result) memory_.spoil(*requests_.at(request), self);
   }
 }
@@ -192,13 +192,13 @@ void simulation_ledger::released(std::size_t request, rank self) {
   const auto launched_in = formation_of_.find({request, self});
   if (launched_in == formation_of_.end()) {
     // A copy, a replay, or a request in a world of one rank: its launch was not recorded.
-    if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
+    if (memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::untouched)
       let_go_.insert({request, self});
     return;
   }
   if (hollow_.contains({request, self})) return;
   if (aborted_.contains({launched_in->second, self})) return;
-  if (memory_.look(*requests_.at(request), self) == simulated_memory::finding::untouched)
+  if (memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::untouched)
     wrong("rank " + to_string(self) + "'s memory of r" + std::to_string(request) +
           " was released before it was done or aborted (BUF-1)");
 }
@@ -233,7 +233,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
   const auto* const done = std::get_if<completion>(&*one.first);
   const bool is_later = done != nullptr && done->epoch > one.asked_in && may_be_run_again(*one.what);
   if (done != nullptr && done->epoch != one.asked_in && !is_later)
-    wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and done in epoch " +
+    wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and completed in epoch " +
           to_string(done->epoch) + " (EPO-1)");
   if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
   for (int r = 0; r < of_.ranks; ++r) {
@@ -255,13 +255,13 @@ void simulation_ledger::judge_lost(const entry& one) {
       ((failure->code == errc::rank_lost && failure->effect == effect::rejected) ||
        (failure->code == errc::abandoned && (failure->effect == effect::rejected || client_may_have_died)));
   if (!is_told)
-    wrong(name_of(one) + " was asked of a rank that has left the world, and was told " +
-          (failure == nullptr ? "that it is done" : std::string{to_string(failure->code)}) + " (EPO-1)");
+    wrong(name_of(one) + " was sent to a rank that has left the world, and was answered with " +
+          (failure == nullptr ? "success" : std::string{to_string(failure->code)}) + " (EPO-1)");
 }
 
 void simulation_ledger::judge_memory(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
-  const auto found = memory_.look(*one.what, self);
+  const auto found = memory_.inspect(*one.what, self);
   if (found == simulated_memory::finding::nothing) return;
   if (failure == nullptr && found != simulated_memory::finding::right)
     wrong(name_of(one) + " succeeded with a wrong result at rank " + to_string(self));
@@ -277,11 +277,11 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
   if (!failure->undefined) {
     // If the rank's actor has ended with the request, or before the reply, nothing more is known.
     if (failure->code != errc::abandoned)
-      wrong(name_of(one) + " has an unknown outcome, and does not say of which memory (ONE-2)");
+      wrong(name_of(one) + " has an unknown outcome, but does not list the undefined memory (ONE-2)");
     return;
   }
   // Parts of a world-level request that were done before the fault are not listed.
-  const auto found = memory_.look(*one.what, self);
+  const auto found = memory_.inspect(*one.what, self);
   if (found == simulated_memory::finding::nothing || found == simulated_memory::finding::right) return;
   // A replay whose plan was being captured again is not listed either.
   const bool may_lack_it = !one.self || one.what->what == operation_kind::replay;
@@ -298,7 +298,7 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + " launched it (ONE-2)");
   const bool is_later = launched_in->second + 1 > one.asked_in.value() && may_be_run_again(*one.what);
   if (launched_in->second + 1 != one.asked_in.value() && !is_later)
-    wrong(name_of(one) + " was asked in epoch " + to_string(one.asked_in) + " and launched in epoch " +
+    wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and launched in epoch " +
           std::to_string(launched_in->second + 1) + " (EPO-1)");
 }
 
@@ -306,7 +306,7 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
   const std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
   if (!jumps && last_epoch > 1 + most)
-    wrong("the world has come to epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
+    wrong("the world reached epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
           " rebuilds allowed (FLT-1)");
 }
 
@@ -344,7 +344,7 @@ void simulation_ledger::judge_order(std::uint64_t formation, const std::vector<b
   for (std::size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i)
     if (theirs[i] != mine[i])
       return wrong("ranks " + std::to_string(one) + " and " + std::to_string(other) +
-                   " launched different things at place " + std::to_string(i) + " of epoch " +
+                   " launched different operations at position " + std::to_string(i) + " of epoch " +
                    std::to_string(formation + 1) + " (ORD-1)");
 }
 

@@ -31,18 +31,19 @@ struct verdict {
   verdict& operator+=(const verdict& other) noexcept;
 };
 
-/// Records one run. Threads: the run's.
+/// Records one run. Threads: only that of the run.
 class simulation_ledger {
 public:
   simulation_ledger(const scenario& of, simulated_memory& memory, trace& log);
 
-  /// Returns the promise for the answer to \p what, asked in epoch \p asked_in of the rank \p self, or of all ranks.
+  /// Returns the promise for the answer to \p what, a request in epoch \p asked_in to rank \p self or, if empty, to the
+  /// world.
   [[nodiscard]] reply_promise expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
   [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
   [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
-  /// Returns the requests asked, by kind.
+  /// Returns the number of requests of each kind.
   [[nodiscard]] const std::map<operation_kind, std::size_t>& kinds() const noexcept { return kinds_; }
-  /// Returns the number of requests whose memory was registered when they were asked.
+  /// Returns the number of requests whose memory was registered when they were made.
   [[nodiscard]] std::size_t on_registered() const noexcept { return on_registered_; }
   /// Returns whether all expected answers to \p what have arrived.
   [[nodiscard]] bool is_answered(const planned_request& what) const;
@@ -66,7 +67,7 @@ public:
   /// Reports something that is not as specified.
   void wrong(const std::string& what) { find(verdict_.wrong, what); }
 
-  /// Records the end of the world. From now on requests are answered at once, whatever their deadlines (TIM-1).
+  /// Records the end of the world. From now on requests must be answered at once, whatever their deadlines (TIM-1).
   void world_ended() noexcept {
     if (!ended_at_) ended_at_ = steady_now();
   }
@@ -97,7 +98,7 @@ private:
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
   void judge_outcome(const entry& one);
-  /// Checks the answer of a rank that had left.
+  /// Checks the answer of a rank that had left the world.
   void judge_lost(const entry& one);
   void judge_memory(const entry& one, rank self);
   void judge_list(const entry& one, rank self);
@@ -109,7 +110,7 @@ private:
   /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
-  /// Returns whether all ranks that were asked marked it as safe to retry.
+  /// Returns whether all ranks that received \p one marked it as safe to retry.
   [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
   /// Checks a launch of \p asked that follows one in an earlier formation of \p self.
   void judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self);
@@ -122,20 +123,20 @@ private:
   std::size_t unanswered_ = 0;
   std::map<operation_kind, std::size_t> kinds_;
   std::size_t on_registered_ = 0;
-  std::map<std::uint64_t, std::vector<batches>> launches_;             ///< By formation, then by rank.
+  std::map<std::uint64_t, std::vector<batches>> launches_;             ///< Indexed by formation, then by rank.
   std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest formation, by request and rank.
-  /// By request and rank: the formations in which it was launched, except hollow launches.
+  /// The formations in which a request was launched, by request and rank. Hollow launches are not included.
   std::map<std::pair<std::size_t, rank>, std::set<std::uint64_t>> formations_of_;
   std::set<std::pair<std::size_t, rank>> hollow_;
-  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< By formation and rank.
+  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formation and rank of communicators.
   std::map<std::size_t, const planned_request*> requests_;
-  std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< By request.
+  std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< Indices in entries_, by request.
   struct range {
     const std::byte* first;
     std::size_t size_bytes;
   };
   std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
-  /// Requests without a recorded launch whose results were not there when their memory was released.
+  /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> let_go_;
   std::optional<time_point> ended_at_;
   verdict verdict_;

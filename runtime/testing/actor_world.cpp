@@ -11,14 +11,14 @@ namespace troupe::testing {
 
 namespace {
 
-/// The actor system does not tell when its delayed messages are due.
+/// The longest step of virtual time. The actor system does not report when its delayed messages are due.
 constexpr nanoseconds longest_jump{std::chrono::microseconds{100}};
 
 } // namespace
 
-class actor_world::stage {
+class actor_world::impl {
 public:
-  stage(int ranks, actor_steps steps, virtual_options wanted)
+  impl(int ranks, actor_steps steps, virtual_options wanted)
     : on{ranks, std::move(wanted)}, steps_{std::move(steps)}, status_{std::make_shared<world_status>()} {
     status_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     auto spawned =
@@ -28,10 +28,10 @@ public:
     run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  stage(const stage&) = delete;
-  stage& operator=(const stage&) = delete;
+  impl(const impl&) = delete;
+  impl& operator=(const impl&) = delete;
 
-  ~stage() {
+  ~impl() {
     on.options.script->attach(nullptr);
     on.options.script->release();
     compat::post(world, stop_world{});
@@ -46,7 +46,7 @@ public:
 
   [[nodiscard]] world_event status() const { return status_->latest(); }
 
-  /// Returns whether anything was done.
+  /// Handles one message or runs one turn of a thread. Returns whether there was one.
   bool take_turn() { return steps_.handle_one() || on.threads->step(on.threads->now()); }
 
   void settle() {
@@ -78,16 +78,16 @@ private:
 };
 
 actor_world::actor_world(int ranks, actor_steps steps, virtual_options options)
-  : stage_{std::make_unique<stage>(ranks, std::move(steps), std::move(options))} {}
+  : impl_{std::make_unique<impl>(ranks, std::move(steps), std::move(options))} {}
 
 actor_world::~actor_world() = default;
 
 world_handle actor_world::actor() const {
-  return world_handle{stage_->world};
+  return world_handle{impl_->world};
 }
 
-collective_handle actor_world::collective(rank whom) const {
-  return collective_handle{stage_->ranks_of_it->at(place_of(whom, status()))};
+collective_handle actor_world::collective(rank target) const {
+  return collective_handle{impl_->ranks_of_it->at(place_of(target, status()))};
 }
 
 std::vector<rank> actor_world::local_ranks() const {
@@ -95,23 +95,23 @@ std::vector<rank> actor_world::local_ranks() const {
 }
 
 world_event actor_world::status() const {
-  return stage_->status();
+  return impl_->status();
 }
 
 buffer actor_world::allocate(rank where, std::size_t size_bytes) const {
-  return stage_->on.pools[place_of(where, status())]->allocate(size_bytes);
+  return impl_->on.pools[place_of(where, status())]->allocate(size_bytes);
 }
 
 void actor_world::settle() {
-  stage_->settle();
+  impl_->settle();
 }
 
 void actor_world::advance(nanoseconds span) {
-  stage_->run_until([] { return false; }, span);
+  impl_->run_until([] { return false; }, span);
 }
 
 bool actor_world::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
-  return stage_->run_until(enough, at_most);
+  return impl_->run_until(enough, at_most);
 }
 
 bool actor_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
@@ -124,15 +124,15 @@ bool actor_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
 }
 
 const std::vector<virtual_event>& actor_world::events() const noexcept {
-  return stage_->events;
+  return impl_->events;
 }
 
 fault_script& actor_world::script() noexcept {
-  return *stage_->on.options.script;
+  return *impl_->on.options.script;
 }
 
 mock_driver& actor_world::devices() noexcept {
-  return *stage_->on.machine->api;
+  return *impl_->on.machine->api;
 }
 
 } // namespace troupe::testing

@@ -1,5 +1,5 @@
-/// A world of troupe's own actors in an actor system that the test steps, with CAF's fixtures for deterministic tests
-/// (both CAF lines).
+/// Defines a world whose actors run in an actor system that the test steps, with the fixtures for deterministic tests
+/// of CAF 0.17 and 1.x.
 #pragma once
 
 #include <troupe/actors/caf/messages.hpp>
@@ -16,7 +16,7 @@ class actor_system;
 
 namespace troupe::testing {
 
-/// How a test steps the actor system that it owns.
+/// The functions by which a test steps the actor system that it owns.
 struct actor_steps {
   caf::actor_system* system = nullptr;
   std::function<bool()> handle_one; ///< Makes an actor handle one message. Returns false if there was none.
@@ -36,9 +36,9 @@ template <class Fixture>
             [&of](nanoseconds span) { static_cast<void>(of.sched.clock().advance_time(span)); }};
 }
 
-/// A virtual_world whose requests are messages to actors. Your actors are in the same system and ask the world as they
-/// would in production. Messages are handled and time passes only when the test says so. Time and threads: as for
-/// virtual_world; the fixture's clock advances with it.
+/// A virtual_world whose requests are messages to actors. Your actors are in the same system and send requests as they
+/// would in production. Messages are handled and time passes only in calls that the test makes. Time and threads: as
+/// for virtual_world; the fixture's clock advances with the virtual time.
 ///
 /// Lifetime: register troupe's message types before the fixture is made (register_message_types(), or, with CAF 1.x's
 /// test library, CAF_TEST_MAIN(caf::id_block::troupe)). The world, and your actors that hold handles to it, end before
@@ -53,26 +53,28 @@ public:
   /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~actor_world();
 
-  /// Returns the world's actor, as actor_of() of a world.
+  /// Returns the world's actor, as actor_of() does for a world.
   [[nodiscard]] world_handle actor() const;
-  /// As collective_of() of a world.
-  [[nodiscard]] collective_handle collective(rank whom) const;
-  /// As world::local_ranks().
+  /// Returns the actor of rank \p whom, as collective_of() does for a world.
+  [[nodiscard]] collective_handle collective(rank target) const;
+  /// Same as world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
-  /// As world::status().
+  /// Same as world::status().
   [[nodiscard]] world_event status() const;
-  /// As world::epoch().
+  /// Same as world::epoch().
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
-  /// As world::allocate().
+  /// Same as world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
 
-  /// Lets all actors handle their messages, and troupe's threads handle what follows. No time passes.
+  /// Lets all actors handle their messages and troupe's threads do the resulting work, until nothing is left. No time
+  /// passes.
   void settle();
   /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
   /// Lets time pass until \p enough returns true, for at most \p at_most. Returns whether it did.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
-  /// The same until the world is ready in \p wanted or a later epoch.
+  /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
+  /// is.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
 
   /// Returns all events so far, from "forming" on.
@@ -83,8 +85,8 @@ public:
   [[nodiscard]] mock_driver& devices() noexcept;
 
 private:
-  class stage;
-  std::unique_ptr<stage> stage_;
+  class impl;
+  std::unique_ptr<impl> impl_;
 };
 
 } // namespace troupe::testing

@@ -1,6 +1,6 @@
-/// Catch2 matchers for outcomes, CHECK_THAT(world.barrier(), succeeds()), and for launches,
+/// Defines Catch2 matchers for outcomes, CHECK_THAT(world.barrier(), succeeds()), and for launches,
 /// CHECK_THAT(script.launches(rank{0}), are_launches(is_launch("barrier") && asked_of_world())). Needs Catch2 3.4 or
-/// later, which troupe itself does not.
+/// later; troupe itself does not need Catch2.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -47,7 +47,7 @@ inline constexpr std::chrono::seconds longest_wait{60};
   }
 }
 
-/// Says why seen_in() returned nothing, and what the test has to do.
+/// Describes why seen_in() returned nothing, and what the test must do.
 [[nodiscard]] inline std::string describe_unseen(const virtual_reply&) {
   return "it has not been answered: let virtual time pass first, by the reply's get() or wait_for(), or the world's "
          "advance() or run_until()";
@@ -63,7 +63,7 @@ template <class Reply>
   return failure == nullptr ? "succeeded" : to_string(*failure);
 }
 
-/// Matches outcomes, virtual replies and futures (it takes their outcome) with a predicate on their error.
+/// Matches outcomes, virtual replies and futures (whose outcome it takes) with a predicate on their error.
 template <class Question>
 class outcome_matcher final : public Catch::Matchers::MatcherGenericBase {
 public:
@@ -141,16 +141,17 @@ private:
 }
 /// Matches a launch for a request to the rank in \p line.
 [[nodiscard]] inline auto asked_in(lane line) {
-  return launch_matcher{"was asked for in lane " + line.name(),
+  return launch_matcher{"was requested in lane " + line.name(),
                         [line](const launch_record& one) { return one.by && !one.by->of_world && one.by->in == line; }};
 }
 /// Matches a launch for a request to the world.
 [[nodiscard]] inline auto asked_of_world() {
-  return launch_matcher{"was asked of the world", [](const launch_record& one) { return one.by && one.by->of_world; }};
+  return launch_matcher{"was requested from the world",
+                        [](const launch_record& one) { return one.by && one.by->of_world; }};
 }
 /// Matches a launch for a request of an actor (its id()) or a rank_lane (its client()).
 [[nodiscard]] inline auto asked_by(std::uint64_t client) {
-  return launch_matcher{"was asked for by client " + std::to_string(client),
+  return launch_matcher{"was requested by client " + std::to_string(client),
                         [client](const launch_record& one) { return one.by && one.by->client == client; }};
 }
 /// Matches a launch for a plan that is being captured.
@@ -199,7 +200,7 @@ private:
     return (fits(Places, std::get<Places>(each_)) && ...);
   }
 
-  std::tuple<const Matchers&...> each_; ///< References: Catch2's own combinations refer to temporaries too.
+  std::tuple<const Matchers&...> each_; ///< References, because Catch2's own combinations refer to temporaries too.
   mutable std::string was_;
   mutable std::optional<std::size_t> wrong_;
 };

@@ -31,8 +31,8 @@ nanoseconds checked(nanoseconds span) {
   return span;
 }
 
-error scripted_error(errc code, rank whom, const std::string& what) {
-  return {.code = code, .text = scripted + what, .rank = whom};
+error scripted_error(errc code, rank target, const std::string& what) {
+  return {.code = code, .text = scripted + what, .rank = target};
 }
 
 } // namespace
@@ -41,81 +41,81 @@ fault_script::fault_script() : changed_{std::make_unique<condition>()} {}
 
 fault_script::~fault_script() = default;
 
-fault_script::rank_lines fault_script::on(rank whom) {
-  if (whom < rank{0})
-    throw exception{errc::invalid_argument, "there is no rank " + to_string(whom) + ": ranks are counted from 0"};
-  return {*this, whom};
+fault_script::rank_lines fault_script::on(rank target) {
+  if (target < rank{0})
+    throw exception{errc::invalid_argument, "there is no rank " + to_string(target) + ": ranks are counted from 0"};
+  return {*this, target};
 }
 
 void fault_script::add(line one) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   lines_.push_back(one);
 }
 
-void fault_script::add_device_fault(rank whom, std::function<void(mock_driver&, device_id)> what) {
-  const std::lock_guard lock{guard_};
+void fault_script::add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what) {
+  const std::lock_guard lock{mutex_};
   if (devices_ != nullptr)
-    what(*devices_, device_id{whom.value()});
+    what(*devices_, device_id{target.value()});
   else
-    device_faults_.emplace_back(whom, std::move(what));
+    device_faults_.emplace_back(target, std::move(what));
 }
 
 void fault_script::attach(mock_driver* devices) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   devices_ = devices;
   if (devices_ == nullptr) return;
-  for (const auto& [whom, what] : std::exchange(device_faults_, {})) what(*devices_, device_id{whom.value()});
+  for (const auto& [target, what] : std::exchange(device_faults_, {})) what(*devices_, device_id{target.value()});
 }
 
-std::vector<launch_record> fault_script::launches(rank whom) const {
-  const std::lock_guard lock{guard_};
-  const auto found = launches_.find(whom);
+std::vector<launch_record> fault_script::launches(rank target) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = launches_.find(target);
   return found == launches_.end() ? std::vector<launch_record>{} : found->second;
 }
 
 std::vector<std::string> fault_script::waiting() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::vector<std::string> texts;
   for (const line& one : lines_)
     if (!one.happened) texts.push_back(text_of(one));
-  for (const auto& [whom, what] : device_faults_)
-    texts.push_back("rank " + to_string(whom) + ": a fault of its device or memory, before there is a world");
+  for (const auto& [target, what] : device_faults_)
+    texts.push_back("rank " + to_string(target) + ": a fault of its device or memory, before there is a world");
   return texts;
 }
 
 std::string fault_script::text_of(const line& one) {
-  std::string text = "rank " + to_string(one.whom) + ", ";
+  std::string text = "rank " + to_string(one.target) + ", ";
   switch (one.when) {
-    case occasion::operation: text += "operation "; break;
-    case occasion::forming: text += "forming "; break;
-    case occasion::registering: text += "registration "; break;
-    case occasion::abort: text += "abort of forming "; break;
+    case trigger::operation: text += "operation "; break;
+    case trigger::forming: text += "forming "; break;
+    case trigger::registering: text += "registration "; break;
+    case trigger::abort: text += "abort of forming "; break;
   }
   text += std::to_string(one.number);
   if (one.formation) text += " of epoch " + std::to_string(*one.formation + 1);
   switch (one.what) {
-    case deed::fail: return text + ": fails with " + std::string{to_string(one.code)};
-    case deed::fail_later: return text + ": fails later with " + std::string{to_string(one.code)};
-    case deed::hang: return text + ": hangs";
-    case deed::delay: return text + ": takes " + std::to_string(one.span.count()) + " ns longer";
-    case deed::lose_device: return text + ": its device fails with " + std::string{to_string(one.code)};
+    case fault_action::fail: return text + ": fails with " + std::string{to_string(one.code)};
+    case fault_action::fail_later: return text + ": fails later with " + std::string{to_string(one.code)};
+    case fault_action::hang: return text + ": hangs";
+    case fault_action::delay: return text + ": takes " + std::to_string(one.span.count()) + " ns longer";
+    case fault_action::lose_device: return text + ": its device fails with " + std::string{to_string(one.code)};
   }
   return text;
 }
 
 void fault_script::release() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   lines_.clear();
   device_faults_.clear();
   ++releases_;
   changed_->notify_all();
 }
 
-std::vector<fault_script::line> fault_script::take(occasion when, const fault_place& who, std::uint64_t first,
+std::vector<fault_script::line> fault_script::take(trigger when, const fault_place& who, std::uint64_t first,
                                                    std::uint64_t count) {
   std::vector<line> now;
   for (line& one : lines_) {
-    if (one.happened || one.when != when || one.whom != who.rank) continue;
+    if (one.happened || one.when != when || one.target != who.rank) continue;
     if (one.number < first || one.number >= first + count) continue;
     if (one.formation && *one.formation != who.formation) continue;
     one.happened = true;
@@ -133,30 +133,30 @@ void fault_script::wait(std::unique_lock<std::mutex>& lock, const std::vector<li
 }
 
 void fault_script::before_init(const fault_place& who) {
-  std::unique_lock lock{guard_};
-  const auto now = take(occasion::forming, who, who.formation, 1);
+  std::unique_lock lock{mutex_};
+  const auto now = take(trigger::forming, who, who.formation, 1);
   wait(lock, now);
   for (const line& one : now) {
-    if (one.what == deed::hang) {
+    if (one.what == fault_action::hang) {
       const std::uint64_t before = releases_;
       changed_->wait(lock, [&] { return releases_ != before || progress_[place_of(who)].aborted; });
       throw exception{scripted_error(errc::communicator_failed, who.rank, text_of(one) + " until it was ended")};
     }
-    if (one.what == deed::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
+    if (one.what == fault_action::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
   }
 }
 
 void fault_script::before_register(const fault_place& who, const registered_region&) {
-  std::unique_lock lock{guard_};
-  const auto now = take(occasion::registering, who, progress_[place_of(who)].registrations++, 1);
+  std::unique_lock lock{mutex_};
+  const auto now = take(trigger::registering, who, progress_[place_of(who)].registrations++, 1);
   wait(lock, now);
   for (const line& one : now)
-    if (one.what == deed::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
+    if (one.what == fault_action::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
 }
 
 void fault_script::about_to_launch(const launch_notice& next) noexcept {
-  const std::lock_guard lock{guard_};
-  auto& now = coming_[next.where];
+  const std::lock_guard lock{mutex_};
+  auto& now = imminent_[next.where];
   now.clear();
   for (const launched_request& one : next.all)
     now.push_back({one.what,
@@ -170,15 +170,15 @@ void fault_script::about_to_launch(const launch_notice& next) noexcept {
 }
 
 std::optional<launch_asker> fault_script::asker_of(device_id where, const operation* what) const {
-  const auto found = coming_.find(where);
-  if (found == coming_.end() || found->second.empty()) return std::nullopt;
-  for (const coming& one : found->second)
+  const auto found = imminent_.find(where);
+  if (found == imminent_.end() || found->second.empty()) return std::nullopt;
+  for (const imminent_launch& one : found->second)
     if (one.what == what) return one.by;
-  return found->second.front().by; // a part of it: staged memory is launched in chunks
+  return found->second.front().by; // a part of the request: staged memory is launched in chunks
 }
 
 bool fault_script::before_launch(const fault_place& who, std::span<const operation* const> all) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   progress& mine = progress_[place_of(who)];
   const std::uint64_t first = std::exchange(mine.operations, mine.operations + all.size());
   const std::uint64_t call = mine.calls++;
@@ -201,40 +201,40 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
     fated(launch_fate::withheld);
     return false;
   }
-  auto now = take(occasion::operation, who, first, all.size());
-  mine.gone = std::erase_if(now, [](const line& one) { return one.what == deed::hang; }) > 0;
+  auto now = take(trigger::operation, who, first, all.size());
+  mine.gone = std::erase_if(now, [](const line& one) { return one.what == fault_action::hang; }) > 0;
   wait(lock, now);
   if (mine.gone) {
     fated(launch_fate::withheld);
     return false;
   }
   for (const line& one : now) {
-    if (one.what == deed::fail) {
+    if (one.what == fault_action::fail) {
       fated(launch_fate::refused);
       throw exception{scripted_error(one.code, who.rank, text_of(one))};
     }
-    if (one.what == deed::fail_later) mine.found_later = scripted_error(one.code, who.rank, text_of(one));
-    if (one.what == deed::lose_device && devices_ != nullptr)
+    if (one.what == fault_action::fail_later) mine.found_later = scripted_error(one.code, who.rank, text_of(one));
+    if (one.what == fault_action::lose_device && devices_ != nullptr)
       devices_->fail_next(device_id{who.rank.value()}, scripted_error(one.code, who.rank, text_of(one)));
   }
   return true;
 }
 
 void fault_script::before_check(const fault_place& who) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   const auto found = progress_.find(place_of(who));
   if (found == progress_.end() || !found->second.found_later) return;
   throw exception{*std::exchange(found->second.found_later, std::nullopt)};
 }
 
 void fault_script::before_abort(const fault_place& who) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   progress_[place_of(who)].aborted = true;
   changed_->notify_all();
-  wait(lock, take(occasion::abort, who, who.formation, 1));
+  wait(lock, take(trigger::abort, who, who.formation, 1));
 }
 
-void fault_script::scripted_place::add(deed what, errc code, nanoseconds span) const {
+void fault_script::scripted_place::add(fault_action what, errc code, nanoseconds span) const {
   line one = start_;
   one.what = what;
   one.code = code;
@@ -243,80 +243,80 @@ void fault_script::scripted_place::add(deed what, errc code, nanoseconds span) c
 }
 
 void fault_script::operation_line::fail(errc code) const {
-  add(deed::fail, checked(code));
+  add(fault_action::fail, checked(code));
 }
 
 void fault_script::operation_line::fail_later(errc code) const {
-  add(deed::fail_later, checked(code));
+  add(fault_action::fail_later, checked(code));
 }
 
 void fault_script::operation_line::hang() const {
-  add(deed::hang, errc::none);
+  add(fault_action::hang, errc::none);
 }
 
 void fault_script::operation_line::delay(nanoseconds span) const {
-  add(deed::delay, errc::none, checked(span));
+  add(fault_action::delay, errc::none, checked(span));
 }
 
 void fault_script::operation_line::lose_device(errc code) const {
-  add(deed::lose_device, checked_loss(code));
+  add(fault_action::lose_device, checked_loss(code));
 }
 
 void fault_script::forming_line::fail(errc code) const {
-  add(deed::fail, checked(code));
+  add(fault_action::fail, checked(code));
 }
 
 void fault_script::forming_line::hang() const {
-  add(deed::hang, errc::none);
+  add(fault_action::hang, errc::none);
 }
 
 void fault_script::forming_line::delay(nanoseconds span) const {
-  add(deed::delay, errc::none, checked(span));
+  add(fault_action::delay, errc::none, checked(span));
 }
 
 void fault_script::registering_line::fail(errc code) const {
-  add(deed::fail, checked(code));
+  add(fault_action::fail, checked(code));
 }
 
 void fault_script::registering_line::delay(nanoseconds span) const {
-  add(deed::delay, errc::none, checked(span));
+  add(fault_action::delay, errc::none, checked(span));
 }
 
 void fault_script::abort_line::delay(nanoseconds span) const {
-  add(deed::delay, errc::none, checked(span));
+  add(fault_action::delay, errc::none, checked(span));
 }
 
 fault_script::rank_lines fault_script::rank_lines::in(epoch one) const {
   if (one < epoch{1})
-    throw exception{errc::invalid_argument, "there is no epoch " + to_string(one) + ": they are counted from 1"};
+    throw exception{errc::invalid_argument, "there is no epoch " + to_string(one) + ": epochs are counted from 1"};
   rank_lines made = *this;
   made.formation_ = one.value() - 1;
   return made;
 }
 
 fault_script::operation_line fault_script::rank_lines::operation(std::uint64_t number) const {
-  return {of_, {.when = occasion::operation, .whom = whom_, .number = number, .formation = formation_}};
+  return {of_, {.when = trigger::operation, .target = target_, .number = number, .formation = formation_}};
 }
 
 fault_script::forming_line fault_script::rank_lines::forming(std::uint64_t number) const {
-  return {of_, {.when = occasion::forming, .whom = whom_, .number = number}};
+  return {of_, {.when = trigger::forming, .target = target_, .number = number}};
 }
 
 fault_script::registering_line fault_script::rank_lines::registering(std::uint64_t number) const {
-  return {of_, {.when = occasion::registering, .whom = whom_, .number = number, .formation = formation_}};
+  return {of_, {.when = trigger::registering, .target = target_, .number = number, .formation = formation_}};
 }
 
 fault_script::abort_line fault_script::rank_lines::aborting(std::uint64_t number) const {
-  return {of_, {.when = occasion::abort, .whom = whom_, .number = number}};
+  return {of_, {.when = trigger::abort, .target = target_, .number = number}};
 }
 
 void fault_script::rank_lines::out_of_memory_after(std::size_t size_bytes) const {
-  of_.add_device_fault(whom_, [size_bytes](mock_driver& api, device_id id) { api.exhaust_after(id, size_bytes); });
+  of_.add_device_fault(target_, [size_bytes](mock_driver& api, device_id id) { api.exhaust_after(id, size_bytes); });
 }
 
 void fault_script::rank_lines::lose_device(errc code) const {
-  const error why = scripted_error(checked_loss(code), whom_, "the device is lost");
-  of_.add_device_fault(whom_, [why](mock_driver& api, device_id id) { api.fail_next(id, why); });
+  const error why = scripted_error(checked_loss(code), target_, "the device is lost");
+  of_.add_device_fault(target_, [why](mock_driver& api, device_id id) { api.fail_next(id, why); });
 }
 
 } // namespace troupe::testing

@@ -24,7 +24,7 @@ class mock_driver;
 
 namespace troupe::testing {
 
-/// A list of lines. Each says where a fault happens and what it is: `script.on(rank{2}).operation(5).hang()`.
+/// A list of lines. Each line specifies where a fault happens, and which one: `script.on(rank{2}).operation(5).hang()`.
 ///
 /// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches. Only requests to its
 /// communicator count: copies and replays of captured plans do not (the operations of a plan count when it is
@@ -35,7 +35,7 @@ namespace troupe::testing {
 ///
 /// Backends: the mock, and, except for memory and device faults, NCCL. A world of one rank has no communicator: no line
 /// happens.
-/// Lifetime: a world that uses it holds it.
+/// Lifetime: a world holds the script that it uses.
 /// Threads: safe from any, also while worlds run.
 class fault_script final : public fault_injector, private launch_observer {
 public:
@@ -49,10 +49,10 @@ public:
   class rank_lines;
 
   /// Begins a line for rank \p whom. Errors: invalid_argument (a rank below 0).
-  [[nodiscard]] rank_lines on(rank whom);
+  [[nodiscard]] rank_lines on(rank target);
 
   /// Returns the launches of \p whom in order, including failed ones, with the requests that they were for.
-  [[nodiscard]] std::vector<launch_record> launches(rank whom) const;
+  [[nodiscard]] std::vector<launch_record> launches(rank target) const;
   /// Describes the lines that have not happened. Most tests expect none at the end.
   [[nodiscard]] std::vector<std::string> waiting() const;
   /// Lets hanging and delayed operations continue, and removes the lines that have not happened. Worlds call it before
@@ -70,19 +70,19 @@ public:
 
 private:
   class scripted_place;
-  enum class occasion : std::uint8_t { operation, forming, registering, abort };
-  enum class deed : std::uint8_t { fail, fail_later, hang, delay, lose_device };
+  enum class trigger : std::uint8_t { operation, forming, registering, abort };
+  enum class fault_action : std::uint8_t { fail, fail_later, hang, delay, lose_device };
   struct line {
-    occasion when{};
-    rank whom{};
+    trigger when{};
+    rank target{};
     std::uint64_t number = 0;
-    std::optional<std::uint64_t> formation{}; ///< Empty: any.
-    deed what{};
+    std::optional<std::uint64_t> formation{}; ///< Empty: any formation.
+    fault_action what{};
     errc code{};
     nanoseconds span{};
     bool happened = false;
   };
-  using place = std::pair<std::uint64_t, rank>; ///< The rank of a formation.
+  using place = std::pair<std::uint64_t, rank>; ///< A formation and a rank in it.
   struct progress {
     std::uint64_t operations = 0;
     std::uint64_t calls = 0;
@@ -93,7 +93,7 @@ private:
   };
 
   /// A request that is about to be launched.
-  struct coming {
+  struct imminent_launch {
     const operation* what;
     launch_asker by;
   };
@@ -103,38 +103,38 @@ private:
   [[nodiscard]] std::optional<launch_asker> asker_of(device_id where, const operation* what) const;
 
   void add(line one);
-  void add_device_fault(rank whom, std::function<void(mock_driver&, device_id)> what);
+  void add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what);
   /// Returns the lines that happen now, and marks them.
-  [[nodiscard]] std::vector<line> take(occasion when, const fault_place& who, std::uint64_t first, std::uint64_t count);
+  [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t first, std::uint64_t count);
   /// Waits as long as the lines of \p now require in total.
   void wait(std::unique_lock<std::mutex>& lock, const std::vector<line>& now);
   [[nodiscard]] static place place_of(const fault_place& who) noexcept { return {who.formation, who.rank}; }
   [[nodiscard]] static std::string text_of(const line& one);
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::unique_ptr<condition> changed_;
   std::vector<line> lines_;
-  /// Kept until there are devices.
+  /// Device faults that wait for attach().
   std::vector<std::pair<rank, std::function<void(mock_driver&, device_id)>>> device_faults_;
   mock_driver* devices_ = nullptr;
   std::map<place, progress> progress_;
   std::map<rank, std::vector<launch_record>> launches_;
-  std::map<device_id, std::vector<coming>> coming_; ///< The current launch of each device's launcher.
+  std::map<device_id, std::vector<imminent_launch>> imminent_; ///< The current launch of each device's launcher.
   std::uint64_t releases_ = 0;
 };
 
-/// The place of a line's fault.
+/// A line whose place is known and whose fault is not.
 class fault_script::scripted_place {
 protected:
   scripted_place(fault_script& of, line start) : of_{of}, start_{start} {}
-  void add(deed what, errc code, nanoseconds span = {}) const;
+  void add(fault_action what, errc code, nanoseconds span = {}) const;
 
 private:
   fault_script& of_;
   line start_;
 };
 
-/// One operation of a rank.
+/// A line for one operation of a rank.
 class fault_script::operation_line : scripted_place {
 public:
   /// Makes its launch fail, and with it the epoch, because peers may have launched theirs. Errors: invalid_argument
@@ -158,14 +158,14 @@ private:
   using scripted_place::scripted_place;
 };
 
-/// One forming of a rank's communicator.
+/// A line for one forming of a rank's communicator.
 class fault_script::forming_line : scripted_place {
 public:
-  /// Makes it fail with \p code.
+  /// Makes the forming fail with \p code.
   void fail(errc code = errc::communicator_failed) const;
-  /// Keeps it from returning until the communicator is aborted.
+  /// Makes the forming hang until the communicator is aborted.
   void hang() const;
-  /// Delays it by \p span.
+  /// Delays the forming by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -173,12 +173,12 @@ private:
   using scripted_place::scripted_place;
 };
 
-/// One registration of memory by a rank in an epoch: a new one, or one that is repeated in a new epoch.
+/// A line for one registration of memory by a rank in an epoch: a new one, or one that is repeated in a new epoch.
 class fault_script::registering_line : scripted_place {
 public:
-  /// Makes it fail with \p code, and with it the world's forming, or the epoch in which it was asked for.
+  /// Makes the registration fail with \p code, and with it the world's forming, or the epoch in which it was requested.
   void fail(errc code = errc::communicator_failed) const;
-  /// Delays it by \p span.
+  /// Delays the registration by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -186,10 +186,10 @@ private:
   using scripted_place::scripted_place;
 };
 
-/// The abort of a rank's communicator.
+/// A line for the abort of a rank's communicator.
 class fault_script::abort_line : scripted_place {
 public:
-  /// Delays it by \p span.
+  /// Delays the abort by \p span.
   void delay(nanoseconds span) const;
 
 private:
@@ -202,26 +202,26 @@ class fault_script::rank_lines {
 public:
   /// Restricts operations and registrations to epoch \p one. Otherwise the first epoch that reaches the place counts.
   [[nodiscard]] rank_lines in(epoch one) const;
-  /// The operation \p number of the rank, from 0.
+  /// Selects operation \p number of the rank, counted from 0.
   [[nodiscard]] operation_line operation(std::uint64_t number) const;
-  /// The forming \p number of the world, from 0.
+  /// Selects forming \p number of the world, counted from 0.
   [[nodiscard]] forming_line forming(std::uint64_t number) const;
-  /// The registration \p number of each epoch, from 0. Registrations that are repeated in a new epoch come first.
+  /// Selects registration \p number of each epoch, counted from 0. Repeated registrations of earlier epochs come first.
   [[nodiscard]] registering_line registering(std::uint64_t number) const;
-  /// The abort of the communicator that forming \p number made.
+  /// Selects the abort of the communicator that forming \p number created.
   [[nodiscard]] abort_line aborting(std::uint64_t number) const;
-  /// Leaves its device with \p size_bytes of free memory: from now on, or, if there is no world yet, from when it is
-  /// ready.
+  /// Limits the free memory of the rank's device to \p size_bytes: from now on, or, if there is no world yet, from when
+  /// it is ready.
   void out_of_memory_after(std::size_t size_bytes) const;
-  /// Makes the next work of its device fail: see operation_line::lose_device().
+  /// Makes the next work of the rank's device fail: see operation_line::lose_device().
   void lose_device(errc code = errc::device_failed) const;
 
 private:
   friend class fault_script;
-  rank_lines(fault_script& of, rank whom) : of_{of}, whom_{whom} {}
+  rank_lines(fault_script& of, rank target) : of_{of}, target_{target} {}
 
   fault_script& of_;
-  rank whom_;
+  rank target_;
   std::optional<std::uint64_t> formation_{};
 };
 

@@ -17,8 +17,8 @@ namespace troupe::testing {
 
 /// The result of a launch.
 enum class launch_fate : std::uint8_t {
-  launched, ///< It went on to the device.
-  withheld, ///< The script keeps the rank from its peers: nothing reached the device.
+  launched, ///< The launch reached the device.
+  withheld, ///< The script withheld the launch: nothing reached the device.
   refused,  ///< The script made the launch fail.
 };
 /// Returns the name of \p fate as written above.
@@ -26,14 +26,14 @@ enum class launch_fate : std::uint8_t {
 
 /// The request that an operation was launched for.
 struct launch_asker {
-  ticket request;             ///< As in its completion: the ticket among the requests to this rank, or to the world.
-  bool of_world = false;      ///< Whether it is one part of a request to all ranks. Such a request is in no lane.
-  lane in{};                  ///< For a request to a rank.
-  std::uint64_t position = 0; ///< Among the rank's requests in that lane, from 0.
-  /// caf::actor::id() or rank_lane::client() of the client; 1 in virtual worlds; 0: a thread.
+  ticket request;             ///< The ticket of the request, as in its completion.
+  bool of_world = false;      ///< Whether the request is to all ranks. Such a request has no lane.
+  lane in{};                  ///< The lane of a request to a rank.
+  std::uint64_t position = 0; ///< The index among the rank's requests in that lane, from 0.
+  /// The client: its caf::actor::id() or rank_lane::client(); 1 in virtual worlds; 0 for a thread.
   std::uint64_t client = 0;
-  troupe::rank rank{};   ///< The rank that was asked, and
-  troupe::epoch epoch{}; ///< the epoch. For a sub-world, its own rank and epoch.
+  troupe::rank rank{};   ///< The rank that received the request. For a sub-world, its own rank.
+  troupe::epoch epoch{}; ///< The epoch of the request. For a sub-world, its own epoch.
 };
 
 /// One operation that a rank's launcher passed to its communicator.
@@ -44,13 +44,13 @@ struct launch_record {
   std::uint64_t number = 0; ///< Index among the rank's operations in the epoch, from 0. A group is one.
   /// Index of the rank's launch call in the epoch, from 0. Operations launched together share it.
   std::uint64_t call = 0;
-  std::string_view operation{}; ///< "all_reduce": name_of().
-  /// In elements; for a group, the number of its parts; 0 for operations without elements.
+  std::string_view operation{}; ///< The name of the operation, from name_of(): "all_reduce".
+  /// The number of elements; for a group, the number of its parts; 0 for operations without elements.
   std::size_t count = 0;
-  std::string text{}; ///< describe().
-  /// The start of the memory that is read; for a group, that of its first part. Null: nothing is read.
+  std::string text{}; ///< The operation as text, from describe().
+  /// The start of the memory that the operation reads; for a group, that of its first part. Null: it reads nothing.
   const void* send = nullptr;
-  const void* recv = nullptr; ///< The same for the memory that is written.
+  const void* recv = nullptr; ///< The start of the memory that it writes, likewise.
   launch_fate fate = launch_fate::launched;
   time_point at{};
   std::optional<launch_asker> by{}; ///< Empty: the launch is for a plan that is being captured.

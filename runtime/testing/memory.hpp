@@ -47,7 +47,7 @@ template <class T, class World, class Value>
   return made;
 }
 
-/// The same with the value rank + 1, whose sum over n ranks is n (n + 1) / 2.
+/// Allocates as make_values() does, with the value rank + 1, whose sum over n ranks is n (n + 1) / 2.
 template <class T, class World>
 [[nodiscard]] std::vector<buffer> make_ranked(const World& where, std::size_t count) {
   return make_values<T>(where, count, [](rank self) { return self.value() + 1; });

@@ -11,17 +11,17 @@ namespace troupe::testing {
 class mock_world::phases {
 public:
   void changed() {
-    { const std::lock_guard lock{guard_}; }
+    { const std::lock_guard lock{mutex_}; }
     heard_.notify_all();
   }
   template <class Enough>
   bool wait(nanoseconds at_most, Enough enough) {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     return heard_.wait_for(lock, at_most, enough);
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable heard_;
 };
 

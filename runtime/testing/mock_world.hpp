@@ -1,4 +1,5 @@
-/// A world over the mock in one line, in real time: for tests of clients that use threads, futures or actors.
+/// Creates a world over the mock backend in one line, in real time, for tests of clients that use threads, futures or
+/// actors.
 #pragma once
 
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -30,7 +31,7 @@ public:
   explicit mock_world(configuration settings);
   mock_world(const mock_world&) = delete;
   mock_world& operator=(const mock_world&) = delete;
-  /// Releases what hangs by the script, then stops the world.
+  /// Releases the operations that hang because of the script, then stops the world.
   ~mock_world();
 
   /// Returns the runtime. Its system() is for actors of the test.

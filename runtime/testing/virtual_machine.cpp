@@ -10,7 +10,7 @@ namespace troupe::testing {
 
 namespace {
 
-/// Checks the options before anything is made.
+/// Checks the options before anything is created.
 virtual_options checked(int ranks, virtual_options options) {
   if (ranks < 1)
     throw exception{errc::invalid_argument,
@@ -26,7 +26,7 @@ virtual_options checked(int ranks, virtual_options options) {
 fibers::chooser chooser_of(std::optional<std::uint64_t> seed) {
   if (!seed) return [](std::size_t) -> std::size_t { return 0; };
   return
-      [chance = simulation::dice{simulation::mix(*seed, 4)}](std::size_t count) mutable { return chance.below(count); };
+      [chance = simulation::prng{simulation::mix(*seed, 4)}](std::size_t count) mutable { return chance.below(count); };
 }
 
 /// Returns a device that holds the threads that serve it, so that buffers may outlive their world.
@@ -73,7 +73,7 @@ virtual_machine::~virtual_machine() {
 bool virtual_machine::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
   const time_point until = later(steady_now(), at_most);
   if (threads->run(enough, until)) return true;
-  if (until > steady_now()) threads->sleep(until - steady_now()); // there was nothing to do until then
+  if (until > steady_now()) threads->sleep(until - steady_now()); // nothing is due before that time
   return enough();
 }
 
@@ -84,11 +84,11 @@ nanoseconds virtual_machine::longest_stop() const {
   return all + total_backoff(options.recovery) + std::chrono::seconds{1};
 }
 
-std::size_t place_of(rank whom, const world_event& now) {
-  if (whom < rank{0} || whom.value() >= now.world_size)
-    throw exception{errc::invalid_argument, "there is no rank " + to_string(whom) + ": the world has " +
+std::size_t place_of(rank target, const world_event& now) {
+  if (target < rank{0} || target.value() >= now.world_size)
+    throw exception{errc::invalid_argument, "there is no rank " + to_string(target) + ": the world has " +
                                                 std::to_string(now.world_size) + ", counted from 0"};
-  return static_cast<std::size_t>(now.origins[static_cast<std::size_t>(whom.value())].value());
+  return static_cast<std::size_t>(now.origins[static_cast<std::size_t>(target.value())].value());
 }
 
 } // namespace troupe::testing

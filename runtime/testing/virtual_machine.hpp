@@ -1,4 +1,5 @@
-/// The machine of worlds in virtual time: simulated devices, and the threads that serve them, as fibers of one thread.
+/// Defines the machine for worlds in virtual time: simulated devices, and the threads that serve them, as fibers of one
+/// thread.
 #pragma once
 
 #include <troupe/device/memory/memory_pool.hpp>
@@ -12,10 +13,10 @@
 
 namespace troupe::testing {
 
-/// Threads: the one that made it.
+/// Simulated devices and the fibers that serve them. Threads: only the one that constructed it.
 class virtual_machine {
 public:
-  /// Errors: invalid_argument (\p ranks, options, or another one on this thread).
+  /// Errors: invalid_argument (invalid \p ranks or options, or another virtual machine on this thread).
   virtual_machine(int ranks, virtual_options wanted);
   virtual_machine(const virtual_machine&) = delete;
   virtual_machine& operator=(const virtual_machine&) = delete;
@@ -32,12 +33,12 @@ public:
   time_point began;
   simulation::simulated_terms terms;
   std::unique_ptr<simulation::simulated_machine> machine;
-  /// By place, which is the rank's number in the first epoch.
+  /// Indexed by place, which is the rank's number in the first epoch.
   std::vector<std::shared_ptr<device>> devices;
   std::vector<std::shared_ptr<memory_pool>> pools;
 };
 
-/// Returns the place of the rank that is numbered \p whom in \p now. Errors: invalid_argument if there is none.
-[[nodiscard]] std::size_t place_of(rank whom, const world_event& now);
+/// Returns the place of the rank that is numbered \p whom in \p now. Errors: invalid_argument for an unknown rank.
+[[nodiscard]] std::size_t place_of(rank target, const world_event& now);
 
 } // namespace troupe::testing

@@ -8,7 +8,7 @@
 namespace troupe::testing {
 
 struct virtual_reply::state {
-  std::mutex guard; ///< Needed by the condition, and protects against a mistaken call from a real thread.
+  std::mutex mutex; ///< Needed by the condition, and protects against a mistaken call from a real thread.
   condition changed;
   std::optional<outcome> result;
   time_point at;
@@ -18,7 +18,7 @@ class virtual_reply::sink final : public outcome_sink {
 public:
   explicit sink(std::shared_ptr<state> to) noexcept : to_{std::move(to)} {}
   void deliver(outcome result) noexcept override {
-    const std::lock_guard lock{to_->guard};
+    const std::lock_guard lock{to_->mutex};
     to_->result = std::move(result);
     to_->at = steady_now();
     to_->changed.notify_all();
@@ -34,12 +34,12 @@ std::pair<reply_promise, virtual_reply> virtual_reply::make() {
 }
 
 bool virtual_reply::is_ready() const {
-  const std::lock_guard lock{state_->guard};
+  const std::lock_guard lock{state_->mutex};
   return state_->result.has_value();
 }
 
 outcome virtual_reply::result() const {
-  const std::lock_guard lock{state_->guard};
+  const std::lock_guard lock{state_->mutex};
   if (!state_->result)
     throw exception{errc::invalid_argument, "the request has not been answered yet: let virtual time pass first, by "
                                             "advance(), run_until() or get()"};
@@ -48,12 +48,12 @@ outcome virtual_reply::result() const {
 
 time_point virtual_reply::answered_at() const {
   static_cast<void>(result());
-  const std::lock_guard lock{state_->guard};
+  const std::lock_guard lock{state_->mutex};
   return state_->at;
 }
 
 std::future_status virtual_reply::wait_for(nanoseconds at_most) const {
-  std::unique_lock lock{state_->guard};
+  std::unique_lock lock{state_->mutex};
   const auto is_there = [this] { return state_->result.has_value(); };
   return state_->changed.wait_for(lock, at_most, is_there) ? std::future_status::ready : std::future_status::timeout;
 }

@@ -1,4 +1,4 @@
-/// The reply to a request in virtual time. It can be inspected, or waited for while virtual time passes.
+/// Defines the reply to a request in virtual time. It can be inspected, or waited for while virtual time passes.
 #pragma once
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -11,7 +11,8 @@
 
 namespace troupe::testing {
 
-/// Like std::future<completion>, but waiting lets the world continue. Copies refer to one reply. Threads: its world's.
+/// Like std::future<completion>, but waiting lets the world continue. Copies refer to one reply. Threads: only that of
+/// its world.
 class virtual_reply {
 public:
   /// Returns a reply and the promise that answers it.

@@ -19,18 +19,18 @@ constexpr nanoseconds for_ever{std::chrono::hours{1}};
 
 } // namespace
 
-class virtual_world::stage {
+class virtual_world::impl {
 public:
-  stage(int ranks, virtual_options wanted) : on{ranks, std::move(wanted)} {
+  impl(int ranks, virtual_options wanted) : on{ranks, std::move(wanted)} {
     where = std::make_unique<simulation::simulated_world>(on.terms, *on.machine, on.options.script, log);
     where->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     on.run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  stage(const stage&) = delete;
-  stage& operator=(const stage&) = delete;
+  impl(const impl&) = delete;
+  impl& operator=(const impl&) = delete;
 
-  ~stage() {
+  ~impl() {
     on.options.script->attach(nullptr);
     on.options.script->release();
     if (!stop(on.longest_stop()))
@@ -57,8 +57,8 @@ public:
     return std::get<Value>(std::move(**seen));
   }
 
-  [[nodiscard]] std::size_t place_of(rank whom) const { return testing::place_of(whom, status()); }
-  [[nodiscard]] rank origin_of(rank whom) const { return rank{static_cast<int>(place_of(whom))}; }
+  [[nodiscard]] std::size_t place_of(rank target) const { return testing::place_of(target, status()); }
+  [[nodiscard]] rank origin_of(rank target) const { return rank{static_cast<int>(place_of(target))}; }
 
   virtual_machine on;
   simulation::trace log{false};
@@ -68,7 +68,7 @@ public:
 };
 
 virtual_world::virtual_world(int ranks, virtual_options options)
-  : stage_{std::make_unique<stage>(ranks, std::move(options))} {}
+  : impl_{std::make_unique<impl>(ranks, std::move(options))} {}
 
 virtual_world::~virtual_world() = default;
 
@@ -81,19 +81,19 @@ std::vector<rank> virtual_world::local_ranks() const {
 }
 
 world_event virtual_world::status() const {
-  return stage_->status();
+  return impl_->status();
 }
 
 buffer virtual_world::allocate(rank where, std::size_t size_bytes) const {
-  return stage_->on.pools[stage_->place_of(where)]->allocate(size_bytes);
+  return impl_->on.pools[impl_->place_of(where)]->allocate(size_bytes);
 }
 
 buffer virtual_world::allocate_pinned(std::size_t size_bytes) const {
-  return troupe::allocate_pinned(stage_->on.devices.front(), size_bytes);
+  return troupe::allocate_pinned(impl_->on.devices.front(), size_bytes);
 }
 
 const std::shared_ptr<device>& virtual_world::device_of(rank where) const {
-  return stage_->on.devices[stage_->place_of(where)];
+  return impl_->on.devices[impl_->place_of(where)];
 }
 
 virtual_reply virtual_world::ask(std::vector<operation> parts, request_options options) {
@@ -111,32 +111,32 @@ std::size_t virtual_world::part_count() const {
 
 virtual_reply virtual_world::ask(world_request asked) {
   auto [reply, seen] = virtual_reply::make();
-  const fibers::must_not_wait at_the_door;
-  stage_->where->gate().accept(std::move(asked), std::move(reply), the_client);
+  const fibers::no_wait_scope no_wait;
+  impl_->where->gate().accept(std::move(asked), std::move(reply), the_client);
   return seen;
 }
 
-virtual_reply virtual_world::ask(rank whom, operation what, request_options options) {
-  return ask(whom, make_request(std::move(what), std::move(options)));
+virtual_reply virtual_world::ask(rank target, operation what, request_options options) {
+  return ask(target, make_request(std::move(what), std::move(options)));
 }
 
-virtual_reply virtual_world::ask(rank whom, rank_request asked) {
+virtual_reply virtual_world::ask(rank target, rank_request asked) {
   const world_event now = status();
   auto [reply, seen] = virtual_reply::make();
-  const auto began_with = static_cast<int>(stage_->on.devices.size());
-  const bool is_stale = asked.epoch == troupe::epoch{} ? whom.value() < began_with : asked.epoch != now.epoch;
-  if (is_stale && whom.value() >= now.world_size) {
+  const auto began_with = static_cast<int>(impl_->on.devices.size());
+  const bool is_stale = asked.epoch == troupe::epoch{} ? target.value() < began_with : asked.epoch != now.epoch;
+  if (is_stale && target.value() >= now.world_size) {
     reply.deliver(stale_epoch_error(asked.epoch, now.epoch));
     return seen;
   }
-  collective_state& door = stage_->where->rank_state(stage_->origin_of(whom));
-  const fibers::must_not_wait at_the_door;
-  door.accept(std::move(asked), std::move(reply), the_client);
+  collective_state& state_of_rank = impl_->where->rank_state(impl_->origin_of(target));
+  const fibers::no_wait_scope no_wait;
+  state_of_rank.accept(std::move(asked), std::move(reply), the_client);
   return seen;
 }
 
 retry_counts virtual_world::retries() const {
-  return stage_->where->retries();
+  return impl_->where->retries();
 }
 
 virtual_reply virtual_world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
@@ -145,24 +145,24 @@ virtual_reply virtual_world::transfer(rank source, operand from, rank destinatio
              std::move(options));
 }
 
-virtual_reply virtual_world::copy(rank whom, operand from, operand to, request_options options) {
+virtual_reply virtual_world::copy(rank target, operand from, operand to, request_options options) {
   if (options.epoch == troupe::epoch{}) options.epoch = epoch();
-  return ask(whom, troupe::copy{std::move(from), std::move(to)}, std::move(options));
+  return ask(target, troupe::copy{std::move(from), std::move(to)}, std::move(options));
 }
 
 void virtual_world::register_memory(std::size_t size_bytes) {
-  stage_->registered = stage_
-                           ->await<registration_reply>([&](std::shared_ptr<registration_promise> reply) {
-                             stage_->where->register_memory({size_bytes, epoch()}, std::move(reply));
-                           })
-                           .pool;
+  impl_->registered = impl_
+                          ->await<registration_reply>([&](std::shared_ptr<registration_promise> reply) {
+                            impl_->where->register_memory({size_bytes, epoch()}, std::move(reply));
+                          })
+                          .pool;
 }
 
 per_rank<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
-  if (stage_->registered) {
+  if (impl_->registered) {
     try {
-      return stage_->registered->allocate(size_bytes);
-    } catch (const exception& failure) { // full: the ranks' pools have more
+      return impl_->registered->allocate(size_bytes);
+    } catch (const exception& failure) { // the registered memory is full: use the ranks' pools
       if (failure.why().code != errc::out_of_memory) throw;
     }
   }
@@ -178,9 +178,9 @@ std::shared_ptr<captured_plan> virtual_world::capture(plan_steps steps, plan_opt
 }
 
 std::shared_ptr<captured_plan> virtual_world::capture(const capture_request& asked) {
-  return stage_
+  return impl_
       ->await<capture_reply>(
-          [&](std::shared_ptr<capture_answer> reply) { stage_->where->capture(asked, std::move(reply)); })
+          [&](std::shared_ptr<capture_answer> reply) { impl_->where->capture(asked, std::move(reply)); })
       .plan;
 }
 
@@ -189,15 +189,15 @@ virtual_reply virtual_world::replay(const std::shared_ptr<captured_plan>& plan, 
 }
 
 nanoseconds virtual_world::now() const {
-  return steady_now() - stage_->on.began;
+  return steady_now() - impl_->on.began;
 }
 
 void virtual_world::advance(nanoseconds span) {
-  stage_->on.threads->sleep(span);
+  impl_->on.threads->sleep(span);
 }
 
 bool virtual_world::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
-  return stage_->on.run_until(enough, at_most);
+  return impl_->on.run_until(enough, at_most);
 }
 
 bool virtual_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
@@ -210,31 +210,31 @@ bool virtual_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
 }
 
 void virtual_world::jump(nanoseconds span) {
-  stage_->on.threads->jump(span);
+  impl_->on.threads->jump(span);
 }
 
-void virtual_world::end_rank(rank whom) {
-  stage_->where->end_rank(stage_->origin_of(whom));
+void virtual_world::end_rank(rank target) {
+  impl_->where->end_rank(impl_->origin_of(target));
 }
 
 bool virtual_world::stop(nanoseconds at_most) {
-  return stage_->stop(at_most);
+  return impl_->stop(at_most);
 }
 
 const std::vector<virtual_event>& virtual_world::events() const noexcept {
-  return stage_->events;
+  return impl_->events;
 }
 
 fault_script& virtual_world::script() noexcept {
-  return *stage_->on.options.script;
+  return *impl_->on.options.script;
 }
 
 mock_driver& virtual_world::devices() noexcept {
-  return *stage_->on.machine->api;
+  return *impl_->on.machine->api;
 }
 
 std::size_t virtual_world::forbidden_waits() const {
-  return stage_->on.threads->forbidden_waits();
+  return impl_->on.threads->forbidden_waits();
 }
 
 } // namespace troupe::testing

@@ -1,4 +1,4 @@
-/// A world in virtual time on the test's own thread: nothing happens unless the test lets time pass.
+/// Defines a world in virtual time on the test's own thread: it makes progress only while the test lets time pass.
 #pragma once
 
 #include <troupe/actors/world/recovery_terms.hpp>
@@ -28,7 +28,7 @@ class mock_driver;
 
 namespace troupe::testing {
 
-/// The options of a virtual world. The defaults are a runtime's, except that all time limits are far shorter.
+/// The options of a virtual world. The defaults are those of a runtime, except that all time limits are far shorter.
 struct virtual_options {
   recovery_terms recovery{};
   troupe::ordering ordering = troupe::ordering::agreed;
@@ -42,12 +42,12 @@ struct virtual_options {
   fusion_limits fusion{};
   sequencer_limits sequencing{};
   pending_limits pending{};
-  std::size_t memory_bytes = std::size_t{16} << 20U; ///< Per device.
+  std::size_t memory_bytes = std::size_t{16} << 20U; ///< The memory of each device.
   /// Determines which of several possible steps at one moment comes first, and the delays of messages to the world.
   /// Empty: the first possible step, and no delays. A test that passes with many seeds passes with more than one
   /// schedule.
   std::optional<std::uint64_t> seed{};
-  /// Faults from the world's forming on. Empty: the world makes a script.
+  /// The script of faults, in effect from the world's forming on. Empty: the world creates one.
   std::shared_ptr<fault_script> script{};
 };
 
@@ -57,15 +57,16 @@ struct virtual_event {
   world_event event;
 };
 
-/// The world of a runtime over the mock, without actors and threads: its parts take turns on the calling thread. Asking
+/// A world over the mock backend, without actors and threads: its parts take turns on the calling thread. A request
 /// never waits (BLK-1): the reply arrives while time passes, in advance(), run_until() or virtual_reply::get(). The
 /// same calls give the same run (DET-1). The functions that clients of troupe::world call have the same names here, so
 /// that a client that is a template of its world can be tested in virtual time.
 ///
-/// Time: steady_now(), by which troupe's threads wait too. It stands still while anything can happen, then jumps.
-/// Lifetime: one at a time per thread. That thread must not call anything of a world in real time meanwhile.
-/// Buffers of the world may outlive it; there can be no other virtual world until they have ended.
-/// Threads: the one that made it.
+/// Time: steady_now() returns the virtual time. It stands still while any work can be done, then jumps to the next
+/// event.
+/// Lifetime: one at a time per thread. That thread must not use a world in real time meanwhile. Buffers of the world
+/// may outlive it; the thread cannot have another virtual world until they are destroyed.
+/// Threads: only the one that constructed it.
 class virtual_world : public collective_methods<virtual_world, arguments_of_all, virtual_reply> {
 public:
   /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
@@ -76,61 +77,62 @@ public:
   /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~virtual_world();
 
-  /// As world::size(): of the current epoch.
+  /// Same as world::size(): the size in the current epoch.
   [[nodiscard]] int size() const;
-  /// As world::local_ranks().
+  /// Same as world::local_ranks().
   [[nodiscard]] std::vector<rank> local_ranks() const;
-  /// As world::status().
+  /// Same as world::status().
   [[nodiscard]] world_event status() const;
-  /// As world::epoch().
+  /// Same as world::epoch().
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
 
-  /// As world::allocate().
+  /// Same as world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
-  /// As world::allocate_pinned().
+  /// Same as world::allocate_pinned().
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
-  /// As world::device_of().
+  /// Same as world::device_of().
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
-  /// As world::ask(). A request without an epoch is for the current one if it asks all ranks, and for the first one if
-  /// it asks one rank. Errors: invalid_argument (no such rank).
+  /// Same as world::ask(). Without an epoch, a request to all ranks uses the current epoch, and a request to one rank
+  /// uses the first one. Errors: invalid_argument (no such rank).
   [[nodiscard]] virtual_reply ask(std::vector<operation> parts, request_options options = {});
   [[nodiscard]] virtual_reply ask(world_request asked);
-  [[nodiscard]] virtual_reply ask(rank whom, operation what, request_options options = {});
-  [[nodiscard]] virtual_reply ask(rank whom, rank_request asked);
-  /// As world::retries().
+  [[nodiscard]] virtual_reply ask(rank target, operation what, request_options options = {});
+  [[nodiscard]] virtual_reply ask(rank target, rank_request asked);
+  /// Same as world::retries().
   [[nodiscard]] retry_counts retries() const;
-  /// As world::transfer().
+  /// Same as world::transfer().
   [[nodiscard]] virtual_reply transfer(rank source, operand from, rank destination, operand to, std::size_t count,
                                        dtype type, int tag = 0, request_options options = {});
-  /// As world::copy().
-  [[nodiscard]] virtual_reply copy(rank whom, operand from, operand to, request_options options = {});
+  /// Same as world::copy().
+  [[nodiscard]] virtual_reply copy(rank target, operand from, operand to, request_options options = {});
 
-  /// As world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
+  /// Same as world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
   /// hour).
   void register_memory(std::size_t size_bytes);
-  /// As world::allocate_all().
+  /// Same as world::allocate_all().
   [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
-  /// As world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
+  /// Same as world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
-  /// As world::replay().
+  /// Same as world::replay().
   [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan, request_options options = {});
 
-  /// Returns the virtual time since the world's beginning.
+  /// Returns the virtual time since the world began.
   [[nodiscard]] nanoseconds now() const;
   /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
   /// Lets time pass until \p enough returns true, for at most \p at_most. \p enough is called after each turn. Returns
   /// whether it did.
   [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
-  /// The same until the world is ready in \p wanted or a later epoch.
+  /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
+  /// is.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
-  /// Advances the clock by \p span at once, as after the machine has slept.
+  /// Advances the clock by \p span at once, as after a suspended machine resumes.
   void jump(nanoseconds span);
 
   /// Ends the actor of \p whom, as if it had been killed.
-  void end_rank(rank whom);
+  void end_rank(rank target);
   /// Asks the world to stop, and lets time pass until it has, for at most \p at_most. Returns whether it has.
   [[nodiscard]] bool stop(nanoseconds at_most);
 
@@ -140,11 +142,11 @@ public:
   [[nodiscard]] fault_script& script() noexcept;
   /// Returns the simulated devices.
   [[nodiscard]] mock_driver& devices() noexcept;
-  /// Returns how often something waited that must not wait (BLK-1). Other than 0, it is a defect of troupe.
+  /// Returns the number of waits in code that must not wait (BLK-1). Any number but 0 is a defect of troupe.
   [[nodiscard]] std::size_t forbidden_waits() const;
 
 private:
-  class stage;
+  class impl;
 
   [[nodiscard]] std::shared_ptr<captured_plan> capture(const capture_request& asked);
 
@@ -152,7 +154,7 @@ private:
   [[nodiscard]] virtual_reply perform(std::vector<operation> parts, request_options options, call_site from);
   [[nodiscard]] std::size_t part_count() const;
 
-  std::unique_ptr<stage> stage_;
+  std::unique_ptr<impl> impl_;
 };
 
 } // namespace troupe::testing

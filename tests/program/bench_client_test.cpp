@@ -41,8 +41,8 @@ TROUPE_WORLD_TEST(2, "clients ask as often as they are told, each in its own slo
   const auto sums = make_sums(memory, 4, 6);
   const auto first = std::make_shared<const client_work>(client_work{.slots = {sums[0], sums[1], sums[2]}});
   const auto second = std::make_shared<const client_work>(client_work{.slots = {sums[3], sums[4], sums[5]}});
-  client_crew crew{rt.system(), where, 2};
-  const auto times = crew.run({first, second}, 9, 3);
+  client_group clients{rt.system(), where, 2};
+  const auto times = clients.run({first, second}, 9, 3);
   REQUIRE(times.size() == 2);
   for (const auto& client : times) {
     CHECK(client.size() == 9);
@@ -84,9 +84,9 @@ TEST_CASE("mock: a client's run ends with the error that its world answers", "[b
   auto parts = make_sums(memory, 4, 1).front();
   parts.pop_back();
   const auto work = std::make_shared<const client_work>(client_work{.slots = {parts}});
-  client_crew crew{rt.system(), where, 1};
+  client_group clients{rt.system(), where, 1};
   try {
-    static_cast<void>(crew.run({work}, 100, 2));
+    static_cast<void>(clients.run({work}, 100, 2));
     FAIL("a request for one of two ranks was answered");
   } catch (const exception& failure) {
     CHECK(failure.why().code == errc::invalid_argument);

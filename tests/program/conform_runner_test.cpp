@@ -180,7 +180,8 @@ TEST_CASE("the suite goes on in worlds that are split off, which run at the same
   CHECK(names.size() == 8);
   CHECK(names.contains("barrier/world"));
   for (const std::string group : {"reversed", "even", "ends"})
-    for (const std::string whom : {"/world", "/rank"}) CHECK(names.contains("sub-world/" + group + "/barrier" + whom));
+    for (const std::string target : {"/world", "/rank"})
+      CHECK(names.contains("sub-world/" + group + "/barrier" + target));
   CHECK(where.status().phase == world_phase::ready);
   CHECK_THROWS_AS((conform_suite{where, 1, "all_reduce/f12", {.failed = {}}}), exception);
 }

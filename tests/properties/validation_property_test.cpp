@@ -47,7 +47,7 @@ Operation drawn(int world_size) {
 }
 
 /// Any operation on ranges of \p memory, which lie where they are in place, or some bytes astray.
-operation drawn_operation(const seat& at, const buffer& memory) {
+operation drawn_operation(const rank_context& at, const buffer& memory) {
   const auto complete = [&](auto what) -> operation {
     if constexpr (requires { what.send; }) {
       const std::size_t width = size_bytes(what.type);
@@ -81,7 +81,7 @@ operation drawn_operation(const seat& at, const buffer& memory) {
 }
 
 /// Why the operation cannot be done in this memory, byte by byte; nothing where it can.
-std::optional<std::string> objection(const operation& what, const seat& at, const buffer& memory) {
+std::optional<std::string> objection(const operation& what, const rank_context& at, const buffer& memory) {
   const footprint touched = footprint_of(what, at.self, at.world_size);
   std::vector<int> readers(memory_bytes);
   std::vector<int> writers(memory_bytes);
@@ -126,7 +126,7 @@ TEST_CASE("property: validate() lets through exactly what fits its memory, is al
       "what fits",
       [&] {
         const int world_size = *rc::gen::inRange(1, 6);
-        const seat at{.self = rank{*rc::gen::inRange(0, world_size)}, .world_size = world_size, .where = *gpu};
+        const rank_context at{.self = rank{*rc::gen::inRange(0, world_size)}, .world_size = world_size, .where = *gpu};
         const operation what = drawn_operation(at, memory);
         const auto wanted = objection(what, at, memory);
         const error seen = validate(what, at);

@@ -54,7 +54,7 @@ fault_report sample() {
   fault_report::standing absent{.rank = rank{1}, .device = device_id{5}};
   absent.progress.collectives = {1, 1, 1};
   made.ranks = {waits, absent};
-  made.suspects = judge(made).suspects;
+  made.suspects = diagnose(made).suspects;
   return made;
 }
 

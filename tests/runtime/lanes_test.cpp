@@ -275,9 +275,9 @@ TROUPE_WORLD_TEST(2, "a lane has one client at each rank", "[runtime]") {
 TROUPE_WORLD_TEST(2, "a gap and a repetition in a lane are noticed", "[runtime]") {
   runtime rt{settings};
   world where = rt.form_world();
-  const auto ask = [&](rank whom, std::uint64_t position) {
+  const auto ask = [&](rank target, std::uint64_t position) {
     return where.ask(
-        whom,
+        target,
         rank_request{.what = barrier{}, .epoch = where.epoch(), .lane = lane::named("counted"), .position = position});
   };
   auto left = ask(rank{0}, 0);

@@ -272,26 +272,30 @@ TEST_CASE("an actor captures a plan and replays it by messages", "[runtime][plan
   const auto values = ranked_values(where, count);
   class planner final : public listener_handle::base {
   public:
-    planner(caf::actor_config& settings, world_handle whom, epoch now, plan_steps steps,
+    planner(caf::actor_config& settings, world_handle target, epoch now, plan_steps steps,
             std::promise<completion>& reply)
-      : listener_handle::base{settings}, whom_{std::move(whom)}, epoch_{now}, steps_{std::move(steps)}, done_{reply} {}
+      : listener_handle::base{settings},
+        target_{std::move(target)},
+        epoch_{now},
+        steps_{std::move(steps)},
+        done_{reply} {}
     behavior_type make_behavior() override {
       const auto failed = [this](const caf::error& why) {
         done_.set_exception(std::make_exception_ptr(exception{from_caf(why)}));
       };
-      compat::request_unbounded(this, whom_, capture_request{.steps = std::move(steps_), .epoch = epoch_})
+      compat::request_unbounded(this, target_, capture_request{.steps = std::move(steps_), .epoch = epoch_})
           .then(
               [this, failed](const capture_reply& made) {
-                compat::request_unbounded(this, whom_, world_request{{replay{made.plan}, replay{made.plan}}, epoch_})
+                compat::request_unbounded(this, target_, world_request{{replay{made.plan}, replay{made.plan}}, epoch_})
                     .then([this](const completion& reply) { done_.set_value(reply); }, failed);
               },
               failed);
       return {[](const world_event&) {}};
     }
-    void on_exit() override { whom_ = nullptr; }
+    void on_exit() override { target_ = nullptr; }
 
   private:
-    world_handle whom_;
+    world_handle target_;
     epoch epoch_;
     plan_steps steps_;
     std::promise<completion>& done_;

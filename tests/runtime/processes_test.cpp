@@ -55,7 +55,7 @@ configuration settings_of(const controller& control, int place) {
   made.mock_devices = 1;
   made.log_level = "off";
   made.control = {.address = control.address(), .patience = 10s};
-  made.seat = {.token = "a secret of these tests", .name = std::to_string(place), .place = place};
+  made.assignment = {.token = "a secret of these tests", .name = std::to_string(place), .place = place};
   made.deadlines.abort = 5s;
   return made;
 }
@@ -150,7 +150,7 @@ TEST_CASE("who is refused is told why", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);
-  settings.seat.token = "another secret than theirs";
+  settings.assignment.token = "another secret than theirs";
   runtime one{settings};
   try {
     static_cast<void>(one.form_world());
@@ -167,15 +167,15 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
   controller control{options_of(2)};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   configuration standing_by = settings_of(control, 1);
-  standing_by.seat.name = "s1";
-  standing_by.seat.spare = true;
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
   member spare{standing_by};
   check_sum({&first, &second});
   CHECK_FALSE(spare.has_formed());
 
   const buffer memory = first.in().allocate(rank{0}, count * sizeof(float));
-  auto pending = first.in().ask_overlapped(
-      rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 20s});
+  auto pending =
+      first.in().ask_overlapped(rank{0}, all_reduce{.send = memory, .recv = memory, .count = count}, {.deadline = 20s});
   // Under ordering::caller the request must be on the device before its peer is lost.
   if (kept_by == ordering::caller) REQUIRE(pending.enqueued.wait_for(20s) == std::future_status::ready);
   control.process_ended("1", ::getpid(), "the test says so");
@@ -220,8 +220,8 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
   check_sum({&first, &third});
 
   configuration again = settings_of(control, 1);
-  again.seat.name = "1b";
-  again.seat.attempt = 1;
+  again.assignment.name = "1b";
+  again.assignment.attempt = 1;
   member newcomer{again};
   REQUIRE(is_ready(first.in(), epoch{3}, 3));
   REQUIRE(is_ready(third.in(), epoch{3}, 3));
@@ -335,7 +335,7 @@ TEST_CASE("a world over processes is composed by the hosts that they are on, and
   std::vector<std::unique_ptr<member>> all;
   for (int place = 0; place < 5; ++place) {
     configuration settings = settings_of(control, place);
-    settings.seat.host = place < 2 ? "north" : "south";
+    settings.assignment.host = place < 2 ? "north" : "south";
     settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
     all.push_back(std::make_unique<member>(std::move(settings)));
   }
@@ -360,8 +360,8 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   configuration settings = settings_of(control, 0);
   settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
   configuration other = settings;
-  other.seat.name = "1";
-  other.seat.place = 1;
+  other.assignment.name = "1";
+  other.assignment.place = 1;
   member first{std::move(settings)}, second{std::move(other)};
   check_sum({&first, &second});
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
@@ -399,7 +399,7 @@ TEST_CASE("a world needs a join token that nobody can guess, at either side", "[
   }
   controller control{options_of(1)};
   configuration settings = settings_of(control, 0);
-  settings.seat.token.clear();
+  settings.assignment.token.clear();
   runtime process{settings};
   try {
     static_cast<void>(process.form_world());
@@ -429,7 +429,7 @@ TEST_CASE("a controller behind a guard lets in who has its certificates", "[proc
   controller control{behind};
   const auto guarded = [&](int place) {
     configuration made = settings_of(control, place);
-    made.seat.token = token;
+    made.assignment.token = token;
     made.control.ca = folder / "ca.pem";
     made.control.certificate = folder / "host.pem";
     made.control.key = folder / "host.key";

@@ -230,7 +230,7 @@ TROUPE_WORLD_TEST(3, "registered memory, plans and sub-worlds follow the new siz
 
   const error old_steps = failure_of(where.replay(steps));
   CHECK(old_steps.effect == effect::rejected);
-  CHECK_THAT(old_steps.text, ContainsSubstring("its requests are of 3 ranks, and the world has 2 now"));
+  CHECK_THAT(old_steps.text, ContainsSubstring("its requests are for 3 ranks, and the world now has 2"));
   REQUIRE(failure_of(where.replay(follows)).code == errc::none);
   CHECK(read_back(where, rank{0}, (*own)[1]) == std::vector<float>(shrunk_count, 5.0F)); // 2 + 3
 

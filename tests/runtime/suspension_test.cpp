@@ -128,17 +128,17 @@ TEST_CASE("a backend that cannot give memory back says so, and the world goes on
 }
 
 TEST_CASE("who listens is told of a suspension and of its end", "[runtime]") {
-  std::mutex guard;
+  std::mutex mutex;
   std::vector<bool> heard; // outlives the runtime, whose end is heard, too
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   where.on_event([&](const world_event& one) {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     heard.push_back(one.is_suspended);
   });
   static_cast<void>(where.suspend());
   where.resume();
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   CHECK(heard == std::vector{true, false});
 }
 

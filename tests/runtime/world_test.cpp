@@ -27,7 +27,7 @@ void expect_all(world& where, rank self, const buffer& memory, float value) {
 class eavesdropper final : public listener_handle::base {
 public:
   struct notes {
-    std::mutex guard;
+    std::mutex mutex;
     std::vector<world_phase> heard;
     std::atomic<bool> ended{false};
   };
@@ -35,7 +35,7 @@ public:
     : listener_handle::base{settings}, to_{std::move(to)} {}
   behavior_type make_behavior() override {
     return {[this](const world_event& event) {
-      const std::lock_guard lock{to_->guard};
+      const std::lock_guard lock{to_->mutex};
       to_->heard.push_back(event.phase);
       if (event.phase == world_phase::stopped) quit();
     }};

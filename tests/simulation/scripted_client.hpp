@@ -67,10 +67,10 @@ public:
 
   /// The outcome that \p whom replies goes to \p reply.
   template <class Handle, class Request>
-  void ask(const Handle& whom, Request what, reply_promise reply) {
+  void ask(const Handle& target, Request what, reply_promise reply) {
     const std::size_t number = script_->asked++;
     script_->pending.emplace(number, std::move(reply));
-    compat::request_unbounded(this, whom, std::move(what))
+    compat::request_unbounded(this, target, std::move(what))
         .then([this, number](const completion& one) { heard(number, one); },
               [this, number](const caf::error& why) { heard(number, from_caf(why)); });
   }

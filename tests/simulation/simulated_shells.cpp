@@ -50,15 +50,15 @@ private:
 };
 
 template <class Handle>
-void kill(const Handle& whom) {
-  caf::anon_send_exit(caf::actor_cast<caf::actor>(whom), caf::exit_reason::kill);
+void kill(const Handle& target) {
+  caf::anon_send_exit(caf::actor_cast<caf::actor>(target), caf::exit_reason::kill);
 }
 
 /// The actor system's workers are fibers, each of which takes one actor at a time.
-class actor_stage final : public simulated_stage {
+class actor_system_under_test final : public system_under_test {
 public:
-  actor_stage(const scenario& of, const simulated_machine& on, std::shared_ptr<fault_injector> faults,
-              simulation_ledger& ledger, trace& log)
+  actor_system_under_test(const scenario& of, const simulated_machine& on, std::shared_ptr<fault_injector> faults,
+                          simulation_ledger& ledger, trace& log)
     : of_{of},
       ledger_{ledger},
       log_{log},
@@ -76,7 +76,7 @@ public:
     listener_ = actors_.system().spawn<event_listener>(heard_);
     compat::post(world_, subscribe{listener_});
   }
-  ~actor_stage() override {
+  ~actor_system_under_test() override {
     over_ = true;
     changed_.notify_all();
     for (worker& one : workers_) one.join();
@@ -88,8 +88,8 @@ public:
     if (!world_) return refuse(std::move(reply));
     tell(
         world_client_,
-        [whom = world_, asked = std::move(asked)](scripted_client& me, reply_promise to) {
-          me.ask(whom, asked, std::move(to));
+        [target = world_, asked = std::move(asked)](scripted_client& me, reply_promise to) {
+          me.ask(target, asked, std::move(to));
         },
         std::move(reply));
   }
@@ -106,8 +106,8 @@ public:
     if (!ranks_) return refuse(std::move(reply));
     tell(
         client_of(self, lane),
-        [whom = at(self), asked = std::move(asked)](scripted_client& me, reply_promise to) {
-          me.ask(whom, asked, std::move(to));
+        [target = at(self), asked = std::move(asked)](scripted_client& me, reply_promise to) {
+          me.ask(target, asked, std::move(to));
         },
         std::move(reply));
   }
@@ -115,7 +115,7 @@ public:
   void withdraw(rank self, std::size_t lane) override {
     if (!ranks_) return;
     tell(client_of(self, lane),
-         [whom = at(self)](scripted_client& me, reply_promise) { compat::send(&me, whom, leave_lane{me.id()}); });
+         [target = at(self)](scripted_client& me, reply_promise) { compat::send(&me, target, leave_lane{me.id()}); });
   }
 
   /// Of itself, after what it was to ask and before the replies; or killed, whatever it was about to do.
@@ -215,7 +215,7 @@ private:
   void work() {
     for (;;) {
       {
-        std::unique_lock lock{guard_};
+        std::unique_lock lock{mutex_};
         changed_.wait_until(lock, actors_.next_delayed().value_or(time_point::max()),
                             [this] { return over_ || actors_.waiting() > 0; });
       }
@@ -225,19 +225,19 @@ private:
       caf::resumable* const next = actors_.take(chance_.below(actors_.waiting()));
       if (chance_.one_in(3)) fibers::current()->sleep(chance_.within(chance_.one_in(20) ? 3ms : 100us));
       if (log_.is_kept()) log_.note("turn of actor " + std::to_string(compat::stepped_system::number_of(next)));
-      const fibers::must_not_wait in_turn; // BLK-1
+      const fibers::no_wait_scope in_turn; // BLK-1
       actors_.run(next);
     }
   }
 
   /// Whoever is there for that; else another takes the place.
-  void tell(client& whom, std::function<void(scripted_client&, reply_promise)> what, reply_promise reply = {}) {
-    if (!whom.actor || whom.script->ended) {
+  void tell(client& target, std::function<void(scripted_client&, reply_promise)> what, reply_promise reply = {}) {
+    if (!target.actor || target.script->ended) {
       scripts_.push_back(std::make_shared<client_script>());
-      whom = {actors_.system().spawn<scripted_client>(scripts_.back()), scripts_.back()};
+      target = {actors_.system().spawn<scripted_client>(scripts_.back()), scripts_.back()};
     }
-    whom.script->steps.push_back({{std::move(what), std::move(reply)}});
-    compat::post(whom.actor, std::uint64_t{whom.script->steps.size() - 1});
+    target.script->steps.push_back({{std::move(what), std::move(reply)}});
+    compat::post(target.actor, std::uint64_t{target.script->steps.size() - 1});
   }
 
   static void refuse(reply_promise reply) {
@@ -275,10 +275,10 @@ private:
   const scenario& of_;
   simulation_ledger& ledger_;
   trace& log_;
-  dice chance_;
+  prng chance_;
   std::shared_ptr<world_status> status_ = std::make_shared<world_status>();
   std::shared_ptr<std::vector<world_event>> heard_ = std::make_shared<std::vector<world_event>>();
-  std::mutex guard_;
+  std::mutex mutex_;
   condition changed_;
   compat::stepped_system actors_;
   world_inner_handle world_;
@@ -310,7 +310,7 @@ std::vector<fault_kind> shell_fault_kinds() {
 
 simulation_result simulate_shells(const scenario& what, bool with_trace) {
   register_message_types();
-  dice chance{mix(what.seed, 4)};
+  prng chance{mix(what.seed, 4)};
   fibers threads{[&](std::size_t count) { return chance.below(count); }};
   trace log{with_trace};
   simulation_result result;
@@ -322,9 +322,9 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
     const auto faults = std::make_shared<simulated_faults>(what, ledger, log);
     std::weak_ptr<admission_quota> held;
     {
-      actor_stage where{what, *machine, faults, ledger, log};
+      actor_system_under_test where{what, *machine, faults, ledger, log};
       simulated_deployment deployment{
-          what, *machine, where, memory, ledger, *faults, simulated_deployment::manners::asks_any_time};
+          what, *machine, where, memory, ledger, *faults, simulated_deployment::submit_policy::asks_any_time};
       play_out(what, deployment, where, ledger, log);
       where.leave(threads);
       held = where.held();

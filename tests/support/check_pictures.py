@@ -1,8 +1,8 @@
-"""What `troupe` leaves for people: drawings, the suite's page, a tuned settings file.
+"""Checks output of `troupe` that is meant for people: plots, the suite's page, a tuned settings file.
 
     check_pictures.py TROUPE (plot NAMES | no-matplotlib | suite SECTIONS | tune) [-- ARGUMENTS...]
 
-NAMES and SECTIONS are divided by commas. Exits with 77, and says so, where matplotlib is needed and not installed.
+NAMES and SECTIONS are separated by commas. If matplotlib is needed and not installed, prints that and exits with 77.
 """
 
 import html.parser
@@ -37,7 +37,7 @@ def texts(svg):
 
 
 class Page(html.parser.HTMLParser):
-    """Elements must be closed in order; nothing may be taken from elsewhere."""
+    """Parses the page. Fails if elements are not closed in order or the page refers to anything outside its folder."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
-            fail(f"</{tag}> closes what is not open")
+            fail(f"</{tag}> has no start tag")
 
     def handle_data(self, data):
         self.text.append(data)
@@ -88,7 +88,7 @@ def check_plot(troupe, names, arguments):
             if not any(name in one for one in said):
                 fail(f"'{name}' is not in the drawing: {said}")
         if not any("troupe 0" in one for one in said) or not any(" cores, " in one for one in said):
-            fail(f"the small print does not say with what and where: {said}")
+            fail(f"the small print does not name troupe's version and the machine: {said}")
         report, again = pathlib.Path(folder) / "a.json", pathlib.Path(folder) / "again.svg"
         run([troupe, *arguments, "--json", str(report)])
         done = run([troupe, "plot", str(report), str(again)])
@@ -100,7 +100,7 @@ def check_no_matplotlib(troupe, arguments):
     with tempfile.TemporaryDirectory() as folder:
         report, drawing = pathlib.Path(folder) / "a.json", pathlib.Path(folder) / "a.svg"
         words = [troupe, *arguments, "--json", str(report), "--plot", str(drawing)]
-        fake = pathlib.Path(folder) / "modules" / "matplotlib.py"  # which Python finds before any other
+        fake = pathlib.Path(folder) / "modules" / "matplotlib.py"  # Python finds it before an installed matplotlib
         fake.parent.mkdir()
         fake.write_text("raise ImportError('not here')")
         environment = {**os.environ, "PYTHONPATH": str(fake.parent), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -136,18 +136,18 @@ def check_suite(troupe, sections, arguments):
         if sorted(page.sections) != sorted(["summary", "circumstances", *names]):
             fail(f"sections: {page.sections}")
         if len(set(page.ids)) != len(page.ids):
-            fail("two elements have one id")
+            fail("two elements have the same id")
         text = "".join(page.text)
         if "of the mock" not in text:
             fail("the page does not say that its figures are of the mock")
         for name in names:
             report = json.loads((out / f"{name}.json").read_text())
             if report["bench"] != name or f"troupe bench {name} " not in text:
-                fail(f"{name} is not there with the command to repeat it")
+                fail(f"the page does not show {name} with the command that repeats it")
             if len(report.get("rows", [])) > page.rows:
                 fail("rows are missing")
         if can_draw(troupe) and page.drawings == 0:
-            fail("there is no drawing")
+            fail("the page has no drawing")
         (out / "report.html").unlink()
         if run([troupe, "report", str(out)]).returncode != 0 or not (out / "report.html").exists():
             fail("troupe report does not write the page again")
@@ -164,7 +164,7 @@ def check_tune(troupe, arguments):
                 fail(f"the table has no '{word}'")
         print(path.read_text())
         if "On the mock" not in path.read_text():
-            fail("the file does not say that it is of the mock")
+            fail("the file does not say that it was measured on the mock")
         loaded = run([troupe, "config", "--config", str(path)])
         if loaded.returncode != 0:
             fail("the file does not load")

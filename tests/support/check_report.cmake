@@ -1,6 +1,6 @@
-# Runs PROGRAM with ARGUMENTS and --json, once into a file and once onto standard output; fails unless both times it
-# exits with 0 and the document has the members that FIELDS names, each as path=value, where a value is a regular
-# expression and a path has its steps divided by dots.
+# Runs PROGRAM with ARGUMENTS and --json, once into a file and once to standard output. Fails unless both runs exit with
+# 0 and both documents have the members that FIELDS names. Each field is PATH=VALUE, where VALUE is a regular expression
+# and the steps of PATH are separated by dots.
 string(RANDOM LENGTH 12 name)
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/report_${name})
 file(MAKE_DIRECTORY ${folder})
@@ -15,7 +15,7 @@ file(REMOVE_RECURSE ${folder})
 if(NOT status STREQUAL "0" OR NOT left STREQUAL "report.json")
   message(FATAL_ERROR "exit status ${status}, files left: ${left}")
 endif()
-# What takes more than two seconds says so there, in whole lines.
+# A run of more than two seconds reports its progress on standard error, which must have whole lines.
 string(ASCII 27 escape)
 if(said MATCHES "[\r${escape}]")
   message(FATAL_ERROR "standard error is no terminal, and a line on it was rewritten: ${said}")
@@ -27,16 +27,16 @@ if(NOT status STREQUAL "0")
 endif()
 string(REGEX MATCH "#[^\n]*\n" first_line "${table}")
 if(first_line STREQUAL "" OR NOT said MATCHES "(^|\n)# " OR said MATCHES "\r")
-  message(FATAL_ERROR "the table is not on standard error as it was on standard output: ${said}")
+  message(FATAL_ERROR "with the JSON on standard output, the table is not on standard error: ${said}")
 endif()
 foreach(document IN ITEMS report report_on_output)
   foreach(field IN LISTS FIELDS)
     string(REGEX MATCH "^([^=]+)=(.*)$" matched "${field}")
     set(expected "${CMAKE_MATCH_2}")
     string(REPLACE "." ";" path "${CMAKE_MATCH_1}")
-    string(JSON value GET "${${document}}" ${path}) # an error when it is no JSON or has no such member
+    string(JSON value GET "${${document}}" ${path}) # ends the test if it is not JSON or has no such member
     if(NOT value MATCHES "${expected}")
-      message(FATAL_ERROR "${field}: is ${value}")
+      message(FATAL_ERROR "${field}: the value is ${value}")
     endif()
   endforeach()
 endforeach()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Has a program leave its flight record, has `troupe trace` read it, and checks what comes of it.
+"""Runs a program that writes a flight record, runs `troupe trace` on the record, and checks the result.
 
-Usage: check_trace.py TROUPE FOLDER                           a demo of 3 ranks
-       check_trace.py TROUPE FOLDER RANKS PROGRAM [WORD...]   what PROGRAM leaves in --report-folder after a fault
-The events are checked against Chrome's trace event format: every phase with the members that it must have, spans that
-end, arrows that begin before they go on.
+Usage: check_trace.py TROUPE FOLDER                           the record of a demo of 3 ranks
+       check_trace.py TROUPE FOLDER RANKS PROGRAM [WORD...]   the record that PROGRAM writes after a fault
+The events are checked against Chrome's trace event format: every phase has its required members, every span ends, and
+the events of an arrow are in order.
 """
 import json
 import pathlib
@@ -41,14 +41,14 @@ def check_events(document: dict, ranks: int) -> None:
         if phase in "be":
             key = (event["pid"], event["cat"], event["id"])
             depth[key] = depth.get(key, 0) + (1 if phase == "b" else -1)
-            assert depth[key] >= 0, f"{event} ends what has not begun"
+            assert depth[key] >= 0, f"{event} ends a span that has not begun"
         if phase in "stf":
             path = arrows.setdefault(event["id"], [])
             assert (phase == "s") == (not path), event
             assert not path or path[-1]["ts"] <= event["ts"], event
             path.append(event)
     assert not any(depth.values()), "spans without end"
-    assert all(path[-1]["ph"] == "f" for path in arrows.values()), "arrows that lead nowhere"
+    assert all(path[-1]["ph"] == "f" for path in arrows.values()), "arrows without end"
     for phase in "MXbesf":
         assert seen.get(phase), f"no event of phase {phase}"
     names = {event["args"]["name"] for event in events if event["name"] == "process_name"}

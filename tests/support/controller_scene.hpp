@@ -1,4 +1,4 @@
-/// A controller's state in a time of its own, for tests of what it decides.
+/// Drives a controller's state in simulated time, for tests of its decisions.
 #pragma once
 
 #include <troupe/actors/control/controller_state.hpp>
@@ -13,7 +13,7 @@ namespace troupe::tests {
 
 using namespace std::chrono_literals;
 
-/// A controller and what it has said, in a time of its own.
+/// A controller's state, its effects so far, and its simulated time.
 struct controller_scene {
   explicit controller_scene(controller_terms terms) : state{std::move(terms), now} {}
 
@@ -37,7 +37,7 @@ struct controller_scene {
       note(state.on_tick(now));
     }
   }
-  /// All who have been told to form say that they have.
+  /// Reports from every link that has a rank in the current epoch that it has formed.
   void form(const std::vector<link_id>& all_links) {
     const epoch of = state.current_epoch();
     say(*state.link_of(rank{0}), id_offer{of, {}});
@@ -60,7 +60,7 @@ struct controller_scene {
   }
   [[nodiscard]] control_phase phase() const { return state.event().phase; }
 
-  /// Whether the common order was closed, and nothing of kind Message sent before that.
+  /// Returns whether the common order was closed before any Message was sent.
   template <class Message>
   [[nodiscard]] bool closed_before() const {
     for (const auto& one : all) {

@@ -1,4 +1,4 @@
-// Cases for plans of hierarchies: what all ranks ask, their memory before and, by the operation's definition, after.
+// Makes test cases for hierarchy plans: all ranks' operations, their memory before, and the expected memory after.
 #include "played_hierarchy.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ double start_value(std::size_t of_rank, std::size_t index) {
   return static_cast<double>((of_rank * 7 + index * 5) % 11 + 1);
 }
 
-/// Parts with gaps between them; each rank lays them out in its own way.
+/// Returns parts with gaps between them, in ascending order on even ranks and in descending order on odd ranks.
 partition laid_out(const std::vector<std::size_t>& counts, std::size_t gap, std::size_t of_rank) {
   partition parts{.counts = counts, .displacements = std::vector<std::size_t>(counts.size())};
   std::size_t next = 0;
@@ -27,7 +27,7 @@ partition laid_out(const std::vector<std::size_t>& counts, std::size_t gap, std:
   return parts;
 }
 
-/// Builds one case. Every rank's values are known by formula, so that what must come out is too.
+/// Builds one case. A formula gives every rank's values, so the expected results can be computed.
 class case_maker {
 public:
   case_maker(const case_choice& choice, std::size_t scratch_count) : choice_{choice}, scratch_count_{scratch_count} {}
@@ -59,7 +59,8 @@ private:
     return one;
   }
 
-  /// How many elements rank r sends and receives, and where one lies in the other in place.
+  /// The number of elements that a rank sends and receives. For operations in place, also the offset of one range in
+  /// the other.
   struct lengths {
     std::size_t send = 0, recv = 0;
     std::size_t send_in_recv = 0, recv_in_send = 0;
@@ -106,7 +107,7 @@ private:
         asked = std::move(one);
         break;
       }
-      default: break; // a barrier
+      default: break; // barrier
     }
     made_.asked.push_back(std::move(asked));
 
@@ -129,7 +130,7 @@ private:
     const played_rank& one = made_.before[by];
     return one.memory.at(one.send_at + index);
   }
-  /// Of element \p index(r) of what each rank r sends.
+  /// Returns the reduction over all ranks r of element \p index(r) of rank r's input.
   template <class Index>
   [[nodiscard]] double reduced(Index index) const {
     const double mean = 1.0 / static_cast<double>(size());

@@ -26,8 +26,8 @@ std::shared_ptr<driver> gpus(int count) {
     api = make_cuda_driver();
     found = api->device_count();
   } catch (const exception& absent) {
-    if (absent.why().code != errc::missing) throw; // a broken driver is a failure, not an absence
-    skip_or_fail("there is no CUDA here: " + absent.why().text);
+    if (absent.why().code != errc::missing) throw; // a broken driver fails the test instead of skipping it
+    skip_or_fail("CUDA is not available: " + absent.why().text);
   }
   if (found < count) skip_or_fail(std::to_string(count) + " GPUs are needed and " + std::to_string(found) + " found");
   return api;

@@ -1,4 +1,4 @@
-/// Which driver a test runs on: the mock anywhere, CUDA where there are GPUs, one body for both.
+/// Selects the driver of a test: one body runs on the mock and, if there are GPUs, on CUDA.
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -11,11 +11,11 @@
 
 namespace troupe::tests {
 
-/// CUDA's driver if it has at least \p count devices. Otherwise SKIPs the test with the reason, or FAILs it where the
-/// environment says TROUPE_REQUIRE_GPU=1, so that a GPU machine cannot pass by skipping.
+/// Returns CUDA's driver if it has at least \p count devices. Otherwise skips the test with the reason or, if the
+/// environment variable TROUPE_REQUIRE_GPU is 1, fails it, so that a GPU machine cannot pass by skipping.
 [[nodiscard]] std::shared_ptr<driver> gpus(int count);
 
-/// The first \p count of gpus(count), opened.
+/// Opens the first \p count devices of gpus(count).
 [[nodiscard]] std::vector<std::shared_ptr<device>> open_gpus(int count);
 
 } // namespace troupe::tests
@@ -23,8 +23,8 @@ namespace troupe::tests {
 #define TROUPE_TEST_JOIN_(left, right) left##right
 #define TROUPE_TEST_JOIN(left, right) TROUPE_TEST_JOIN_(left, right)
 
-/// One body, two test cases: "mock: name", and "cuda: name" tagged [gpu]. The body sees `api`, a driver that has
-/// at least \p count devices, and must hold for both.
+/// Defines two test cases with one body: "mock: name", and "cuda: name" tagged [gpu]. The body receives `api`, a driver
+/// with at least \p count devices.
 #define TROUPE_DRIVER_TEST(count, name, tags) TROUPE_DRIVER_TEST_(count, name, tags, __COUNTER__)
 #define TROUPE_DRIVER_TEST_(count, name, tags, number)                                                                 \
   static void TROUPE_TEST_JOIN(driver_test_, number)(const std::shared_ptr<troupe::driver>& api);                      \

@@ -1,4 +1,4 @@
-/// "Not done yet", made deterministic: work behind a gate has certainly not run before open().
+/// Makes "not done yet" deterministic in tests: work behind a gate has certainly not run before open().
 #pragma once
 
 #include <troupe/device/device.hpp>
@@ -15,7 +15,7 @@
 
 namespace troupe::tests {
 
-/// A word in pinned memory, as tests and devices share it.
+/// A word in pinned memory that tests and devices share.
 class shared_word {
 public:
   explicit shared_word(const std::shared_ptr<device>& where, std::uint32_t first = 0)
@@ -25,7 +25,7 @@ public:
   [[nodiscard]] std::uint32_t* address() const { return memory_.host_span<std::uint32_t>().data(); }
   [[nodiscard]] std::uint32_t get() const { return std::atomic_ref{*address()}.load(std::memory_order_acquire); }
   void set(std::uint32_t value) const { std::atomic_ref{*address()}.store(value, std::memory_order_release); }
-  /// Waits without a time limit: the test's own limit ends what hangs.
+  /// Waits without a time limit; the test's own limit ends a hang.
   void await(std::uint32_t value) const {
     while (get() != value) std::this_thread::yield();
   }
@@ -34,13 +34,13 @@ private:
   buffer memory_;
 };
 
-/// Holds streams until it is opened, at the latest when it is destroyed.
+/// Holds streams until it is opened. The destructor opens it.
 class gate {
 public:
   explicit gate(std::shared_ptr<device> where) : device_{std::move(where)}, word_{device_} {}
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
-  /// A test that failed half-way must neither hang nor take the word away from a device that still looks at it.
+  /// After a test that failed half-way, neither hangs nor frees the word while a device still polls it.
   ~gate() {
     open();
     try {
@@ -50,7 +50,7 @@ public:
         std::this_thread::yield();
       }
     } catch (...) {
-      static_cast<void>(new shared_word{word_}); // left behind on purpose
+      static_cast<void>(new shared_word{word_}); // leaked on purpose
     }
   }
 

@@ -1,18 +1,18 @@
-# The demo, told to end by a signal, prints what it has so far: sh interrupted_demo.sh TROUPE SIGNAL STATUS
+# Usage: sh interrupted_demo.sh TROUPE SIGNAL STATUS. Checks that a demo that a signal ends prints its summary so far.
 set -eu
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-# play TROUPE SIGNAL STATUS [OPTION...]
+# play TROUPE SIGNAL STATUS [OPTION...]: runs the demo, sends it SIGNAL, and checks its exit status and its summary.
 play() {
   troupe=$1 signal=$2 expected=$3
   shift 3
   "$troupe" demo --backend mock --ranks 2 --requests 100000000 "$@" >"$out" 2>&1 &
   demo=$!
   tries=0
-  until grep -q "one request alone" "$out"; do # printed once signals are noted
+  until grep -q "one request alone" "$out"; do # printed after the signal handlers are installed
     tries=$((tries + 1))
     if [ $tries -gt 1200 ] || ! kill -0 $demo; then
-      echo "the demo did not begin, or not within a minute:"
+      echo "the demo did not begin within a minute:"
       cat "$out"
       kill -KILL $demo || true
       exit 1
@@ -28,5 +28,5 @@ play() {
   grep -Eq "^answered ([0-9]+)/\1, wrong 0, lost 0, doubled 0$" "$out"
 }
 play "$@"
-# One rank of some requests is refused, and the other's halves would wait for it without end.
+# With a lead of 1, one rank refuses some requests, and the other rank's parts of them would wait indefinitely.
 play "$@" --limits-lead 1 --limits-hang 60min --deadlines-operation 60min

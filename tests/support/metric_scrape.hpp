@@ -21,7 +21,7 @@
 
 namespace troupe::tests {
 
-/// Returns the complete answer of `HOST:PORT` to GET. Throws when there is none in \p at_most.
+/// Returns the complete answer of `HOST:PORT` to GET. Throws if it does not arrive within \p at_most.
 inline std::string http_answer(const std::string& from, const std::string& path, std::chrono::seconds at_most) {
   const metrics_address where = parse_metrics_address(from);
   sockaddr_in address{};
@@ -53,7 +53,7 @@ inline std::string http_get(const std::string& from, const std::string& path, st
   return answer.substr(body + 4);
 }
 
-/// Labels that a sample must have, with these values.
+/// Labels and their values that a sample must have.
 using label_filter = std::vector<std::pair<std::string, std::string>>;
 
 inline label_filter with(label_filter all, const std::string& name, const std::string& value) {
@@ -79,7 +79,7 @@ public:
   [[nodiscard]] bool has(const std::string& name, const label_filter& of = {}) const {
     return std::ranges::any_of(samples_, [&](const std::string& one) { return passes(one, name, of); });
   }
-  /// Returns the distinct values of \p label among these samples.
+  /// Returns the distinct values of \p label among the selected samples.
   [[nodiscard]] std::vector<std::string> values(const std::string& name, const std::string& label,
                                                 const label_filter& of = {}) const {
     std::set<std::string> all;

@@ -1,4 +1,4 @@
-/// Ranks that write down what they launch, and launch nothing.
+/// A communicator that records the launched operations and executes none.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -10,8 +10,8 @@
 
 namespace troupe::tests {
 
-/// One entry for each launch on a device, of whichever world: the device's launcher writes, the test reads when that
-/// has nothing to do.
+/// One entry for each launch on a device, of all worlds. The device's launcher writes it; the test reads it while the
+/// launcher is idle.
 using launch_notes = std::vector<std::string>;
 
 class noting_peers final : public communicator {

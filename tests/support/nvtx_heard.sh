@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: nvtx_heard.sh TROUPE LISTENER FOLDER. A profiler hears each launch of a demo as a range named like its request.
+# Usage: nvtx_heard.sh TROUPE LISTENER FOLDER. Checks that a profiler receives each launch of a demo as a named range.
 set -eu
 heard=$3/nvtx_heard.txt
 rm -f "$heard"

@@ -1,5 +1,5 @@
-// A profiler as NVTX sees one: a library that NVTX_INJECTION64_PATH names. Writes every range of the domain troupe into
-// the file NVTX_LISTENER_FILE, one line each: "bytes name"; at the end how many were left open.
+// A minimal profiler for NVTX: a library that NVTX_INJECTION64_PATH names. Writes every range of the domain troupe to
+// the file NVTX_LISTENER_FILE, one line "bytes name" each, and at the end the number of ranges left open.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdint>
@@ -18,13 +18,13 @@ public:
   }
   int push(nvtxDomainHandle_t where, const nvtxEventAttributes_t* what) {
     if (!is_ours(where)) return 0;
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     std::fprintf(out_, "%llu %s\n", static_cast<unsigned long long>(what->payload.ullValue), what->message.ascii);
     return ++open_;
   }
   int pop(nvtxDomainHandle_t where) {
     if (!is_ours(where)) return 0;
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return --open_;
   }
   ~listener() {
@@ -35,7 +35,7 @@ public:
 private:
   [[nodiscard]] bool is_ours(nvtxDomainHandle_t one) const { return reinterpret_cast<const char*>(one) == &ours_; }
 
-  std::mutex guard_;
+  std::mutex mutex_;
   std::FILE* out_ = std::fopen(std::getenv("NVTX_LISTENER_FILE"), "w");
   int open_ = 0;
   char ours_ = 0;

@@ -1,4 +1,5 @@
-/// Memory of any kind with guard zones, whose every byte tests compare. Mock only: device memory is read directly.
+/// Test memory of any kind with guard zones, of which tests compare every byte. For the mock only, because the host
+/// reads device memory directly.
 #pragma once
 
 #include <troupe/device/memory/memory_pool.hpp>

@@ -1,4 +1,5 @@
-/// Worlds over the same pretend GPUs whose ranks write down what they launch, with launchers that the test can stop.
+/// Test rig with several worlds over the same mock GPUs. Their ranks record their launches, and the test can stop the
+/// launchers.
 #pragma once
 
 #include "support/noting_peers.hpp"
@@ -18,13 +19,13 @@
 
 namespace troupe::tests {
 
-/// A launcher that does nothing from now on until go(), at the latest when this ends.
+/// Blocks a launcher until go(), which the destructor calls.
 class stopped_launcher {
 public:
-  /// Returns when it does nothing else any more.
-  explicit stopped_launcher(launcher& hand) {
+  /// Returns when the launcher is blocked.
+  explicit stopped_launcher(launcher& launch_thread) {
     const auto stopped = std::make_shared<std::promise<void>>();
-    hand.post([stopped, until = go_->get_future().share()] {
+    launch_thread.post([stopped, until = go_->get_future().share()] {
       stopped->set_value();
       until.wait();
     });
@@ -43,7 +44,7 @@ private:
 };
 
 struct ordering_rig {
-  /// The first world is the rig's own: "a "; others are "b " and so on.
+  /// The first world is the rig's own. Its launches are recorded with the prefix "a ", those of the next with "b ".
   explicit ordering_rig(int size, int worlds = 1, bool real_time = false)
     : notes(static_cast<std::size_t>(size)),
       rig{size, {.time = real_time ? nullptr : time}, [this](rank self, const auto& gpu) {
@@ -72,18 +73,18 @@ struct ordering_rig {
     rig.settle();
   }
 
-  /// Waits until the launchers have done what they were given, and what followed from that.
+  /// Waits until the launchers have finished their jobs and the jobs that these posted.
   void settle() const {
     for (int i = 0; i < 3; ++i) rig.settle();
   }
-  /// Lets the poller look until everything that was submitted has been answered.
+  /// Polls until all submitted operations are answered.
   void look() const {
     for (const auto& set : sets)
       for (const auto& one : set)
         while (one->load() > 0)
           if (!rig.services.poller->step()) std::this_thread::yield();
   }
-  /// Elements of a rank, each request's own.
+  /// Returns an all_reduce in new memory of rank \p self.
   [[nodiscard]] operation sum(std::size_t self, std::size_t count) const {
     const buffer memory = rig.numbers(self, count, 1);
     return sum_of(memory, memory, count);
@@ -91,9 +92,9 @@ struct ordering_rig {
   [[nodiscard]] stopped_launcher stop(std::size_t which) const { return stopped_launcher{*rig.launchers[which]}; }
 
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
-  std::vector<std::shared_ptr<launch_notes>> notes; ///< By device.
+  std::vector<std::shared_ptr<launch_notes>> notes; ///< Indexed by device.
   pipeline_rig rig;
-  std::vector<std::vector<std::shared_ptr<rank_pipeline>>> sets; ///< By world.
+  std::vector<std::vector<std::shared_ptr<rank_pipeline>>> sets; ///< Indexed by world, then by rank.
 
 private:
   std::shared_ptr<communicator> make_peers(rank self, const std::shared_ptr<device>& gpu, std::string world) {

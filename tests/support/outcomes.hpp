@@ -1,4 +1,4 @@
-/// How tests see what a request, or a call, ended in.
+/// Helpers with which tests read the outcome of a request or the error of a call.
 #pragma once
 
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -10,7 +10,7 @@
 
 namespace troupe::tests {
 
-/// What \p call threw; errc::none if nothing.
+/// Returns the error that \p call threw, or an error with errc::none if it threw nothing.
 template <class Call>
 error error_of(Call&& call) {
   try {
@@ -21,41 +21,41 @@ error error_of(Call&& call) {
   return {};
 }
 
-/// Its code alone.
+/// Returns the code of error_of(call).
 template <class Call>
 errc code_of(Call&& call) {
   return error_of(std::forward<Call>(call)).code;
 }
 
-/// Sees every outcome that its answers deliver. Threads: any.
+/// Records every outcome that its reply promises deliver. Threads: any.
 class outcome_log {
 public:
   [[nodiscard]] reply_promise make_reply_promise() const { return reply_promise{std::make_unique<sink>(seen_)}; }
   [[nodiscard]] std::size_t count() const { return all().size(); }
   [[nodiscard]] std::vector<outcome> all() const {
-    const std::lock_guard lock{seen_->guard};
+    const std::lock_guard lock{seen_->mutex};
     return seen_->outcomes;
   }
-  /// The first one's error; errc::none if it succeeded, errc::internal if there is none.
+  /// Returns the error of the first outcome: errc::none if it succeeded, errc::internal if there is no outcome yet.
   [[nodiscard]] error failure() const {
     const auto seen = all();
     if (seen.empty()) return {.code = errc::internal, .text = "no outcome yet"};
     const error* found = failure_of(seen.front());
     return found != nullptr ? *found : error{};
   }
-  /// The first one, which succeeded.
+  /// Returns the first outcome, which must be a success.
   [[nodiscard]] completion success() const { return std::get<completion>(all().at(0)); }
 
 private:
   struct record {
-    std::mutex guard;
+    std::mutex mutex;
     std::vector<outcome> outcomes;
   };
   class sink final : public outcome_sink {
   public:
     explicit sink(std::shared_ptr<record> target) : target_{std::move(target)} {}
     void deliver(outcome result) noexcept override {
-      const std::lock_guard lock{target_->guard};
+      const std::lock_guard lock{target_->mutex};
       target_->outcomes.push_back(std::move(result));
     }
 

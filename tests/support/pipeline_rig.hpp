@@ -1,4 +1,4 @@
-/// Ranks of one process over the mock, without actors: what a world holds, driven by the test.
+/// Test rig with the pipelines, launchers and poller of one process over the mock, without actors.
 #pragma once
 
 #include "support/outcomes.hpp"
@@ -24,32 +24,32 @@ using namespace std::chrono_literals;
 
 inline constexpr epoch rig_epoch{7};
 
-/// Faults as a world hears of them. Threads: any.
+/// Records the faults that pipelines report to their world. Threads: any.
 class fault_log {
 public:
   void add(rank who, error why) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     faults_.emplace_back(who, std::move(why));
   }
   [[nodiscard]] std::vector<std::pair<rank, error>> all() const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return faults_;
   }
-  /// Waits for the first; the test's own limit ends what hangs.
+  /// Waits for the first fault; the test's own limit ends a hang.
   std::pair<rank, error> await() const {
     for (;; std::this_thread::yield())
       if (const auto seen = all(); !seen.empty()) return seen.front();
   }
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::vector<std::pair<rank, error>> faults_;
 };
 
 struct pipeline_options {
   completion_strategy strategy = completion_strategy::flag;
   track_limits limits{};
-  std::shared_ptr<manual_clock> time{}; ///< None: real time, and a poller's thread.
+  std::shared_ptr<manual_clock> time{}; ///< If null, time is real and the poller has a thread.
   staging_limits staging{};
 };
 
@@ -84,13 +84,13 @@ struct pipeline_rig {
   pipeline_rig& operator=(const pipeline_rig&) = delete;
   ~pipeline_rig() {
     if (!ended) abort({.code = errc::stopping, .text = "the test is over"});
-    settle(); // so that no job of a launcher is the last to hold a rank
+    settle(); // so that no launcher's job holds the last reference to a rank
     ranks.clear();
     launchers.clear();
     services.poller->stop();
   }
 
-  /// Each rank on a thread of its own, as helpers do it.
+  /// Calls \p work for each rank on a thread of its own, as a world does.
   void on_all(const std::function<void(rank_pipeline&)>& work) {
     std::vector<std::jthread> helpers;
     for (const auto& one : ranks) helpers.emplace_back([&work, &one] { work(*one); });
@@ -100,7 +100,7 @@ struct pipeline_rig {
     on_all([](rank_pipeline& one) { one.abort(); });
     ended = true;
   }
-  /// Waits until nothing is in flight, then closes. Returns whether all drained.
+  /// Waits until no operation is in flight, then closes all ranks. Returns whether all ranks drained.
   bool close() {
     std::vector<char> drained(ranks.size());
     on_all([&](rank_pipeline& one) { drained[static_cast<std::size_t>(one.self().value())] = one.drain(60s); });
@@ -108,11 +108,11 @@ struct pipeline_rig {
     ended = true;
     return std::ranges::find(drained, 0) == drained.end();
   }
-  /// Waits until the launchers have done what has been asked of them.
+  /// Waits until the launchers have finished the jobs posted so far.
   void settle() const {
-    for (const auto& hand : launchers) {
+    for (const auto& launch_thread : launchers) {
       const auto done = std::make_shared<std::promise<void>>();
-      hand->post([done] { done->set_value(); });
+      launch_thread->post([done] { done->set_value(); });
       done->get_future().wait();
     }
   }
@@ -120,7 +120,7 @@ struct pipeline_rig {
     for (const auto& one : ranks)
       while (one->load() > 0) std::this_thread::yield();
   }
-  /// Device memory of rank \p index, filled with \p value.
+  /// Returns device memory of rank \p index, filled with \p value.
   [[nodiscard]] buffer numbers(std::size_t index, std::size_t count, std::int32_t value) const {
     const buffer made = pools[index]->allocate(count * sizeof value);
     for (std::size_t i = 0; i < count; ++i) std::memcpy(made.data() + i * sizeof value, &value, sizeof value);
@@ -145,14 +145,14 @@ struct pipeline_rig {
   return all_reduce{.send = send, .recv = recv, .count = count, .type = dtype::i32, .op = reduction::sum};
 }
 
-/// Whether the first \p count numbers are \p value.
+/// Returns whether the first \p count numbers are \p value.
 [[nodiscard]] inline bool holds(const buffer& memory, std::size_t count, std::int32_t value) {
   for (std::size_t i = 0; i < count; ++i)
     if (std::memcmp(memory.data() + i * sizeof value, &value, sizeof value) != 0) return false;
   return true;
 }
 
-/// A buffer whose end the test sees: \p owner expires when the last request lets it go.
+/// Returns a buffer whose release the test can observe: \p owner expires when the last request releases the buffer.
 [[nodiscard]] inline buffer watched(const std::shared_ptr<device>& where, const buffer& memory,
                                     std::weak_ptr<void>& owner) {
   auto held = std::make_shared<buffer>(memory);

@@ -1,4 +1,4 @@
-/// Worlds' memory and requests as the tests of captured plans use them.
+/// Memory and requests for the tests of captured plans.
 #pragma once
 
 #include "outcomes.hpp"
@@ -29,7 +29,7 @@ inline constexpr std::size_t plan_length = plan_count * sizeof(float);
   return parts;
 }
 
-/// Whether every element is \p value.
+/// Returns whether every element of every rank's buffer is \p value.
 [[nodiscard]] inline bool all_are(world& where, const std::vector<buffer>& memory, float value) {
   for (const rank self : where.local_ranks())
     for (const float seen : read_back(where, self, memory[static_cast<std::size_t>(self.value())]))
@@ -50,7 +50,7 @@ inline void set_all(world& where, const std::vector<buffer>& memory, float value
   return made;
 }
 
-/// What \p function comes to when it is captured; and that the world goes on.
+/// Returns the error of capturing \p function, and checks that the world still serves requests afterwards.
 [[nodiscard]] inline error refusal_of(world& where, const capture_function& function, plan_options options = {}) {
   const error why = error_of([&] { static_cast<void>(where.capture(function, std::move(options))); });
   CHECK(why.effect == effect::rejected);

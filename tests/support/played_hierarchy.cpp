@@ -15,12 +15,12 @@ namespace {
 
 using memory = hierarchy_range::memory;
 
-/// What one step reads or writes in its rank's memory.
+/// A range of a rank's memory that one step reads or writes.
 struct touched {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool written = false;
-  std::size_t by = 0; ///< Which step.
+  std::size_t by = 0; ///< The number of the step.
 };
 
 double given_factor(const operation& asked) {
@@ -42,21 +42,22 @@ double combined(reduction op, double left, double right) {
   }
 }
 
-/// One rank while its plan is played.
+/// Executes the steps of one rank's plan on the rank's memory.
 class player {
 public:
   player(played_rank& rank_memory, const operation& asked, std::size_t world_size)
     : memory_{rank_memory}, given_{given_factor(asked)}, mean_{1.0 / static_cast<double>(world_size)} {}
 
-  /// Where \p count elements from \p offset on of a range are.
+  /// Returns the index in the rank's memory of element \p offset of a range. Throws if the range does not have \p count
+  /// elements from there on.
   [[nodiscard]] std::size_t address(const hierarchy_range& where, std::size_t offset, std::size_t count) const {
     std::size_t base = 0, room = 0;
     if (where.in == memory::send) base = memory_.send_at, room = memory_.send_count;
     if (where.in == memory::recv) base = memory_.recv_at, room = memory_.recv_count;
     if (where.in == memory::scratch) base = memory_.scratch_at, room = memory_.scratch_count;
     if (where.first + offset + count > room)
-      throw std::runtime_error{"elements up to " + std::to_string(where.first + offset + count) + " of " +
-                               std::to_string(room) + " are used"};
+      throw std::runtime_error{"a step uses elements up to " + std::to_string(where.first + offset + count) + " of " +
+                               std::to_string(room)};
     return base + where.first + offset;
   }
   [[nodiscard]] std::vector<double> read(const hierarchy_range& where, std::size_t offset, std::size_t count,
@@ -82,7 +83,7 @@ private:
   void note(const touched& now) {
     for (const touched& other : touched_)
       if (other.by != now.by && (other.written || now.written) && other.begin < now.end && now.begin < other.end)
-        throw std::runtime_error{"two steps of a phase overlap, and one of them writes"};
+        throw std::runtime_error{"two steps of a phase use the same memory, and one of them writes"};
     touched_.push_back(now);
   }
 
@@ -93,9 +94,9 @@ private:
 };
 
 /// One collective of one communicator, with each member's step.
-class meeting_of_steps {
+class step_match {
 public:
-  meeting_of_steps(std::vector<player*> members, std::vector<const hierarchy_step*> steps, std::size_t number)
+  step_match(std::vector<player*> members, std::vector<const hierarchy_step*> steps, std::size_t number)
     : members_{std::move(members)}, steps_{std::move(steps)}, number_{number} {}
 
   void perform() const {
@@ -169,7 +170,7 @@ private:
   void operator()(const barrier&) const {}
   template <class Other>
   void operator()(const Other&) const {
-    throw std::runtime_error{"a step that is no collective"};
+    throw std::runtime_error{"a step is not a collective"};
   }
 
   static std::size_t at(rank one) { return static_cast<std::size_t>(one.value()); }
@@ -206,7 +207,7 @@ bool is_transfer(const hierarchy_step& step) {
   return std::holds_alternative<send>(step.what) || std::holds_alternative<recv>(step.what);
 }
 
-/// The ranks of each communicator of a level.
+/// Returns the ranks of each communicator of a level.
 std::vector<std::vector<std::size_t>> communicators_of(const node_map& nodes, hierarchy_level level) {
   std::vector<std::vector<std::size_t>> all;
   if (level == hierarchy_level::inside) {
@@ -221,7 +222,7 @@ std::vector<std::vector<std::size_t>> communicators_of(const node_map& nodes, hi
   return all;
 }
 
-/// One phase of one communicator.
+/// Executes one phase of one communicator.
 void play_steps(const std::vector<std::size_t>& ranks, std::vector<player>& players,
                 const std::vector<const hierarchy_phase*>& phases, bool backwards) {
   std::vector<player*> members;
@@ -235,7 +236,7 @@ void play_steps(const std::vector<std::size_t>& ranks, std::vector<player>& play
       asked.back().push_back(signatures_of(step.what).front());
       if (!is_transfer(step)) collectives.back().push_back(&step);
       if (std::holds_alternative<barrier>(step.what) && phases[r]->steps.size() > 1)
-        throw std::runtime_error{"a barrier is launched with others"};
+        throw std::runtime_error{"a barrier is launched together with other steps"};
     }
   }
   if (const error disagreement = check_agreement(asked)) throw std::runtime_error{disagreement.text};
@@ -244,7 +245,7 @@ void play_steps(const std::vector<std::size_t>& ranks, std::vector<player>& play
     const std::size_t which = backwards ? count - 1 - k : k;
     std::vector<const hierarchy_step*> steps;
     for (const auto& mine : collectives) steps.push_back(mine[which]);
-    meeting_of_steps{members, std::move(steps), which + 1}.perform();
+    step_match{members, std::move(steps), which + 1}.perform();
   }
   std::size_t number = count + 1;
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -263,7 +264,7 @@ void play_steps(const std::vector<std::size_t>& ranks, std::vector<player>& play
 void play_phase(const node_map& nodes, std::vector<player>& players, const std::vector<const hierarchy_phase*>& phases,
                 bool backwards) {
   for (player& one : players) one.begin_phase();
-  constexpr std::size_t copying = 1'000'000; // beyond any step
+  constexpr std::size_t copying = 1'000'000; // larger than any step's number
   for (std::size_t r = 0; r < players.size(); ++r)
     for (std::size_t k = 0; k < phases[r]->copies.size(); ++k) {
       const hierarchy_copy& one = phases[r]->copies[k];

@@ -1,5 +1,5 @@
-/// Counts threads, descriptors and listening sockets of the test process. Threads that other tests have left, and
-/// sockets of other processes, do not change the figures.
+/// Counts threads, descriptors and listening sockets of the test process. Threads left by other tests and sockets of
+/// other processes do not affect the counts.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/// Runtimes as tests want them, quiet and small, on the mock or on GPUs with one body.
+/// Makes small runtimes without logging for tests, on the mock or on GPUs with one test body.
 #pragma once
 
 #include "drivers.hpp"
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
   return settings;
 }
 
-/// SKIPs or FAILs where there are fewer GPUs, as gpus() does.
+/// Returns settings for \p ranks GPUs. Skips or fails the test if there are fewer, as gpus() does.
 [[nodiscard]] inline configuration gpu_settings(int ranks) {
   static_cast<void>(gpus(ranks));
   configuration settings;
@@ -40,7 +40,7 @@ using namespace std::chrono_literals;
   return dynamic_cast<mock_driver&>(rt.api());
 }
 
-/// The outcome as a value. A reply that never comes ends at the test's time limit.
+/// Returns the outcome as a value. If no reply arrives, the test's time limit ends the wait.
 [[nodiscard]] inline outcome outcome_of(std::future<completion> reply) {
   try {
     return reply.get();
@@ -55,8 +55,7 @@ using namespace std::chrono_literals;
   return failure != nullptr ? *failure : error{};
 }
 
-/// One buffer of \p count floats for each rank, all set to rank + 1.
-/// Every element of rank r's is r + 1.
+/// Sets each rank's buffer of \p count floats to rank + 1.
 inline void fill_ranked(world& where, const std::vector<buffer>& values, std::size_t count) {
   const buffer host = where.allocate_pinned(count * sizeof(float));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -80,7 +79,7 @@ inline void fill_ranked(world& where, const std::vector<buffer>& values, std::si
   return {seen.begin(), seen.end()};
 }
 
-/// Work of a client's own that does not finish before open(): operands that are ready behind it are not ready.
+/// Client work that does not finish before open(), so that operands that wait for it are not ready.
 class held_client {
 public:
   explicit held_client(std::shared_ptr<device> where) : stream_{where}, gate_{where} {
@@ -98,7 +97,8 @@ private:
 
 } // namespace troupe::tests
 
-/// One body, two test cases: "mock: name", and "nccl: name" tagged [gpu]. The body sees `settings` for \p ranks ranks.
+/// Defines two test cases with one body: "mock: name", and "nccl: name" tagged [gpu]. The body receives `settings` for
+/// \p ranks ranks.
 #define TROUPE_WORLD_TEST(ranks, name, tags) TROUPE_WORLD_TEST_(ranks, name, tags, __COUNTER__)
 #define TROUPE_WORLD_TEST_(ranks, name, tags, number)                                                                  \
   static void TROUPE_TEST_JOIN(world_test_, number)(troupe::configuration settings);                                   \

@@ -1,4 +1,4 @@
-/// One of each operation that moves data between ranks, for sweeps.
+/// Provides one sample of each operation that moves data between ranks, for test sweeps.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,7 +10,7 @@
 
 namespace troupe::tests {
 
-/// What a sample is made for. Buffers hold sample_room() elements.
+/// The rank and the size for which a sample is made. Buffers hold sample_room() elements.
 struct sample_place {
   int self = 0;
   int world_size = 1;
@@ -18,12 +18,12 @@ struct sample_place {
   dtype type = dtype::i32;
 };
 
-/// Rank r's part of a v-form: of very different lengths, some empty.
+/// Returns the count of rank r's part of a v-form. The counts differ a lot, and some are 0.
 [[nodiscard]] inline std::size_t sample_part(std::size_t count, int r) {
   return r % 3 == 1 ? 0 : count + static_cast<std::size_t>(r) * 3 * (count > 0 ? 1 : 0);
 }
 
-/// With a gap of an element behind each part.
+/// Returns a partition with a gap of one element behind each part.
 [[nodiscard]] inline partition sample_parts(const std::vector<std::size_t>& counts) {
   partition made;
   std::size_t next = 0;
@@ -41,7 +41,7 @@ struct sample_place {
   return sample_parts(counts);
 }
 
-/// What rank \p from sends to \p to in an all_to_all_v.
+/// Returns the number of elements that rank \p from sends to rank \p to in an all_to_all_v.
 [[nodiscard]] inline std::size_t sample_crossing(std::size_t count, int from, int to) {
   return count > 0 ? count + static_cast<std::size_t>(from) * 2 + static_cast<std::size_t>(to) : 0;
 }
@@ -51,7 +51,7 @@ struct sample_place {
   return size * (at.count + 3 * size + 1);
 }
 
-/// One operation, made for a rank.
+/// A sample operation, with a function that makes a rank's part.
 struct sample_operation {
   std::string_view name;
   operation (*make)(const operand& send, const operand& recv, const sample_place& at);

@@ -1,4 +1,4 @@
-/// Where settings come from, as tests want them: variables that are nobody's environment, and files that go away.
+/// Provides sources of settings for tests: variables that are not in the environment, and temporary files.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -40,7 +40,7 @@ private:
   std::string folder_;
 };
 
-/// What \p action refuses, which must be an argument; empty when it refuses nothing.
+/// Returns the text of the invalid_argument that \p action throws, or an empty string if it throws nothing.
 template <class Action>
 [[nodiscard]] std::string refusal_of(Action&& action) {
   try {

@@ -1,4 +1,4 @@
-/// A track without a device: the test turns the clock, launches and completes by hand.
+/// Test rig with a track without a device: the test advances the clock, launches and completes by hand.
 #pragma once
 
 #include "support/outcomes.hpp"
@@ -15,7 +15,7 @@ namespace troupe::tests {
 
 using namespace std::chrono_literals;
 
-/// Done is what the test says.
+/// A completion source in which the test decides which operations are complete.
 class scripted_source final : public completion_source {
 public:
   struct script {
@@ -37,7 +37,7 @@ private:
   std::shared_ptr<script> script_;
 };
 
-/// A request that holds something, as requests hold buffers, and whose inputs are ready when the test says so.
+/// A request that owns an object, as requests own buffers, and whose inputs are ready when the test decides.
 class held_call final : public in_flight {
 public:
   held_call(time_point deadline, reply_promise reply, std::function<bool()> ready)
@@ -51,13 +51,13 @@ private:
 };
 
 struct track_rig {
-  /// One request as the test sees it; the track alone owns it, as soon as the test has let go of `launch`.
+  /// The test's view of one request. After let_go(), only the track owns the request.
   struct request {
     outcome_log log;
     std::shared_ptr<held_call> call;
     std::weak_ptr<int> memory;
 
-    /// Lets go of the request as the launcher does, so that the track alone holds it.
+    /// Releases the request as the launcher does, so that only the track owns it.
     void let_go() { call = nullptr; }
   };
 

@@ -1,10 +1,10 @@
-/// A machine with two sockets as hwloc's XML describes it, to prove answers that a test machine of one socket cannot
+/// Describes a machine with two sockets in hwloc's XML, for tests of answers that a test machine with one socket cannot
 /// give.
 ///
 ///     package 0, NUMA node 0, CPUs 0-3      host bridge 10: a switch with 13:00.0 and 14:00.0; a port with 15:00.0
 ///                                           host bridge 20: 21:00.0
 ///     package 1, NUMA node 1, CPUs 4-7      host bridge 80: 81:00.0
-///     nobody says where                     host bridge f0: f1:00.0, host bridge e0: e1:00.0
+///     location unknown                      host bridge f0: f1:00.0, host bridge e0: e1:00.0
 #pragma once
 
 namespace troupe::tests {

@@ -41,7 +41,7 @@ class CompileDatabase:
                 self.entries[path] = entry
 
     def flags(self, path):
-        """The command of a source without its input and output."""
+        """Returns the command that compiles a source, without its input and output."""
         entry = self.entries[path]
         words = entry.get("arguments") or shlex.split(entry["command"])
         kept = []
@@ -52,14 +52,14 @@ class CompileDatabase:
         return kept
 
     def nearest(self, path):
-        """The source that shares the most folders with this file; its flags are used for the file."""
+        """Returns the source that shares the most folders with this file, whose flags are used for the file."""
         def shared(source):
             return len(os.path.commonpath([source, path]))
         return max(sorted(self.entries), key=shared)
 
     @functools.cache
     def included(self, path):
-        """Files of the tree that a file includes directly."""
+        """Returns the files of the tree that a file includes directly."""
         found = []
         for bracket, name in INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name.startswith("troupe/"):
@@ -72,7 +72,7 @@ class CompileDatabase:
         return found
 
     def closure(self, path):
-        """A file and every file of the tree that it includes, directly or indirectly."""
+        """Returns a file and every file of the tree that it includes, directly or indirectly."""
         seen, waiting = set(), [path]
         while waiting:
             one = waiting.pop()
@@ -105,6 +105,6 @@ class Stamps:
 
 
 def in_parallel(jobs, work, items):
-    """The results of work(item), in the order of the items."""
+    """Yields the results of work(item), in the order of the items."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(work, items)

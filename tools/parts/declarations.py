@@ -29,7 +29,7 @@ class Declaration:
     name: str
     doc: Doc
     members: list = dataclasses.field(default_factory=list)
-    target: str = ""  # of a using
+    target: str = ""  # the aliased type of a using declaration
 
 
 def parse_doc(lines):
@@ -55,7 +55,7 @@ def parse_doc(lines):
 
 
 def split_comment(line):
-    """The code of a line and its trailing ///< comment."""
+    """Returns the code of a line and its trailing ///< comment."""
     code, _, comment = line.partition("///<")
     return re.sub(r"(?<!/)//(?!/).*", "", code).rstrip(), comment.strip()
 
@@ -64,7 +64,7 @@ FIELD = re.compile(r"(?P<type>[\w:<>, ]+?[>\w]) (?P<name>\w+) *(?:= *(?P<value>.
 
 
 def parse_members(lines):
-    """Fields of a struct's body at its own level, with the comment above or behind each."""
+    """Returns the fields of a struct's body, without those of nested types, each with its comment above or behind."""
     members, above, depth, statement = [], [], 0, ""
     for line in lines:
         stripped = line.strip()
@@ -73,7 +73,7 @@ def parse_members(lines):
             continue
         code, behind = split_comment(stripped)
         if not code:
-            if behind and members:  # continues the line before
+            if behind and members:  # continues the comment of the previous line
                 members[-1].doc = f"{members[-1].doc} {behind}"
             elif not behind:
                 above = []
@@ -100,7 +100,7 @@ def parse_enumerators(body):
 
 
 def parse(text):
-    """The declarations of a header by name, in their order."""
+    """Returns the declarations of a header by name, in their order."""
     found, doc, lines, i = {}, [], text.splitlines(), 0
     while i < len(lines):
         line = lines[i]

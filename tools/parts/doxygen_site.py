@@ -1,4 +1,4 @@
-"""The documentation site's input: public headers and pages, prepared for Doxygen, and Doxygen's warnings about them.
+"""Prepares the documentation site's input for Doxygen, public headers and pages, and collects Doxygen's warnings.
 
 Public headers are those that cmake/public_headers.cmake lists. They are shown under the names by which they are included. Pages
 are the Markdown files of the repository; headings get the ids that links into them name, and links between
@@ -19,18 +19,18 @@ CODE = re.compile(r"(`+)(?:.(?!\1))*.?\1")
 
 
 def public_headers(root):
-    """Paths of the installed headers, relative to the root, with the names that they are included by."""
+    """Returns the paths of the installed headers, relative to the root, with the names by which they are included."""
     return {path: name_of(path) for path in sorted(listed(root))}
 
 
 def interface_headers(root):
-    """The public headers that users include by name: those that the umbrellas include, the testing kit, and similar ones."""
+    """Returns the public headers that users include by name: the umbrellas' headers, the testing kit, and others."""
     named = {path_of(include) for umbrella in UMBRELLAS if (root / umbrella).exists() for include in includes_of(root, umbrella)}
     return {path for path in public_headers(root) if path in named or path in UMBRELLAS or path.startswith(BY_NAME)}
 
 
 def documents(root):
-    """The Markdown files that belong to the documentation, relative to the root."""
+    """Returns the Markdown files that belong to the documentation, relative to the root."""
     files = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/**/*.md")]
     return sorted(file.relative_to(root).as_posix() for file in files)
 
@@ -51,7 +51,7 @@ def lines_outside_code(text):
 
 
 def slug_of(heading, seen):
-    """The anchor of a heading, as code hosts make it."""
+    """Returns the anchor of a heading, as GitHub generates it."""
     text = LINK.sub(lambda link: link[2], heading)
     slug = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
     count = seen.get(slug, 0)
@@ -60,7 +60,7 @@ def slug_of(heading, seen):
 
 
 def anchors(text):
-    """The anchors of a Markdown document."""
+    """Returns the anchors of a Markdown document."""
     seen, found = {}, set()
     for _, line, outside in lines_outside_code(text):
         heading = HEADING.match(line) if outside else None
@@ -90,7 +90,7 @@ def section_id(path, slug):
 
 
 def resolve(path, target):
-    """The target of a relative link in \\p path: a path relative to the root, and the anchor."""
+    """Returns the target of a relative link in \\p path: a path relative to the root, and the anchor."""
     file, _, anchor = target.partition("#")
     if not file:
         return path, anchor
@@ -171,7 +171,7 @@ class Site:
         return show(LINK.sub(link, CODE.sub(hide, line)))
 
     def title_of(self, path):
-        """The anchor of a page's own title, which leads to the page."""
+        """Returns the anchor of a page's own title, which leads to the page."""
         for _, line, outside in lines_outside_code((self.root / path).read_text(encoding="utf-8")):
             heading = HEADING.match(line) if outside else None
             if heading:
@@ -197,7 +197,7 @@ class Site:
         return warnings
 
     def copy_images(self):
-        """Copies the images. They are included by HTML, so that they fit the page, and Doxygen does not copy such files."""
+        """Copies the images, because Doxygen does not copy those that HTML tags include."""
         for image in sorted(self.images):
             shutil.copy(self.root / image, self.work / "html")
 
@@ -212,7 +212,7 @@ class Site:
         return *self.source_of(pathlib.Path(place[1]), int(place[2])), place[3]
 
     def source_of(self, file, line):
-        """The file of the tree from which a prepared file was made, and the line there."""
+        """Returns the file of the tree from which a prepared file was made, and the line there."""
         if not file.is_relative_to(self.input):
             return str(file), line
         name = file.relative_to(self.input).as_posix()

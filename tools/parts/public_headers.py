@@ -1,4 +1,4 @@
-"""The public headers, as cmake/public_headers.cmake lists them, and what they include."""
+"""Reads the public headers that cmake/public_headers.cmake lists, and checks their includes."""
 import pathlib
 import re
 
@@ -14,23 +14,23 @@ class NoList(Exception):
 
 
 def listed(root):
-    """The paths of the public headers, relative to the root, in the order of the list."""
+    """Returns the paths of the public headers, relative to the root, in the order of the list."""
     file = root / LIST
     found = re.search(r"set\(TROUPE_PUBLIC_HEADERS\s+([^)]*)\)", file.read_text(encoding="utf-8")) if file.exists() else None
     if not found:
-        raise NoList(f"{LIST}: no set(TROUPE_PUBLIC_HEADERS …): teach tools/parts/public_headers.py what is installed now")
+        raise NoList(f"{LIST}: no set(TROUPE_PUBLIC_HEADERS …): adapt tools/parts/public_headers.py to its new form")
     return re.sub(r"#.*", "", found[1]).split()
 
 
 def name_of(path):
-    """The name by which a public header is included."""
+    """Returns the name by which a public header is included."""
     if path in UMBRELLAS or path.startswith(KIT):
         return "troupe/" + path.removeprefix("runtime/")
     return f"troupe/{path}"
 
 
 def path_of(include):
-    """The path of a header of troupe that is included by this name; None for others."""
+    """Returns the path of troupe's header that is included by this name, or None for other headers."""
     if not include.startswith("troupe/"):
         return None
     path = include.removeprefix("troupe/")
@@ -43,10 +43,10 @@ def includes_of(root, path):
 
 
 def faults(root):
-    """Yields what is wrong with the list and with the includes of the headers in it."""
+    """Yields the faults of the list and of the includes of its headers."""
     headers = listed(root)
     if len(headers) > LIMIT:
-        yield f"{LIST}: {len(headers)} public headers, and the limit is {LIMIT}: make some internal"
+        yield f"{LIST}: {len(headers)} public headers, more than the limit of {LIMIT}: make some internal"
     for path in sorted({one for one in headers if headers.count(one) > 1}):
         yield f"{LIST}: {path} is listed twice"
     for path in headers:
@@ -57,12 +57,12 @@ def faults(root):
             inner = path_of(include)
             if inner is not None and inner not in headers:
                 yield f"{path}: the public header includes {inner}, which is not public: see {LIST}"
-    yield from (f"{via}: <troupe/troupe.hpp> includes {include} through it, and must not include CAF"
+    yield from (f"{via}: <troupe/troupe.hpp> includes {include} through this header, but must not include CAF"
                 for via, include in closure_outside(root, UMBRELLAS[0]) if include.startswith("caf/"))
 
 
 def closure_outside(root, first):
-    """Yields (header, include) for what the closure of a header includes and is not troupe's."""
+    """Yields (header, include) for every include in the closure of a header that is not a header of troupe."""
     seen, left = set(), [first]
     while left:
         path = left.pop()

@@ -20,7 +20,7 @@ class BrokenSource(Exception):
 
 
 def prose(text):
-    """Doc comment as Markdown: \\p argument, `code`, GRP-1."""
+    """Returns a doc comment as Markdown, with each \\p argument as code."""
     return re.sub(r"\\p (\w+(?:\.\w+)*(?:\[\w+\])*)", r"`\1`", text)
 
 
@@ -29,7 +29,7 @@ def cell(text):
 
 
 def linked(type_name, operations):
-    """A field's type, linked to its explanation."""
+    """Returns a field's type as Markdown, linked to its explanation."""
     bare = re.sub(r"\btroupe::", "", type_name)
 
     def link(name):
@@ -76,8 +76,9 @@ def operation_page(root, one, operations):
         lines += ["## Dtypes and reductions" if "op" in names else "## Dtypes", "",
                   "Every [dtype](types.md#dtype)" + (" with every [reduction](types.md#reduction)." if "op" in names
                                                      else ".")
-                  + " What a device or its library cannot do is refused with `unsupported` and the reason.", ""]
-    lines += ["What holds for all operations (units, memory, errors) is on [the first page](README.md).", "",
+                  + f" If the device or its library cannot run {'a combination' if 'op' in names else 'a dtype'}, the "
+                    "request is refused with `unsupported` and the reason.", ""]
+    lines += ["[The first page](README.md) has the rules for all operations (units, memory, errors).", "",
               "## Example", "", *example(root, one.name)]
     return "\n".join(lines) + "\n"
 
@@ -91,21 +92,21 @@ def example(root, region):
     path = f"../../{EXAMPLE}"
     return [f"From [{EXAMPLE}]({path}), whose results the tests verify; its helpers are on "
             "[the first page](README.md#the-examples)." if region != "helpers" else
-            f"Each page's example is a part of [{EXAMPLE}]({path}), which is compiled, and run by the tests. They share:",
+            f"Each page's example is a part of [{EXAMPLE}]({path}), which the tests compile and run. All examples use:",
             "", f"<!-- snippet: {what} -->", "```cpp", code.rstrip("\n"), "```", "<!-- end -->"]
 
 
 def index_page(root, common, operations):
     lines = [header(root, OPERATIONS, EXAMPLE), "# Operations", "",
-             "What a world can be asked, one page each. n is the number of its ranks.", "",
+             "The operations of a world, one page each. n is the number of the world's ranks.", "",
              "| operation | effect |", "| --- | --- |"]
     for one in operations.values():
         first_sentence = re.split(r"(?<=\.)\s", one.doc.effect)[0]
         lines.append(f"| [{one.name}]({one.name}.md) | {cell(first_sentence)} |")
-    lines += ["", "## All of them", "", prose(common.doc.effect), ""]
+    lines += ["", "## Rules for all operations", "", prose(common.doc.effect), ""]
     lines += said(common.doc)
-    lines += ["The types that they are made of, the [dtypes](types.md#dtype), [reductions](types.md#reduction) and "
-              "[error codes](types.md#errc): [types.md](types.md).", "",
+    lines += ["[types.md](types.md) documents the types of their fields, the [dtypes](types.md#dtype), "
+              "[reductions](types.md#reduction) and [error codes](types.md#errc).", "",
               "## The examples", "", *example(root, "helpers")]
     return "\n".join(lines) + "\n"
 
@@ -133,7 +134,7 @@ def pages(root):
     declared = {}
     for header_path in TYPES:
         if not (root / header_path).is_file():
-            raise BrokenSource(f"there is no {header_path}")
+            raise BrokenSource(f"{header_path} does not exist")
         declared.update(parse((root / header_path).read_text(encoding="utf-8")))
     common = declared.get("operation")
     alternatives = re.fullmatch(r"std::variant<(.*)>", common.target) if common else None
@@ -142,7 +143,7 @@ def pages(root):
     operations = {}
     for name in (part.strip() for part in alternatives[1].split(",")):
         if name not in declared or not declared[name].doc.effect:
-            raise BrokenSource(f"{OPERATIONS} says nothing of the operation {name}")
+            raise BrokenSource(f"{OPERATIONS} does not document the operation {name}")
         operations[name] = declared[name]
     made = {f"{name}.md": operation_page(root, one, operations) for name, one in operations.items()}
     made["README.md"] = index_page(root, common, operations)

@@ -76,9 +76,9 @@ steps_end() {
   local name
   for name in "${steps_names[@]}"; do
     [[ " ${steps_known[*]} " != *" $name "* ]] || continue
-    echo "there is no step '$name': --list names them" >&2
+    echo "unknown step '$name': --list shows the names" >&2
     echo '0 passed, 1 failed, 0 skipped' >"$(step_log)"
-    step_note 0 FAILED "$name: there is no such step"
+    step_note 0 FAILED "$name: unknown step"
     steps_failed=1
   done
   [[ $steps_listing == no ]] || return "$steps_failed"

@@ -34,7 +34,7 @@ class CheckDocs(DocumentedTree):
 
     def test_a_dead_link_is_caught(self):
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n\n[gone](gone.md)\n")
-        self.assert_catches("check-docs", "docs/guide.md:5: 'gone.md' leads to docs/gone.md, which is not there")
+        self.assert_catches("check-docs", "docs/guide.md:5: 'gone.md' leads to docs/gone.md, which does not exist")
 
     def test_a_dead_anchor_is_caught(self):
         self.plant("docs/guide.md", "# Guide\n")
@@ -42,11 +42,11 @@ class CheckDocs(DocumentedTree):
 
     def test_an_address_that_is_none_is_caught(self):
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n[out](https:/example.org)\n")
-        self.assert_catches("check-docs", "docs/guide.md:4: 'https:/example.org' is no address")
+        self.assert_catches("check-docs", "docs/guide.md:4: 'https:/example.org' is not a valid address")
 
     def test_a_place_of_the_machine_is_caught(self):
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n[out](/etc/passwd)\n")
-        self.assert_catches("check-docs", "'/etc/passwd' names a place of the machine")
+        self.assert_catches("check-docs", "'/etc/passwd' is an absolute path")
 
     def test_a_link_in_code_is_none(self):
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n```sh\n[gone](gone.md)\n```\n")
@@ -62,7 +62,7 @@ class CheckDocs(DocumentedTree):
 
     def test_a_package_that_does_not_say_what_is_installed_is_caught(self):
         self.plant("cmake/public_headers.cmake", "install(EXPORT all)\n")
-        self.assert_catches("check-docs", "teach tools/parts/public_headers.py what is installed now")
+        self.assert_catches("check-docs", "adapt tools/parts/public_headers.py to its new form")
 
 
 @unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")

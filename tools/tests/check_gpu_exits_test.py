@@ -33,7 +33,7 @@ class CheckGpuExits(unittest.TestCase):
         self.executable("bin/troupe_exits", "#!/bin/sh\nexit 0\n")
         told = self.check("--runs", "2")
         self.assertEqual(told.returncode, 0)
-        self.assertIn("CUDA is not watched", told.stdout)
+        self.assertIn("CUDA calls are not traced", told.stdout)
         self.assertIn("10 passed, 0 failed", told.stdout)
 
     def test_a_way_that_ends_badly_fails(self):
@@ -55,4 +55,4 @@ class CheckGpuExits(unittest.TestCase):
     def test_a_folder_without_the_program_is_refused(self):
         told = self.check()
         self.assertEqual(told.returncode, 2)
-        self.assertIn("there is no", told.stdout)
+        self.assertIn("is missing", told.stdout)

@@ -45,4 +45,4 @@ class CheckGpuMemory(unittest.TestCase):
 
     def test_a_folder_without_the_tests_is_refused(self):
         (self.bundle / "bin/troupe_tests").unlink()
-        self.assertIn("there is no", self.check().stdout)
+        self.assertIn("is missing", self.check().stdout)

@@ -25,7 +25,7 @@ class CheckLayers(TreeTest):
 
     def test_a_layer_that_does_not_exist_is_caught(self):
         self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
-        self.assert_catches("check-layers", "utils is no layer")
+        self.assert_catches("check-layers", "utils is not a layer")
 
     def test_caf_outside_actors_and_runtime_is_caught_in_either_spelling(self):
         for include in ("<caf/actor.hpp>", '"caf/all.hpp"'):
@@ -91,14 +91,14 @@ class PublicHeaders(TreeTest):
 
     def test_caf_behind_the_threads_umbrella_is_caught_with_the_header_that_includes_it(self):
         self.plant("runtime/testing/world.hpp", "#include <caf/actor.hpp>\n")
-        self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through it")
+        self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through this header")
 
     def test_too_many_public_headers_are_caught(self):
         extra = [f"device/h{i}.hpp" for i in range(77)]
         for path in extra:
             self.plant(path, "")
         self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp", *extra)
-        self.assert_catches("check-layers", "81 public headers, and the limit is 80")
+        self.assert_catches("check-layers", "81 public headers, more than the limit of 80")
 
     def test_a_listed_header_that_does_not_exist_is_caught(self):
         self.listed("device/gone.hpp", "device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")

@@ -68,7 +68,7 @@ class CheckMutations(TreeTest):
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="a budget begins"))
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("survived", result.stdout)
-        self.assertIn("nothing failed of: a budget begins", result.stdout)
+        self.assertIn("none of these tests failed: a budget begins", result.stdout)
 
     def test_a_survivor_that_is_named_with_its_reason_passes_but_not_one_that_is_caught(self):
         named = 'survives = "nobody asks"'
@@ -76,7 +76,7 @@ class CheckMutations(TreeTest):
         self.assertEqual(self.check(same).returncode, 0)
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", more=named))
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertIn("said to survive, but a test notices it", result.stdout)
+        self.assertIn("a test detects it: remove its `survives`", result.stdout)
 
     def test_a_test_that_hangs_has_caught_it(self):
         result = self.check(entry("endless", "taken < most", "taken != most + 1"))
@@ -95,19 +95,19 @@ class CheckMutations(TreeTest):
     def test_tests_that_fail_without_a_mutation_catch_nothing(self):
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="no such test"))
         self.assertEqual(result.returncode, 2, result.stdout)
-        self.assertIn("do not pass without one", result.stdout)
+        self.assertIn("the tests fail without any mutation", result.stdout)
 
     def test_entries_that_miss_something_are_refused(self):
         result = self.check(entry("one", "taken < most", "true").replace('why = "a world never gives up"\n', ""))
         self.assertEqual(result.returncode, 2, result.stdout)
         self.assertIn("'why' is missing", result.stdout)
         twice = entry("one", "taken < most", "true") * 2
-        self.assertIn("there are two of that name", self.check(twice).stdout)
+        self.assertIn("two mutations have this name", self.check(twice).stdout)
 
     def test_names_choose_and_a_list_says_what_there_is(self):
         two = entry("one", "taken < most", "taken <= most") + entry("two", "taken < most", "true")
         self.assertIn("1 passed", self.check(two, "two").stdout)
-        self.assertIn("there is no mutation three", self.check(two, "three").stdout)
+        self.assertIn("unknown mutation three", self.check(two, "three").stdout)
         listed = self.check(two, "--list").stdout
         self.assertIn("two: actors/budget.cpp: a world never gives up", listed)
         self.assertIn("caught by: a budget ends", listed)

@@ -111,7 +111,7 @@ class CheckReference(TreeTest):
     def test_a_missing_page_and_one_too_many_are_caught(self):
         (self.root / "docs/reference/sum_up.md").rename(self.root / "docs/reference/add_up.md")
         self.assert_catches("check-reference", "docs/reference/sum_up.md is missing",
-                            "docs/reference/add_up.md names no operation")
+                            "docs/reference/add_up.md is not the page of an operation")
         self.make()
         self.assert_passes("check-reference")
 
@@ -121,4 +121,4 @@ class CheckReference(TreeTest):
 
     def test_an_operation_without_a_comment_is_caught(self):
         self.plant("collectives/operation/operation.hpp", HEADER.replace("/// Several.\n", ""))
-        self.assert_catches("check-reference", "says nothing of the operation group")
+        self.assert_catches("check-reference", "does not document the operation group")

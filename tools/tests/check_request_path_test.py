@@ -78,7 +78,7 @@ class CheckRequestPath(TreeTest):
             sections += f"\n## {i}. S\nIn [a](../actors/a{i}.hpp).\n"
         page = PAGE.replace("\n## Where", sections + "\n## Where").replace("order.hpp) |\n", "order.hpp) |\n" + rows)
         self.plant("docs/request.md", page)
-        self.assert_catches("check-request-path", "a request visits 15 pairs of files: 14 are allowed")
+        self.assert_catches("check-request-path", "the page visits 15 pairs of files, more than the limit of 14")
 
     def test_a_page_without_steps_is_caught(self):
         self.plant("docs/request.md", "# The life of a request\n")

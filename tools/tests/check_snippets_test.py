@@ -38,7 +38,7 @@ class CheckSnippets(TreeTest):
     def test_a_region_whose_marks_are_not_a_pair_is_caught(self):
         self.plant("examples/two.cpp", MARKED.replace("// [sum]", "// [total]", 1))
         self.plant("README.md", REGION.format("int a = 1;\n"))
-        self.assert_catches("check-snippets", "quotes examples/two.cpp#sum, but the mark // [sum] is there 1 times")
+        self.assert_catches("check-snippets", "quotes examples/two.cpp#sum, but the mark // [sum] occurs 1 times")
 
     def test_a_source_that_is_not_there_is_caught(self):
         self.plant("README.md", REGION.format("int a = 1;\n"))
@@ -46,7 +46,7 @@ class CheckSnippets(TreeTest):
 
     def test_cpp_that_quotes_nothing_is_caught(self):
         self.plant("docs/one.md", "# One\n\n```cpp\nint main() {}\n```\n")
-        self.assert_catches("check-snippets", "docs/one.md:3: a block of C++ that quotes no compiled file")
+        self.assert_catches("check-snippets", "docs/one.md:3: a block of C++ quotes no compiled file")
 
     def test_what_the_shell_writes_to_a_file_is_quoted(self):
         shell = ("<!-- snippet: examples/one.cpp -->\n<!-- newcomer: run -->\n```sh\nmkdir a\ncat >one.cpp <<'END'\n"

@@ -41,4 +41,4 @@ class Fuzz(TreeTest):
     def test_a_target_that_does_not_exist_is_refused_with_the_choices(self):
         result = self.fuzz("messages")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("there is no target messages: choose from duration, names", result.stdout)
+        self.assertIn("unknown target messages: choose from duration, names", result.stdout)

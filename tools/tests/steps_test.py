@@ -43,7 +43,7 @@ class Steps(unittest.TestCase):
 
     def test_a_name_that_no_step_has_fails(self):
         self.assertEqual(self.run_steps("quick", "good", "bogus"), ("1 passed, 1 failed, 0 skipped", 1))
-        self.assertIn("no step 'bogus'", self.said)
+        self.assertIn("unknown step 'bogus'", self.said)
 
     def test_listing_runs_nothing(self):
         self.assertEqual(self.run_steps("quick", before="steps_list"), ("quick  tests", 0))

@@ -28,10 +28,10 @@ void drop(std::vector<fault_place>& all, const fault_place& who) {
 
 } // namespace
 
-std::future<time_point> armed_faults::arm(armed_call what, rank whom, nanoseconds span) {
-  armed_one one{.what = what, .whom = whom, .span = span, .happened = {}};
+std::future<time_point> armed_faults::arm(armed_call what, rank target, nanoseconds span) {
+  armed_one one{.what = what, .target = target, .span = span, .happened = {}};
   auto happened = one.happened.get_future();
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   armed_.push_back(std::move(one));
   count();
   return happened;
@@ -40,7 +40,7 @@ std::future<time_point> armed_faults::arm(armed_call what, rank whom, nanosecond
 void armed_faults::release() {
   std::vector<armed_one> unused;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     unused = std::exchange(armed_, {});
     ++releases_;
     count();
@@ -49,13 +49,13 @@ void armed_faults::release() {
 }
 
 std::vector<ended_abort> armed_faults::take_ended_aborts() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return std::exchange(ended_, {});
 }
 
-std::optional<armed_faults::armed_one> armed_faults::take(armed_call what, rank whom) {
+std::optional<armed_faults::armed_one> armed_faults::take(armed_call what, rank target) {
   const auto found =
-      std::ranges::find_if(armed_, [&](const armed_one& one) { return one.what == what && one.whom == whom; });
+      std::ranges::find_if(armed_, [&](const armed_one& one) { return one.what == what && one.target == target; });
   if (found == armed_.end()) return std::nullopt;
   auto taken = std::move(*found);
   armed_.erase(found);
@@ -66,7 +66,7 @@ std::optional<armed_faults::armed_one> armed_faults::take(armed_call what, rank 
 
 void armed_faults::before_init(const fault_place& who) {
   if (busy_ == 0) return;
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   if (take(armed_call::failed_init, who.rank)) fail(who, "an injected fault: this rank's communicator does not form");
   if (!take(armed_call::hung_init, who.rank)) return;
   hanging_.push_back(who);
@@ -78,7 +78,7 @@ void armed_faults::before_init(const fault_place& who) {
 
 bool armed_faults::before_launch(const fault_place& who, std::span<const operation* const>) {
   if (busy_ == 0) return true;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (take(armed_call::refused_launch, who.rank)) fail(who, "an injected fault: the launch was refused");
   if (holds(gone_, who)) return false;
   if (!take(armed_call::withheld_launch, who.rank)) return true;
@@ -89,12 +89,12 @@ bool armed_faults::before_launch(const fault_place& who, std::span<const operati
 
 void armed_faults::before_check(const fault_place& who) {
   if (busy_ == 0) return;
-  const std::lock_guard lock{guard_};
-  if (take(armed_call::failed_check, who.rank)) fail(who, "an injected fault: an error that came asynchronously");
+  const std::lock_guard lock{mutex_};
+  if (take(armed_call::failed_check, who.rank)) fail(who, "an injected fault: an asynchronous error");
 }
 
 void armed_faults::before_abort(const fault_place& who) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   drop(gone_, who);
   drop(hanging_, who);
   count();
@@ -106,7 +106,7 @@ void armed_faults::before_abort(const fault_place& who) {
 }
 
 void armed_faults::after_abort(const fault_place& who) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   ended_.push_back({who, monotonic_clock{}.now()});
 }
 

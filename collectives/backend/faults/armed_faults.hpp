@@ -1,4 +1,4 @@
-/// A fault injector that can be told which call of a rank fails next.
+/// A fault injector that makes a chosen call of a rank fail once.
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Which call of a rank's communicator fails, and how.
+/// Selects which call of a rank's communicator fails, and how.
 enum class armed_call : std::uint8_t {
   /// From this launch on the rank's launches never reach its peers, until its communicator is aborted.
   withheld_launch,
@@ -23,21 +23,21 @@ enum class armed_call : std::uint8_t {
   failed_check,   ///< The check throws communicator_failed, like an asynchronous error.
   failed_init,    ///< init() throws communicator_failed.
   hung_init,      ///< init() does not return until the rank's communicator is aborted.
-  slow_abort,     ///< abort() takes longer.
+  slow_abort,     ///< abort() starts after a delay.
 };
 
-/// An abort that has returned.
+/// A call of abort() that has returned, and the time of its return.
 struct ended_abort {
   fault_place who;
   time_point at;
 };
 
-/// Costs a launch one atomic load if nothing is armed. Threads: safe from any.
+/// Adds one atomic load to a launch if no fault is armed. Threads: safe from any.
 class armed_faults final : public fault_injector {
 public:
-  /// Makes the next such call of \p whom fail, once. The future returns the time at which it failed. \p span is the
-  /// delay before an abort begins.
-  [[nodiscard]] std::future<time_point> arm(armed_call what, rank whom, nanoseconds span = nanoseconds{0});
+  /// Makes the next call of kind \p what by rank \p whom fail, once. The future returns the time of the failure.
+  /// \p span is the delay before an abort begins.
+  [[nodiscard]] std::future<time_point> arm(armed_call what, rank target, nanoseconds span = nanoseconds{0});
   /// Disarms all faults, which breaks the promises of their futures, and ends calls that hang. Must be called before
   /// the injector's owner is destroyed.
   void release();
@@ -53,14 +53,14 @@ public:
 private:
   struct armed_one {
     armed_call what;
-    rank whom;
+    rank target;
     nanoseconds span;
     std::promise<time_point> happened;
   };
-  [[nodiscard]] std::optional<armed_one> take(armed_call what, rank whom);
+  [[nodiscard]] std::optional<armed_one> take(armed_call what, rank target);
   void count() noexcept { busy_ = armed_.size() + gone_.size(); }
 
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<armed_one> armed_;
   std::vector<fault_place> gone_;    ///< Ranks whose launches are withheld.

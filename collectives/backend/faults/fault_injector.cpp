@@ -17,21 +17,21 @@ namespace {
 class formation_numbers {
 public:
   [[nodiscard]] std::uint64_t of(const unique_id& id) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const auto [found, is_new] = named_.try_emplace(id.bytes, next_);
     if (is_new) ++next_;
     return found->second;
   }
   /// Returns the number of the formation that replaces \p failed; there is at most one.
   [[nodiscard]] std::uint64_t after(std::uint64_t failed) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const auto [found, is_new] = made_of_.try_emplace(failed, next_);
     if (is_new) ++next_;
     return found->second;
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::uint64_t next_ = 0;
   std::map<decltype(unique_id::bytes), std::uint64_t> named_;
   std::map<std::uint64_t, std::uint64_t> made_of_;
@@ -74,13 +74,13 @@ public:
     real_->destroy();
   }
   [[nodiscard]] bool can_be_captured() const noexcept override { return real_->can_be_captured(); }
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
-    made->place_ = place_; // the place in the parent
+    made->place_ = place_; // faults use the rank and formation of the parent
     return made;
   }
   void split_none() override { real_->split_none(); }
-  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override {
     return made_of_this(real_->shrink(as));
   }
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
@@ -95,7 +95,7 @@ public:
   }
   std::size_t suspend() override { return real_->suspend(); }
   void resume() override { real_->resume(); }
-  [[nodiscard]] library_words last_words() const override { return real_->last_words(); }
+  [[nodiscard]] library_diagnostics last_diagnostics() const override { return real_->last_diagnostics(); }
 
 private:
   [[nodiscard]] std::shared_ptr<communicator> made_of_this(std::shared_ptr<communicator> next) const {

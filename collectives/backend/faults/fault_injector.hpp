@@ -17,15 +17,15 @@ class launch_observer;
 
 /// Identifies the communicator that is about to make a call.
 struct fault_place {
-  troupe::rank rank; ///< In that formation: a world that has shrunk renumbers its ranks.
+  troupe::rank rank; ///< The rank in that formation: a world that has shrunk renumbers its ranks.
   std::uint64_t formation =
       0;              ///< Index of the formation in the backend, from 0. A split communicator has its parent's index.
   device_id device{}; ///< The rank's device; it does not change when ranks are renumbered.
 };
 
-/// Called before each call of a communicator, and after the end of an abort. If a function throws, the call throws the
-/// same. If it blocks, the call hangs until the injector's owner ends it. Threads: those of the communicator's
-/// functions; several concurrently.
+/// Its functions are called before each call of a communicator, and after the end of an abort. If a function throws,
+/// the call throws the same exception. If a function blocks, the call hangs until the injector's owner ends it.
+/// Threads: those of the communicator's functions; several concurrently.
 class fault_injector {
 public:
   fault_injector() = default;
@@ -34,8 +34,8 @@ public:
   virtual ~fault_injector() = default;
 
   virtual void before_init([[maybe_unused]] const fault_place& who) {}
-  /// If it returns false, nothing of \p all is launched, although the caller sees success. The rank never reaches its
-  /// peers, and the completion of its launch means nothing.
+  /// If it returns false, none of \p all is launched, although the caller sees success. The launch never reaches the
+  /// peers, and its completion does not mean success.
   [[nodiscard]] virtual bool before_launch([[maybe_unused]] const fault_place& who,
                                            [[maybe_unused]] std::span<const operation* const> all) {
     return true;
@@ -51,8 +51,8 @@ public:
   virtual void after_abort([[maybe_unused]] const fault_place& who) {}
   virtual void before_destroy([[maybe_unused]] const fault_place& who) {}
 
-  /// Returns the observer that is told whose requests the launches are, or null, which is the default. It lives as long
-  /// as the injector.
+  /// Returns the observer that is notified of the requests of each launch, or null, which is the default. It lives as
+  /// long as the injector.
   [[nodiscard]] virtual launch_observer* observer() noexcept { return nullptr; }
 };
 

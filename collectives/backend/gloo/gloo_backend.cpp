@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// Returns whether Gloo, on the host, has a feature, and why.
+/// Returns whether Gloo has a feature, and the reason.
 feature_finding find_in_gloo(feature what) {
   switch (what) {
     case feature::fp8_reductions: return {what, availability::yes, "troupe's own arithmetic on the host"};
@@ -66,7 +66,7 @@ public:
     if (driver == nullptr)
       throw exception{errc::invalid_argument, "Gloo's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
-    return std::make_shared<gloo_communicator>(network_, to_door(id), self, world_size, std::move(where), *driver);
+    return std::make_shared<gloo_communicator>(network_, to_endpoint(id), self, world_size, std::move(where), *driver);
   }
 
 private:

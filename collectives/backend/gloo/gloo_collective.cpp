@@ -26,7 +26,7 @@ namespace troupe {
 
 namespace {
 
-/// Continues an FNV-1a hash by whole numbers.
+/// Returns \p hash extended with integers (FNV-1a).
 template <class... Numbers>
 std::uint64_t hash_on(std::uint64_t hash, Numbers... numbers) noexcept {
   const auto add = [&hash](std::uint64_t number) {
@@ -42,14 +42,14 @@ constexpr std::uint64_t empty_hash = 0xCBF29CE484222325U;
 /// if their sizes did not match.
 std::uint32_t collective_tag(const signature& what, std::uint64_t ordinal, std::uint64_t part) noexcept {
   std::uint64_t hash = hash_on(empty_hash, ordinal, part, what.kind, what.type, what.op, what.count, what.root.value());
-  static const std::size_t counts_differ = operation{all_to_all_v{}}.index(); // its counts differ between ranks
+  static const std::size_t counts_differ = operation{all_to_all_v{}}.index(); // counts differ between ranks
   if (!what.is(counts_differ))
     for (const auto* counts : {&what.send_counts, &what.recv_counts})
       for (const std::size_t count : *counts) hash = hash_on(hash, count);
   return static_cast<std::uint32_t>(hash ^ (hash >> 32U));
 }
 
-/// Puts \p prefix before a hash. The prefixes of Gloo's own algorithms are the numbers 1 to 8.
+/// Returns the slot made of \p prefix and a hash. The prefixes of Gloo's own algorithms are the numbers 1 to 8.
 std::uint64_t slot_of(std::uint64_t prefix, std::uint64_t hash) noexcept {
   return (prefix << 56U) | (hash >> 8U);
 }
@@ -64,7 +64,7 @@ std::uint64_t part_slot(const signature& what, std::size_t count, std::uint32_t 
   return slot_of(0x41, hash_on(empty_hash, tag, what.type, count));
 }
 
-/// Sends and receives in progress.
+/// Sends and receives that have been started and not waited for.
 class begun_transfers {
 public:
   explicit begun_transfers(gloo::Context& among) : among_{among} {}

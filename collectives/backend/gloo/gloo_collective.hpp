@@ -10,9 +10,9 @@
 namespace troupe {
 
 /// Blocks until the launch is done for this rank. All sends and receives are started before any is waited for.
-/// Numbers: as in mock_reduce.hpp, except that the order in which ranks are combined is Gloo's and differs from element
-/// to element. Every rank has the same bits.
-/// Errors: communicator_failed and Gloo's own exceptions; internal (an operation that is no collective). After an error
+/// Numbers: as in mock_reduce.hpp, but Gloo chooses the order in which ranks are combined, which differs between
+/// elements. All ranks get identical bits.
+/// Errors: communicator_failed and Gloo's own exceptions; internal (not a collective operation). After an error
 /// no memory of the launch is touched.
 void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among);
 

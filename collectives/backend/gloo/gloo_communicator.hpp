@@ -1,4 +1,4 @@
-/// The communicator of one rank whose data Gloo moves, and the thread that runs its operations: Gloo's calls block, and
+/// One rank's communicator that moves data with Gloo, and the thread that runs its operations: Gloo's calls block, but
 /// a launch must not block.
 #pragma once
 
@@ -22,22 +22,21 @@
 
 namespace troupe {
 
-/// Runs jobs one after the other, in the order in which they were added. Each job starts once its stream has reached
-/// it.
+/// Runs jobs on one thread, in the order in which they were added. Each job starts once its stream has reached it.
 ///
 /// After a job has failed, no other job runs. The failed job and those behind it stay pending until stop(), so that
 /// their completion is not taken for success. Threads: safe from any.
-class gloo_line {
+class gloo_job_queue {
 public:
   class job;
 
   /// \p cut: makes a stuck job throw. It is called from any thread, and more than once. \p engine is woken when a job
   /// has ended.
-  gloo_line(std::function<void()> cut, std::shared_ptr<mock_waker> engine);
-  gloo_line(const gloo_line&) = delete;
-  gloo_line& operator=(const gloo_line&) = delete;
+  gloo_job_queue(std::function<void()> cut, std::shared_ptr<mock_waker> engine);
+  gloo_job_queue(const gloo_job_queue&) = delete;
+  gloo_job_queue& operator=(const gloo_job_queue&) = delete;
   /// Calls stop().
-  ~gloo_line();
+  ~gloo_job_queue();
 
   /// Starts the thread. Errors: communicator_failed after stop(), std::system_error.
   void start();
@@ -67,7 +66,7 @@ private:
 
   const std::function<void()> cut_;
   const std::shared_ptr<mock_waker> engine_;
-  mutable std::mutex guard_; ///< Protects the members below.
+  mutable std::mutex mutex_; ///< Protects the members below.
   condition changed_;
   std::deque<std::shared_ptr<job>> jobs_;
   std::shared_ptr<job> running_;
@@ -75,7 +74,7 @@ private:
   bool stopping_ = false;
   bool stopped_ = false; ///< The thread has ended, or was never started.
   worker thread_;
-  std::mutex joining_; ///< Locked before guard_.
+  std::mutex joining_; ///< Locked before mutex_.
 };
 
 /// Implements communicator. Launches are tasks of the mock's streams. Their operations run on one thread of this rank,
@@ -83,7 +82,7 @@ private:
 /// BUF-1: when abort() has returned, no operation's memory is touched any more.
 class gloo_communicator final : public communicator {
 public:
-  gloo_communicator(std::shared_ptr<gloo_network> network, const gloo_door& door, rank self, int world_size,
+  gloo_communicator(std::shared_ptr<gloo_network> network, const gloo_endpoint& endpoint, rank self, int world_size,
                     std::shared_ptr<device> where, mock_driver& driver);
   ~gloo_communicator() override;
 
@@ -93,7 +92,7 @@ public:
   void abort() override;
   void destroy() override;
 
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override;
   void split_none() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   /// Registers nothing, because sockets read and write any memory. Waits for the other ranks, as a registration of NCCL
@@ -105,37 +104,38 @@ private:
   class launch_task;
 
   /// State that the tasks in the streams share with their communicator. Tasks may outlive the communicator.
-  struct workings {
-    workings(std::shared_ptr<gloo_network> network, rank self, int world_size, std::shared_ptr<mock_waker> engine);
+  struct shared_state {
+    shared_state(std::shared_ptr<gloo_network> network, rank self, int world_size, std::shared_ptr<mock_waker> engine);
 
     const rank self;
     const int world_size;
     gloo_formation among;
-    gloo_line line; ///< Declared after the members that its jobs use.
+    gloo_job_queue jobs; ///< Declared after the members that its jobs use.
     mock_order order;
   };
-  /// One exchange among a communicator's ranks beside the launches: a split or a registration.
-  struct parting {
-    std::shared_ptr<workings> parent;
+  /// One exchange among a communicator's ranks that is not a launch: a split or a registration.
+  struct side_exchange {
+    std::shared_ptr<shared_state> parent;
     std::uint64_t ordinal = 0;
   };
 
-  gloo_communicator(std::shared_ptr<workings> with, std::shared_ptr<device> where, mock_driver& driver);
+  gloo_communicator(std::shared_ptr<shared_state> with, std::shared_ptr<device> where, mock_driver& driver);
 
   void require_formed() const;
-  [[nodiscard]] parting next_parting();
-  [[nodiscard]] static gloo_meeting arrange(const parting& one, int color);
-  [[nodiscard]] static std::unique_ptr<mock_task> make_task(const std::shared_ptr<workings>& with, mock_launch mine);
+  [[nodiscard]] side_exchange next_side_exchange();
+  [[nodiscard]] static gloo_rendezvous arrange(const side_exchange& one, int color);
+  [[nodiscard]] static std::unique_ptr<mock_task> make_task(const std::shared_ptr<shared_state>& with,
+                                                            mock_launch mine);
 
   mock_driver& driver_; ///< Kept alive by where().
-  const std::shared_ptr<workings> workings_;
-  gloo_meeting meeting_; ///< For a communicator made by split(): empty until init().
-  parting split_off_{};  ///< For a communicator made by split(): its parent.
+  const std::shared_ptr<shared_state> shared_;
+  gloo_rendezvous rendezvous_; ///< Empty before init() of a communicator made by split().
+  side_exchange split_off_{};  ///< The parent of a communicator made by split().
   int color_ = 0;
   std::atomic<life> life_{life::fresh};
   std::mutex splits_guard_; ///< Protects the members below.
-  std::vector<std::weak_ptr<workings>> splits_;
-  std::uint64_t meetings_ = 0; ///< Exchanges so far; the same number on all ranks. Launches do not count.
+  std::vector<std::weak_ptr<shared_state>> splits_;
+  std::uint64_t side_exchanges_ = 0; ///< Number of splits and registrations so far; the same on all ranks.
 };
 
 } // namespace troupe

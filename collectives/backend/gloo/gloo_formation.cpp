@@ -26,44 +26,45 @@ namespace troupe {
 
 namespace {
 
-/// Period of the clock check. A check that comes more than twice as late means that the process slept.
+/// Period of the clock check. If two checks are more than twice this period apart, the process was suspended, and only
+/// twice the period counts.
 constexpr nanoseconds look_every{std::chrono::milliseconds{100}};
 
 } // namespace
 
-gloo_reach::gloo_reach(nanoseconds patience, std::function<void()> give_up)
+gloo_connect_watchdog::gloo_connect_watchdog(nanoseconds patience, std::function<void()> give_up)
   : patience_{patience}, give_up_{std::move(give_up)}, thread_{[this] { watch(); }} {}
 
-gloo_reach::~gloo_reach() {
+gloo_connect_watchdog::~gloo_connect_watchdog() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ended_ = true;
   }
   changed_.notify_all();
   thread_.join();
 }
 
-void gloo_reach::connecting(rank peer) {
-  const std::lock_guard lock{guard_};
+void gloo_connect_watchdog::connecting(rank peer) {
+  const std::lock_guard lock{mutex_};
   if (is_unreached_) return;
   peer_ = peer;
   waited_ = {};
   changed_.notify_all();
 }
 
-void gloo_reach::connected() {
-  const std::lock_guard lock{guard_};
+void gloo_connect_watchdog::connected() {
+  const std::lock_guard lock{mutex_};
   if (!is_unreached_) peer_.reset();
 }
 
-std::optional<rank> gloo_reach::unreached() const {
-  const std::lock_guard lock{guard_};
+std::optional<rank> gloo_connect_watchdog::unreached() const {
+  const std::lock_guard lock{mutex_};
   return is_unreached_ ? peer_ : std::nullopt;
 }
 
-void gloo_reach::watch() {
+void gloo_connect_watchdog::watch() {
   name_this_thread("troupe/reach");
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   while (!ended_) {
     if (!peer_) {
       changed_.wait(lock, [this] { return ended_ || peer_; });
@@ -86,15 +87,15 @@ namespace {
   throw exception{errc::communicator_failed, "the communicator was aborted"};
 }
 
-/// The buffers that Gloo's algorithms wait for.
+/// Tracks the buffers that Gloo's algorithms use, so that their waits can be aborted.
 struct buffer_tracker {
-  std::mutex guard;
+  std::mutex mutex;
   bool is_cut = false;
   std::unordered_set<gloo::transport::UnboundBuffer*> buffers;
 
-  /// Throws after a cut. A buffer forgets an aborted wait, so a loop of waits would continue without this check.
+  /// Throws after a cut. A buffer does not store that a wait was aborted, so a loop of waits needs this check.
   void expect_whole() {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     if (is_cut) report_cut();
   }
 };
@@ -103,7 +104,7 @@ class tracked_buffer final : public gloo::transport::UnboundBuffer {
 public:
   tracked_buffer(std::shared_ptr<buffer_tracker> all, std::unique_ptr<UnboundBuffer> inner)
     : UnboundBuffer{inner->ptr, inner->size}, all_{std::move(all)}, inner_{std::move(inner)} {
-    const std::lock_guard lock{all_->guard};
+    const std::lock_guard lock{all_->mutex};
     if (all_->is_cut) report_cut();
     all_->buffers.insert(inner_.get());
   }
@@ -112,7 +113,7 @@ public:
   // The destructor of inner_ waits until the transport's thread no longer uses the buffer. After that no thread touches
   // the memory.
   ~tracked_buffer() override {
-    const std::lock_guard lock{all_->guard};
+    const std::lock_guard lock{all_->mutex};
     all_->buffers.erase(inner_.get());
   }
 
@@ -147,16 +148,16 @@ private:
 
 } // namespace
 
-/// The connections of a communicator, with a way for another thread to cut them, which Gloo's own connections lack.
+/// The connections of a communicator. Unlike Gloo's own connections, they can be cut by another thread.
 ///
 /// Gloo can close connections from outside, but does not notify a thread that waits for a buffer. Therefore every
 /// buffer that an algorithm asks for is wrapped, and cut() ends the waits. Threads: as Gloo's; cut() from any.
 class gloo_mesh final : public gloo::transport::Context {
 public:
-  gloo_mesh(std::shared_ptr<gloo::transport::Context> inner, std::weak_ptr<gloo_reach> reach)
+  gloo_mesh(std::shared_ptr<gloo::transport::Context> inner, std::weak_ptr<gloo_connect_watchdog> reach)
     : Context{inner->rank, inner->size}, inner_{std::move(inner)}, reach_{std::move(reach)} {}
 
-  /// Gloo calls it in order to connect to \p peer.
+  /// Called by Gloo to connect to \p peer.
   std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override {
     if (const auto reach = reach_.lock()) reach->connecting(troupe::rank{peer});
     return inner_->getPair(peer);
@@ -175,7 +176,7 @@ public:
   void cut() noexcept {
     return_or_report("a communicator's connections", [&] {
       {
-        const std::lock_guard lock{all_->guard};
+        const std::lock_guard lock{all_->mutex};
         all_->is_cut = true;
         for (gloo::transport::UnboundBuffer* one : all_->buffers) {
           one->abortWaitRecv();
@@ -190,16 +191,16 @@ public:
 
 private:
   const std::shared_ptr<gloo::transport::Context> inner_;
-  const std::weak_ptr<gloo_reach> reach_; ///< Set while the communicator forms.
+  const std::weak_ptr<gloo_connect_watchdog> reach_; ///< Set while the communicator forms.
   const std::shared_ptr<buffer_tracker> all_ = std::make_shared<buffer_tracker>();
   std::mutex pairs_guard_;
 };
 
-/// Creates a gloo_mesh over another transport device.
+/// A transport device that creates a gloo_mesh over another transport device.
 class gloo_mesh_device final : public gloo::transport::Device {
 public:
   /// \p reach is notified of each peer that the mesh connects to.
-  gloo_mesh_device(std::shared_ptr<gloo::transport::Device> inner, std::weak_ptr<gloo_reach> reach)
+  gloo_mesh_device(std::shared_ptr<gloo::transport::Device> inner, std::weak_ptr<gloo_connect_watchdog> reach)
     : inner_{std::move(inner)}, reach_{std::move(reach)} {}
 
   [[nodiscard]] std::string str() const override { return inner_->str(); }
@@ -207,7 +208,7 @@ public:
   [[nodiscard]] int getInterfaceSpeed() const override { return inner_->getInterfaceSpeed(); }
   /// Call once for each device. Errors: communicator_failed after cut().
   std::shared_ptr<gloo::transport::Context> createContext(int self, int world_size) override {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (is_cut_) report_cut();
     made_ = std::make_shared<gloo_mesh>(inner_->createContext(self, world_size), reach_);
     return made_;
@@ -217,7 +218,7 @@ public:
   void cut() noexcept {
     std::shared_ptr<gloo_mesh> whole;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       is_cut_ = true;
       whole = made_;
     }
@@ -226,19 +227,19 @@ public:
 
 private:
   const std::shared_ptr<gloo::transport::Device> inner_;
-  const std::weak_ptr<gloo_reach> reach_;
-  std::mutex guard_;
+  const std::weak_ptr<gloo_connect_watchdog> reach_;
+  std::mutex mutex_;
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh> made_;
 };
 
 namespace {
 
-/// Time after which Gloo itself stops waiting for a peer. Pipeline deadlines and abort() act long before.
+/// Time after which Gloo itself stops waiting for a peer. Pipeline deadlines and abort() end the wait long before.
 constexpr std::chrono::milliseconds patience_of_gloo = std::chrono::minutes{30};
 
-/// Longest time to connect to a peer that has joined the formation. It exceeds a link cut of one second, after which
-/// TCP tries again at most one second later (docs/design/0051-broken-links.md).
+/// Longest time to connect to a peer that has joined the formation. It is enough if a link is down for one second,
+/// because TCP retries at most one second after that (docs/design/0051-broken-links.md).
 constexpr std::chrono::milliseconds patience_for_peers{2500};
 
 } // namespace
@@ -246,17 +247,17 @@ constexpr std::chrono::milliseconds patience_for_peers{2500};
 gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
   : network_{std::move(network)}, self_{self}, world_size_{world_size} {}
 
-std::shared_ptr<gloo_store> gloo_formation::come(const gloo_meeting& at) {
-  auto made = std::make_shared<gloo_store>(at.door, at.comers, at.prefix);
-  const std::lock_guard lock{guard_};
+std::shared_ptr<gloo_store> gloo_formation::come(const gloo_rendezvous& at) {
+  auto made = std::make_shared<gloo_store>(at.endpoint, at.participants, at.prefix);
+  const std::lock_guard lock{mutex_};
   store_ = made;
   if (is_cut_) made->interrupt();
   return made;
 }
 
-void gloo_formation::form(const gloo_meeting& at) {
+void gloo_formation::form(const gloo_rendezvous& at) {
   if (!at.is_whole) return connect(at, nullptr);
-  const auto reach = std::make_shared<gloo_reach>(patience_for_peers, [this] { cut(); });
+  const auto reach = std::make_shared<gloo_connect_watchdog>(patience_for_peers, [this] { cut(); });
   try {
     connect(at, reach);
   } catch (...) {
@@ -270,18 +271,18 @@ void gloo_formation::form(const gloo_meeting& at) {
   }
 }
 
-void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_reach>& reach) {
+void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gloo_connect_watchdog>& reach) {
   const auto store = come(at);
   if (reach && self_ != rank{0}) {
     reach->connecting(rank{0});
     store->connect();
   }
   store->on_use([weak = std::weak_ptr{reach}] {
-    if (const auto watch = weak.lock()) watch->connected(); // Gloo does not connect to a peer meanwhile
+    if (const auto watch = weak.lock()) watch->connected(); // while Gloo uses the store, it does not connect to a peer
   });
   const auto mesh = std::make_shared<gloo_mesh_device>(network_->transport(), reach);
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     mesh_ = mesh;
     if (is_cut_) mesh->cut();
   }
@@ -289,18 +290,18 @@ void gloo_formation::connect(const gloo_meeting& at, const std::shared_ptr<gloo_
   made->setTimeout(patience_of_gloo);
   std::shared_ptr<gloo::transport::Device> through = mesh;
   made->connectFullMesh(*store, through);
-  store->formed(); // throws if connections were cut: Gloo takes those for connected
+  store->formed(); // throws after cut(): Gloo takes cut connections for open ones
   context_ = std::move(made);
 }
 
-void gloo_formation::pass(const gloo_meeting& at) {
+void gloo_formation::pass(const gloo_rendezvous& at) {
   come(at)->formed();
 }
 
 void gloo_formation::cut() noexcept {
   std::shared_ptr<gloo_mesh_device> mesh;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     is_cut_ = true;
     if (store_) store_->interrupt();
     mesh = mesh_;
@@ -313,7 +314,7 @@ void gloo_formation::leave() noexcept {
     context_.reset();
     std::shared_ptr<gloo_mesh_device> mesh;
     std::shared_ptr<gloo_store> store;
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     mesh.swap(mesh_);
     store.swap(store_);
   });
@@ -345,13 +346,13 @@ gloo_network::gloo_network(gloo_options options)
   : options_{std::move(options)}, stores_{parse_socket_address(options_.interface_address)} {}
 
 std::shared_ptr<gloo::transport::Device> gloo_network::transport() {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto found = transport_.lock();
   if (found) return found;
   const broken_pipes_blocked blocked;
   try {
     transport_ = found = gloo::transport::tcp::CreateDevice(options_.interface_address.c_str());
-  } catch (const std::exception& refused) { // from Gloo
+  } catch (const std::exception& refused) { // thrown by Gloo
     throw exception{error{.code = errc::invalid_argument,
                           .text = "Gloo cannot use the address " + options_.interface_address +
                                   ": name an address of this machine (gloo.interface_address)",

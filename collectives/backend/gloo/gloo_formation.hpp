@@ -1,7 +1,7 @@
 /// Connects one rank to the other ranks of its communicator, and finds the peer that it cannot connect to.
 #pragma once
 
-#include <troupe/collectives/backend/gloo/gloo_door.hpp>
+#include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
 #include <troupe/collectives/backend/gloo/gloo_store.hpp>
 #include <troupe/device/identity.hpp>
@@ -27,20 +27,20 @@ namespace troupe {
 ///
 /// Only time in which this process was awake counts, so that a pause of all processes is not taken for a broken link.
 /// Lifetime: watches until it is destroyed. Threads: safe from any.
-class gloo_reach {
+class gloo_connect_watchdog {
 public:
   /// \p give_up: makes the connection attempt throw. It is called at most once, on a thread of this object, when the
-  /// formation has waited for one peer for \p patience. It must not destroy the gloo_reach.
-  gloo_reach(nanoseconds patience, std::function<void()> give_up);
-  gloo_reach(const gloo_reach&) = delete;
-  gloo_reach& operator=(const gloo_reach&) = delete;
-  ~gloo_reach();
+  /// formation has waited for one peer for \p patience. It must not destroy the gloo_connect_watchdog.
+  gloo_connect_watchdog(nanoseconds patience, std::function<void()> give_up);
+  gloo_connect_watchdog(const gloo_connect_watchdog&) = delete;
+  gloo_connect_watchdog& operator=(const gloo_connect_watchdog&) = delete;
+  ~gloo_connect_watchdog();
 
-  /// The formation starts to wait for a connection to \p peer.
+  /// Reports that the formation starts to wait for a connection to \p peer.
   void connecting(rank peer);
-  /// The connection is there, or the formation does something else.
+  /// Reports that the formation does not wait for a connection any more.
   void connected();
-  /// The peer for which give_up was called, if any.
+  /// Returns the peer for which give_up was called, if any.
   [[nodiscard]] std::optional<rank> unreached() const;
 
 private:
@@ -48,7 +48,7 @@ private:
 
   const nanoseconds patience_;
   const std::function<void()> give_up_;
-  mutable std::mutex guard_; ///< Protects the members below.
+  mutable std::mutex mutex_; ///< Protects the members below.
   condition changed_;
   std::optional<rank> peer_;
   nanoseconds waited_{};
@@ -57,7 +57,7 @@ private:
   worker thread_; ///< Last: it uses the other members.
 };
 
-/// Threads: safe from any.
+/// Shares one TCP transport and one store server among the communicators of a backend. Threads: safe from any.
 class gloo_network {
 public:
   /// Errors: as check(const gloo_options&).
@@ -72,19 +72,19 @@ public:
 private:
   const gloo_options options_;
   gloo_store_server stores_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::weak_ptr<gloo::transport::Device> transport_;
 };
 
 class gloo_mesh_device;
 
 /// Describes the formation that a rank joins.
-struct gloo_meeting {
-  gloo_door door;
-  /// Ranks that connect to this store, for this formation or for another part of the same split.
-  std::uint32_t comers = 1;
+struct gloo_rendezvous {
+  gloo_endpoint endpoint;
+  /// Number of ranks that connect to this store, for this formation or for another one of the same split.
+  std::uint32_t participants = 1;
   std::string prefix{}; ///< Prefix of this formation's keys in the store.
-  /// All ranks of the world take part, with their world numbers, and rank 0's process has the store.
+  /// True if all ranks of the world take part with their world ranks, and rank 0's process has the store.
   bool is_whole = false;
 };
 
@@ -99,10 +99,10 @@ public:
   /// Errors: communicator_failed (cut() was called; the store or a peer has ended; or, if the meeting is whole, a peer
   /// that has joined cannot be reached for some seconds: the error then has that peer's rank), deadline_exceeded,
   /// Gloo's own exceptions.
-  void form(const gloo_meeting& at);
-  /// Tells the store at \p at that this rank needs no formation.
-  void pass(const gloo_meeting& at);
-  /// Precondition: form() has returned.
+  void form(const gloo_rendezvous& at);
+  /// Reports to the store of \p at that this rank joins no formation.
+  void pass(const gloo_rendezvous& at);
+  /// Returns Gloo's context. Precondition: form() has returned.
   [[nodiscard]] const std::shared_ptr<gloo::Context>& context() const noexcept { return context_; }
   /// Makes every call that waits for peers throw, now and later.
   void cut() noexcept;
@@ -112,14 +112,14 @@ public:
   [[nodiscard]] const std::shared_ptr<gloo_network>& network() const noexcept { return network_; }
 
 private:
-  [[nodiscard]] std::shared_ptr<gloo_store> come(const gloo_meeting& at);
-  void connect(const gloo_meeting& at, const std::shared_ptr<gloo_reach>& reach);
+  [[nodiscard]] std::shared_ptr<gloo_store> come(const gloo_rendezvous& at);
+  void connect(const gloo_rendezvous& at, const std::shared_ptr<gloo_connect_watchdog>& reach);
 
   const std::shared_ptr<gloo_network> network_;
   const rank self_;
   const int world_size_;
   std::shared_ptr<gloo::Context> context_;
-  std::mutex guard_; ///< Protects the members below.
+  std::mutex mutex_; ///< Protects the members below.
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh_device> mesh_;
   std::shared_ptr<gloo_store> store_;

@@ -1,4 +1,4 @@
-#include <troupe/collectives/backend/gloo/gloo_door.hpp>
+#include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
 #include <troupe/collectives/backend/gloo/gloo_options.hpp>
 
 #include <string>

@@ -7,13 +7,13 @@
 
 namespace troupe {
 
-/// Memory in which requests' buffers lie.
+/// The memory that contains the buffers of requests.
 enum class gloo_memory : std::uint8_t {
   host,   ///< Memory of mock devices, which Gloo reads and writes directly.
   device, ///< Memory of GPUs or of any other driver: copied to pinned host memory and back (host_staged_backend.hpp).
 };
 [[nodiscard]] std::string_view to_string(gloo_memory memory) noexcept;
-/// Errors: invalid_argument, with the valid names.
+/// Returns the kind of memory called \p name. Errors: invalid_argument, with the valid names.
 [[nodiscard]] gloo_memory parse_gloo_memory(std::string_view name);
 
 /// Options that are the same for all worlds of a process.

@@ -21,7 +21,7 @@
 
 namespace troupe {
 
-gloo_bell::gloo_bell() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+gloo_notifier::gloo_notifier() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
   if (!file_)
     throw exception{error{.code = errc::internal,
                           .text = "no file descriptor is left for the gloo backend: raise the limit (ulimit -n)",
@@ -29,13 +29,13 @@ gloo_bell::gloo_bell() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
                           .native_code = errno}};
 }
 
-void gloo_bell::ring() noexcept {
+void gloo_notifier::notify() noexcept {
   constexpr std::uint64_t once = 1;
-  // fails only if the counter is full: it is readable then
+  // fails only if the counter is full; the descriptor is readable then
   static_cast<void>(!::write(file_.number(), &once, sizeof once));
 }
 
-void gloo_bell::calm() noexcept {
+void gloo_notifier::reset() noexcept {
   std::uint64_t times = 0;
   static_cast<void>(!::read(file_.number(), &times, sizeof times));
 }
@@ -60,7 +60,7 @@ gloo_secret draw_secret() {
   return made;
 }
 
-/// Limit of one read.
+/// Limit of one read, in bytes.
 constexpr std::size_t piece_bytes = 16'384;
 constexpr auto pause_without_descriptors = 100ms;
 
@@ -71,11 +71,11 @@ struct gloo_store_server::formation {
   clock::time_point until{};
   std::map<std::string, std::vector<std::byte>> values{};
   std::size_t held_bytes = 0;
-  std::uint32_t comers = 0; ///< 0: no rank has connected yet.
+  std::uint32_t participants = 0; ///< 0: no rank has connected yet.
   std::uint32_t formed = 0;
 };
 
-struct gloo_store_server::visitor {
+struct gloo_store_server::connection {
   open_file socket;
   clock::time_point greets_until{};
   std::shared_ptr<formation> of{}; ///< Null until the client has presented the secret.
@@ -94,7 +94,7 @@ struct gloo_store_server::visitor {
     say(&size, sizeof size);
     say(value.data(), value.size());
   }
-  /// Returns false if the socket has failed.
+  /// Sends pending bytes without blocking. Returns false if the socket has failed.
   [[nodiscard]] bool flush() {
     while (said < to_say.size()) {
       const ssize_t count =
@@ -112,18 +112,18 @@ gloo_store_server::gloo_store_server(socket_address interface) noexcept : interf
 
 gloo_store_server::~gloo_store_server() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
-  bell_.ring();
+  notifier_.notify();
   if (thread_.joinable()) thread_.join();
 }
 
-gloo_door gloo_store_server::open() {
+gloo_endpoint gloo_store_server::open() {
   auto made = std::make_shared<formation>();
   made->secret = draw_secret();
   made->until = clock::now() + gloo_wire::time_for_forming;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (!serving_) {
     if (thread_.joinable()) thread_.join(); // the thread has ended, because there were no formations left
     listen();
@@ -134,7 +134,7 @@ gloo_door gloo_store_server::open() {
     serving_ = true;
   }
   formations_.push_back(made);
-  bell_.ring(); // the deadline of the new formation may be the next one
+  notifier_.notify(); // the deadline of the new formation may be the next one
   return {.where = where_, .secret = made->secret};
 }
 
@@ -152,13 +152,13 @@ void gloo_store_server::listen() {
 
 void gloo_store_server::serve() {
   visitor_list all;
-  std::vector<pollfd> looks;
+  std::vector<pollfd> polled;
   while (true) {
     const auto now = clock::now();
     forget_old(now);
     std::erase_if(all, [&](const auto& one) { return one->of ? one->of->until <= now : one->greets_until <= now; });
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (stopping_ || (formations_.empty() && all.empty())) {
         listener_ = open_file{};
         serving_ = false;
@@ -166,43 +166,44 @@ void gloo_store_server::serve() {
       }
     }
 
-    looks.clear();
-    looks.push_back({.fd = bell_.number(), .events = POLLIN, .revents = 0});
-    const bool listens = deaf_until_ <= now && all.size() < gloo_wire::most_visitors;
-    looks.push_back({.fd = listens ? listener_.number() : -1, .events = POLLIN, .revents = 0});
+    polled.clear();
+    polled.push_back({.fd = notifier_.number(), .events = POLLIN, .revents = 0});
+    const bool listens = deaf_until_ <= now && all.size() < gloo_wire::most_connections;
+    polled.push_back({.fd = listens ? listener_.number() : -1, .events = POLLIN, .revents = 0});
     for (const auto& one : all) {
       const int wanted = POLLRDHUP | (one->waits ? 0 : POLLIN) | (one->to_say.empty() ? 0 : POLLOUT);
-      looks.push_back({.fd = one->socket.number(), .events = static_cast<short>(wanted), .revents = 0});
+      polled.push_back({.fd = one->socket.number(), .events = static_cast<short>(wanted), .revents = 0});
     }
     const auto patience = std::chrono::ceil<std::chrono::milliseconds>(next_deadline(all) - now).count();
-    ::poll(looks.data(), looks.size(), static_cast<int>(std::clamp<decltype(patience)>(patience, 0, 60'000)));
-    bell_.calm();
+    ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<decltype(patience)>(patience, 0, 60'000)));
+    notifier_.reset();
 
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (looks[i + 2].revents != 0 && !converse(*all[i], looks[i + 2].revents)) all[i].reset();
+      if (polled[i + 2].revents != 0 && !converse(*all[i], polled[i + 2].revents)) all[i].reset();
     std::erase(all, nullptr);
     answer_waiting(all);
-    if (looks[1].revents != 0) let_in(all, clock::now());
+    if (polled[1].revents != 0) let_in(all, clock::now());
   }
 }
 
 void gloo_store_server::forget_old(clock::time_point now) {
-  const std::lock_guard lock{guard_};
-  std::erase_if(formations_,
-                [&](const auto& one) { return one->until <= now || (one->comers > 0 && one->formed >= one->comers); });
+  const std::lock_guard lock{mutex_};
+  std::erase_if(formations_, [&](const auto& one) {
+    return one->until <= now || (one->participants > 0 && one->formed >= one->participants);
+  });
 }
 
 gloo_store_server::clock::time_point gloo_store_server::next_deadline(const visitor_list& all) {
   auto next = clock::time_point::max();
   if (deaf_until_ > clock::now()) next = deaf_until_;
   for (const auto& one : all) next = std::min(next, one->of ? one->of->until : one->greets_until);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   for (const auto& one : formations_) next = std::min(next, one->until);
   return std::min(next, clock::now() + 60s);
 }
 
 void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
-  while (all.size() < gloo_wire::most_visitors) {
+  while (all.size() < gloo_wire::most_connections) {
     open_file socket{::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!socket) {
       // A connection that waits keeps the listening socket readable. Without a free descriptor the loop would spin.
@@ -210,13 +211,13 @@ void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
         deaf_until_ = now + pause_without_descriptors;
       return;
     }
-    all.push_back(std::make_unique<visitor>(
-        visitor{.socket = std::move(socket), .greets_until = now + gloo_wire::time_for_hello}));
+    all.push_back(std::make_unique<connection>(
+        connection{.socket = std::move(socket), .greets_until = now + gloo_wire::time_for_hello}));
   }
 }
 
 /// Reads and writes without blocking. Returns false if the connection is to be closed.
-bool gloo_store_server::converse(visitor& one, short seen) {
+bool gloo_store_server::converse(connection& one, short seen) {
   if ((seen & POLLIN) != 0) {
     std::array<std::byte, piece_bytes> piece;
     const ssize_t count = ::recv(one.socket.number(), piece.data(), piece.size(), MSG_DONTWAIT);
@@ -231,7 +232,7 @@ bool gloo_store_server::converse(visitor& one, short seen) {
 }
 
 /// Executes all requests that were received in full. Returns false if a request is invalid or too large.
-bool gloo_store_server::understand(visitor& one) {
+bool gloo_store_server::understand(connection& one) {
   std::size_t used = 0;
   const auto left = [&] { return one.heard.size() - used; };
   if (!one.of) {
@@ -239,43 +240,45 @@ bool gloo_store_server::understand(visitor& one) {
     if (!greet(one)) return false;
     used = sizeof(gloo_wire::hello);
   }
-  while (!one.waits && left() >= sizeof(gloo_wire::heading)) {
-    gloo_wire::heading wish;
-    std::memcpy(&wish, &one.heard[used], sizeof wish);
-    if (wish.key_bytes > gloo_wire::most_key_bytes || wish.value_bytes > gloo_wire::most_value_bytes) return false;
-    const std::size_t whole = sizeof wish + wish.key_bytes + wish.value_bytes;
+  while (!one.waits && left() >= sizeof(gloo_wire::request_header)) {
+    gloo_wire::request_header header;
+    std::memcpy(&header, &one.heard[used], sizeof header);
+    if (header.key_bytes > gloo_wire::most_key_bytes || header.value_bytes > gloo_wire::most_value_bytes) return false;
+    const std::size_t whole = sizeof header + header.key_bytes + header.value_bytes;
     if (left() < whole) break;
-    if (!obey(one, wish, one.heard.data() + used + sizeof wish)) return false;
+    if (!handle(one, header, one.heard.data() + used + sizeof header)) return false;
     used += whole;
   }
   one.heard.erase(one.heard.begin(), one.heard.begin() + static_cast<std::ptrdiff_t>(used));
   return true;
 }
 
-bool gloo_store_server::greet(visitor& one) {
+bool gloo_store_server::greet(connection& one) {
   gloo_wire::hello said;
   std::memcpy(&said, one.heard.data(), sizeof said);
-  if (said.magic != gloo_wire::hello_magic || said.comers == 0 || said.comers > gloo_wire::most_comers) return false;
-  const std::lock_guard lock{guard_};
+  if (said.magic != gloo_wire::hello_magic || said.participants == 0 ||
+      said.participants > gloo_wire::most_participants)
+    return false;
+  const std::lock_guard lock{mutex_};
   for (const auto& each : formations_)
     if (equal(each->secret, said.secret)) one.of = each;
   if (!one.of) return false;
-  if (one.of->comers == 0) one.of->comers = said.comers;
-  if (one.of->comers != said.comers) return false;
+  if (one.of->participants == 0) one.of->participants = said.participants;
+  if (one.of->participants != said.participants) return false;
   one.say(&gloo_wire::agreed, 1);
   return true;
 }
 
-bool gloo_store_server::obey(visitor& one, const gloo_wire::heading& wish, const std::byte* content) {
+bool gloo_store_server::handle(connection& one, const gloo_wire::request_header& header, const std::byte* content) {
   formation& here = *one.of;
-  const std::string key{reinterpret_cast<const char*>(content), wish.key_bytes};
-  switch (wish.what) {
+  const std::string key{reinterpret_cast<const char*>(content), header.key_bytes};
+  switch (header.what) {
     case gloo_wire::request::set: {
-      here.held_bytes += wish.key_bytes + wish.value_bytes;
+      here.held_bytes += header.key_bytes + header.value_bytes;
       if (here.held_bytes > gloo_wire::most_formation_bytes) return false;
-      const std::byte* const value = content + wish.key_bytes;
-      // A key is set once: a rank that has read its value relies on it.
-      if (!here.values.emplace(key, std::vector<std::byte>(value, value + wish.value_bytes)).second) return false;
+      const std::byte* const value = content + header.key_bytes;
+      // A key can be set only once, because ranks may already have read its value.
+      if (!here.values.emplace(key, std::vector<std::byte>(value, value + header.value_bytes)).second) return false;
       one.say(&gloo_wire::agreed, 1);
       return true;
     }
@@ -321,12 +324,12 @@ using store_clock = std::chrono::steady_clock;
 
 } // namespace
 
-gloo_store::gloo_store(const gloo_door& door, std::uint32_t comers, std::string prefix)
-  : door_{door}, comers_{comers}, prefix_{std::move(prefix)} {}
+gloo_store::gloo_store(const gloo_endpoint& endpoint, std::uint32_t participants, std::string prefix)
+  : endpoint_{endpoint}, participants_{participants}, prefix_{std::move(prefix)} {}
 
 void gloo_store::interrupt() noexcept {
   interrupted_ = true;
-  bell_.ring();
+  notifier_.notify();
 }
 
 /// Waits until the socket is ready for \p what.
@@ -338,10 +341,10 @@ void gloo_store::await(short what, time_point until) {
       throw exception{
           errc::deadline_exceeded,
           "other ranks did not join the formation in time: check that all are started and have the same unique id"};
-    std::array looks{pollfd{.fd = socket_.number(), .events = what, .revents = 0},
-                     pollfd{.fd = bell_.number(), .events = POLLIN, .revents = 0}};
-    ::poll(looks.data(), looks.size(), static_cast<int>(std::min<decltype(left)>(left, 60'000)));
-    if (looks[0].revents != 0 && !interrupted_) return;
+    std::array polled{pollfd{.fd = socket_.number(), .events = what, .revents = 0},
+                      pollfd{.fd = notifier_.number(), .events = POLLIN, .revents = 0}};
+    ::poll(polled.data(), polled.size(), static_cast<int>(std::min<decltype(left)>(left, 60'000)));
+    if (polled[0].revents != 0 && !interrupted_) return;
   }
 }
 
@@ -376,9 +379,9 @@ void gloo_store::connect() {
 
 void gloo_store::connect(time_point until) {
   if (socket_) return;
-  socket_ = open_file{::socket(door_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  socket_ = open_file{::socket(endpoint_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket_) report_lost_store("socket", errno);
-  if (::connect(socket_.number(), door_.where.get(), door_.where.size_bytes) != 0) {
+  if (::connect(socket_.number(), endpoint_.where.get(), endpoint_.where.size_bytes) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) report_lost_store("connect", errno);
     await(POLLOUT, until);
     int code = 0;
@@ -387,7 +390,7 @@ void gloo_store::connect(time_point until) {
       report_lost_store("connect", code);
   }
   const gloo_wire::hello words{
-      .magic = gloo_wire::hello_magic, .secret = door_.secret, .comers = comers_, .reserved = 0};
+      .magic = gloo_wire::hello_magic, .secret = endpoint_.secret, .participants = participants_, .reserved = 0};
   send_all(&words, sizeof words, until);
   expect_agreement(until);
 }
@@ -402,12 +405,12 @@ void gloo_store::ask(gloo_wire::request what, const std::string& key, const std:
                                                 std::to_string(gloo_wire::most_key_bytes) + " and " +
                                                 std::to_string(gloo_wire::most_value_bytes) + ")"};
   connect(until);
-  const gloo_wire::heading wish{.what = what,
-                                .key_bytes = static_cast<std::uint32_t>(key.size()),
-                                .value_bytes = static_cast<std::uint32_t>(value.size())};
-  std::vector<char> all(sizeof wish + key.size() + value.size());
-  std::memcpy(all.data(), &wish, sizeof wish);
-  std::ranges::copy(value, std::ranges::copy(key, all.begin() + sizeof wish).out);
+  const gloo_wire::request_header header{.what = what,
+                                         .key_bytes = static_cast<std::uint32_t>(key.size()),
+                                         .value_bytes = static_cast<std::uint32_t>(value.size())};
+  std::vector<char> all(sizeof header + key.size() + value.size());
+  std::memcpy(all.data(), &header, sizeof header);
+  std::ranges::copy(value, std::ranges::copy(key, all.begin() + sizeof header).out);
   send_all(all.data(), all.size(), until);
 }
 

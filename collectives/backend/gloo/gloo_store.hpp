@@ -2,7 +2,7 @@
 /// and client.
 #pragma once
 
-#include <troupe/collectives/backend/gloo/gloo_door.hpp>
+#include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <gloo/rendezvous/store.h>
@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-/// Owns one descriptor, or none.
+/// Owns at most one file descriptor.
 class open_file {
 public:
   open_file() noexcept = default;
@@ -45,15 +45,15 @@ private:
   int number_ = none;
 };
 
-/// A notifier: a file descriptor (eventfd) that becomes readable on ring(). Threads: safe from any.
-class gloo_bell {
+/// A notifier: a file descriptor (eventfd) that becomes readable on notify(). Threads: safe from any.
+class gloo_notifier {
 public:
   /// Errors: internal (no file descriptor is left).
-  gloo_bell();
+  gloo_notifier();
 
-  void ring() noexcept;
+  void notify() noexcept;
   /// Makes the descriptor unreadable again.
-  void calm() noexcept;
+  void reset() noexcept;
   [[nodiscard]] int number() const noexcept { return file_.number(); }
 
 private:
@@ -70,8 +70,8 @@ using namespace std::chrono_literals;
 struct hello {
   std::uint64_t magic;
   gloo_secret secret;
-  /// Total number of ranks that will send formed. It must be the same in all messages of one formation.
-  std::uint32_t comers;
+  /// Total number of ranks that will send request::formed. It must be the same in all messages of one formation.
+  std::uint32_t participants;
   std::uint32_t reserved;
 };
 constexpr std::uint64_t hello_magic = 0x31'65'70'75'6F'72'74'67; // "gtroupe1"
@@ -84,7 +84,7 @@ enum class request : std::uint32_t {
 };
 
 /// Precedes each request; the key and the value follow it.
-struct heading {
+struct request_header {
   request what;
   std::uint32_t key_bytes;
   std::uint32_t value_bytes;
@@ -92,11 +92,11 @@ struct heading {
 
 constexpr std::size_t most_key_bytes = 256;
 constexpr std::size_t most_value_bytes = std::size_t{1} << 20U;
-constexpr std::size_t most_formation_bytes = std::size_t{64} << 20U; ///< Sum over keys and values.
-constexpr std::size_t most_visitors = 4096;
-constexpr std::uint32_t most_comers = 1U << 20U;
+constexpr std::size_t most_formation_bytes = std::size_t{64} << 20U; ///< Limit for all keys and values of a formation.
+constexpr std::size_t most_connections = 4096;
+constexpr std::uint32_t most_participants = 1U << 20U;
 constexpr auto time_for_hello = 5s;
-constexpr auto time_for_forming = 10min; ///< Counts from the making of the unique id.
+constexpr auto time_for_forming = 10min; ///< Starts when the unique id is made.
 
 } // namespace gloo_wire
 
@@ -115,28 +115,28 @@ public:
   ~gloo_store_server();
 
   /// Opens a formation. Errors: invalid_argument (the address is not one of this machine), internal.
-  [[nodiscard]] gloo_door open();
+  [[nodiscard]] gloo_endpoint open();
 
 private:
   using clock = std::chrono::steady_clock;
   struct formation;
-  struct visitor;
-  using visitor_list = std::vector<std::unique_ptr<visitor>>;
+  struct connection;
+  using visitor_list = std::vector<std::unique_ptr<connection>>;
 
   void listen();
   void serve();
   void forget_old(clock::time_point now);
   void let_in(visitor_list& all, clock::time_point now);
-  [[nodiscard]] bool converse(visitor& one, short seen);
-  [[nodiscard]] bool understand(visitor& one);
-  [[nodiscard]] bool greet(visitor& one);
-  [[nodiscard]] bool obey(visitor& one, const gloo_wire::heading& wish, const std::byte* content);
+  [[nodiscard]] bool converse(connection& one, short seen);
+  [[nodiscard]] bool understand(connection& one);
+  [[nodiscard]] bool greet(connection& one);
+  [[nodiscard]] bool handle(connection& one, const gloo_wire::request_header& header, const std::byte* content);
   void answer_waiting(visitor_list& all);
   [[nodiscard]] clock::time_point next_deadline(const visitor_list& all);
 
   const socket_address interface_;
-  gloo_bell bell_;
-  std::mutex guard_; ///< Protects the members below. Never held while a socket is used.
+  gloo_notifier notifier_;
+  std::mutex mutex_; ///< Protects the members below. Never held while a socket is used.
   std::vector<std::shared_ptr<formation>> formations_;
   socket_address where_{}; ///< Includes the port.
   bool serving_ = false;
@@ -152,7 +152,7 @@ private:
 class gloo_store final : public gloo::rendezvous::Store {
 public:
   /// \p comers: number of ranks that will call formed(). \p prefix is put before all keys.
-  gloo_store(const gloo_door& door, std::uint32_t comers, std::string prefix);
+  gloo_store(const gloo_endpoint& endpoint, std::uint32_t participants, std::string prefix);
   /// \p call is called before each use of the store. Call before the first use.
   void on_use(std::function<void()> call) { on_use_ = std::move(call); }
   /// Connects now instead of at the first use.
@@ -163,7 +163,7 @@ public:
   std::vector<char> get(const std::string& key) override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  /// Reports that this rank needs the store no more. The last rank's report ends the formation.
+  /// Reports that this rank does not need the store any more. The last rank's report ends the formation.
   void formed();
 
   /// Makes every blocking call throw, now and later.
@@ -180,10 +180,10 @@ private:
   void await(short what, time_point until);
   [[nodiscard]] std::vector<char> fetch(const std::string& key, time_point until);
 
-  const gloo_door door_;
-  const std::uint32_t comers_;
+  const gloo_endpoint endpoint_;
+  const std::uint32_t participants_;
   const std::string prefix_;
-  gloo_bell bell_;
+  gloo_notifier notifier_;
   std::atomic<bool> interrupted_{false};
   open_file socket_;
   std::map<std::string, std::vector<char>> known_;

@@ -13,11 +13,11 @@
 
 namespace troupe {
 
-/// Threads: safe from any.
+/// Stores which nodes the ranks of a formation are on. Threads: safe from any.
 class node_directory {
 public:
   node_directory() = default;
-  /// \p asked applies to every world with the same number of ranks.
+  /// Uses \p asked for every world with the same number of ranks.
   explicit node_directory(node_map asked) : asked_{std::move(asked)} {}
 
   /// Notes that the ranks of the formation \p id are on \p nodes. Only the latest few formations are kept.
@@ -27,15 +27,15 @@ public:
 
 private:
   const std::optional<node_map> asked_{};
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::deque<std::pair<unique_id, node_map>> noted_;
 };
 
-/// If \p nodes knows the nodes of a world when its communicators are created, its operations are composed according to
-/// \p terms. All other communicators are those of \p flat, also where nothing can be composed. The communicators of \p
-/// flat must support split. All processes of a world name the same nodes and terms (ORD-1) (docs/hierarchy.md).
+/// Returns a backend that composes a world's operations according to \p terms if \p nodes contains the world's nodes
+/// when its communicators are created. Otherwise, or if nothing can be composed, it creates communicators of \p flat,
+/// which must support split. All processes of a world pass the same nodes and terms (ORD-1) (docs/hierarchy.md).
 /// Data between nodes goes through communicators of \p across, which work on the memory of flat's devices. If \p across
-/// is null, it goes through other communicators of flat.
+/// is null, data goes through communicators split off flat.
 [[nodiscard]] std::shared_ptr<backend> make_hierarchical_backend(std::shared_ptr<backend> flat,
                                                                  std::shared_ptr<const node_directory> nodes,
                                                                  hierarchy_terms terms = {},

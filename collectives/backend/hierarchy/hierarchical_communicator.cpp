@@ -56,7 +56,7 @@ troupe::factor inverse_of(int parts, dtype type) {
     case dtype::bf16: return troupe::factor::of(bfloat16::encode(value));
     case dtype::f8e4m3: return troupe::factor::of(float8_e4m3::encode(value));
     case dtype::f8e5m2: return troupe::factor::of(float8_e5m2::encode(value));
-    // For integers, valid only if parts is 1.
+    // An integer factor is valid only if parts is 1.
     case dtype::u8: return troupe::factor::of(static_cast<std::uint8_t>(parts));
     case dtype::i8: return troupe::factor::of(static_cast<std::int8_t>(parts));
     case dtype::i32: return troupe::factor::of(static_cast<std::int32_t>(parts));
@@ -173,7 +173,7 @@ void hierarchical_communicator::form_across() {
   const auto me = static_cast<std::size_t>(self().value());
   const std::size_t node = setup_.nodes.node_of(me), index = setup_.nodes.index_of(me);
   const bool takes_part = setup_.nodes.is_even() || index == 0;
-  const split_seat as{.color = static_cast<int>(index),
+  const split_spec as{.color = static_cast<int>(index),
                       .self = rank{static_cast<int>(node)},
                       .world_size = static_cast<int>(setup_.nodes.node_count())};
   if (!setup_.across) return form_part(across_, takes_part, as);
@@ -182,8 +182,8 @@ void hierarchical_communicator::form_across() {
     form(across_, setup_.across->create(names[setup_.nodes.members(0)[index]], as.self, as.world_size, where()));
 }
 
-/// Exchanges the ids of the ranks that make one; returns one entry per rank. The ids are capabilities: the device's
-/// copy is wiped (SEC-1).
+/// Gathers a unique id from each rank with \p makes_one, and returns one entry per rank. The ids are capabilities: the
+/// device's copy is wiped (SEC-1).
 std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one) {
   std::vector<unique_id> names(static_cast<std::size_t>(world_size()));
   constexpr std::size_t length = sizeof(unique_id);
@@ -199,14 +199,14 @@ std::vector<unique_id> hierarchical_communicator::exchanged_names(bool makes_one
   line.ref().fill(memory.data(), 0, memory.size_bytes());
   line.ref().synchronize();
   flat_->check();
-  const std::lock_guard lock{guard_};
-  if (ended_) // the abort may have ended the exchange, and then the names are invalid
+  const std::lock_guard lock{mutex_};
+  if (ended_) // abort() may have ended the exchange; the names are then invalid
     throw exception{
         error{.code = errc::communicator_failed, .text = "the communicator was aborted during init()", .rank = self()}};
   return names;
 }
 
-void hierarchical_communicator::form_part(part& which, bool takes_part, const split_seat& as) {
+void hierarchical_communicator::form_part(part& which, bool takes_part, const split_spec& as) {
   if (takes_part)
     form(which, flat_->split(as));
   else
@@ -216,7 +216,7 @@ void hierarchical_communicator::form_part(part& which, bool takes_part, const sp
 void hierarchical_communicator::form(part& which, part made) {
   bool ended = false;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ended = ended_;
     if (!ended) which = made;
   }
@@ -289,7 +289,7 @@ void hierarchical_communicator::enqueue(std::span<const composed> all, stream_re
 }
 
 std::vector<hierarchical_communicator::part> hierarchical_communicator::all_parts() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::vector<part> all;
   for (const part& one : {across_, inside_, flat_})
     if (one) all.push_back(one);
@@ -318,7 +318,7 @@ void hierarchical_communicator::check() {
 
 void hierarchical_communicator::abort() {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ended_ = true;
   }
   end_each(all_parts(), [](communicator& one) { one.abort(); });
@@ -328,7 +328,7 @@ void hierarchical_communicator::destroy() {
   end_each(all_parts(), [](communicator& one) { one.destroy(); });
 }
 
-std::shared_ptr<communicator> hierarchical_communicator::shrink(const shrink_seat& as) {
+std::shared_ptr<communicator> hierarchical_communicator::shrink(const shrink_spec& as) {
   return made_of_this(flat_->shrink(as), setup_.nodes.without(as.without));
 }
 
@@ -352,13 +352,13 @@ hierarchy_memory::hierarchy_memory(const std::shared_ptr<device>& where, std::si
 }
 
 void hierarchy_memory::give_back(buffer scratch, const event& last_use) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   side_.ref().wait(last_use);
   scratch.note_use(side_);
 }
 
 std::shared_ptr<hierarchy_memory> hierarchy_memories::of(const std::shared_ptr<device>& where) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto& one = all_[where];
   if (one == nullptr) one = std::make_shared<hierarchy_memory>(where, size_bytes_);
   return one;

@@ -34,8 +34,8 @@ public:
 private:
   std::size_t size_bytes_;
   std::shared_ptr<memory_pool> pool_;
-  std::mutex guard_;
-  stream side_; ///< Contains only waits for last uses.
+  std::mutex mutex_;
+  stream side_; ///< Contains only waits for the last uses of returned scratch.
 };
 
 /// The scratch memory of each device, created on first use and kept. Threads: safe from any.
@@ -48,7 +48,7 @@ public:
 
 private:
   std::size_t size_bytes_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::map<std::shared_ptr<device>, std::shared_ptr<hierarchy_memory>> all_;
 };
 
@@ -80,7 +80,7 @@ struct hierarchy_setup {
   std::shared_ptr<backend> across{}; ///< Backend of the communicators across nodes. Null: they are split off flat.
 };
 
-/// Forms the communicator of all ranks, flat. Splits off it the communicators of each node (inside) and of ranks of
+/// Forms the communicator of all ranks (flat). From it splits the communicators of each node (inside) and of ranks of
 /// different nodes (across). The latter may instead be formed by another backend, with ids exchanged through flat.
 /// Operations that can be composed are launched on these, all others on flat. A communicator split off this one is
 /// split off flat. After a shrink the new communicator has inside and across parts again.
@@ -97,15 +97,15 @@ public:
   /// Launches composed collectives first: consecutive ones that use no scratch run phase by phase together. Then
   /// launches the rest together. Sends and receives of a rank do not affect the collectives.
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
-  /// False if another backend forms the across communicators: a rank cannot know whether launches on those that it is
-  /// not part of may be captured, and the answer must be the same at all ranks.
+  /// False if another backend forms the across communicators. The answer must be the same at all ranks, but a rank
+  /// cannot know whether launches may be captured on across communicators to which it does not belong.
   [[nodiscard]] bool can_be_captured() const noexcept override { return !setup_.across && flat_->can_be_captured(); }
   void check() override;
   void abort() override;
   void destroy() override;
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override { return flat_->split(as); }
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override { return flat_->split(as); }
   void split_none() override { flat_->split_none(); }
-  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override;
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override;
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
     return flat_->allocate_region(size_bytes);
@@ -113,7 +113,7 @@ public:
   void register_region(registered_region& region) override { flat_->register_region(region); }
   std::size_t suspend() override;
   void resume() override;
-  [[nodiscard]] library_words last_words() const override { return flat_->last_words(); }
+  [[nodiscard]] library_diagnostics last_diagnostics() const override { return flat_->last_diagnostics(); }
 
 private:
   using part = std::shared_ptr<communicator>;
@@ -121,7 +121,7 @@ private:
   [[nodiscard]] part made_of_this(part flat, node_map nodes) const;
   void form_inside();
   void form_across();
-  void form_part(part& which, bool takes_part, const split_seat& as);
+  void form_part(part& which, bool takes_part, const split_spec& as);
   void form(part& which, part made);
   [[nodiscard]] std::vector<unique_id> exchanged_names(bool makes_one);
   [[nodiscard]] std::optional<hierarchy_plan> plan_of(const operation& what) const;
@@ -137,10 +137,10 @@ private:
   const part flat_;
   const hierarchy_setup setup_;
   std::vector<part> before_; ///< The failed predecessor's parts except flat; init() aborts them.
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   bool ended_ = false;
-  part inside_; ///< Null on a node of one rank.
-  part across_; ///< Null if another rank represents this rank's node.
+  part inside_; ///< Null if this rank's node has only one rank.
+  part across_; ///< Null if another rank of this rank's node communicates across nodes.
   std::unique_ptr<hierarchy_scratch> scratch_;
 };
 

@@ -21,12 +21,12 @@ namespace troupe {
 /// node. Across ranks are numbered by their nodes.
 enum class hierarchy_level : std::uint8_t { inside, across };
 
-/// Memory from an element on: of the composed operation, or of the rank's scratch.
+/// The start of a memory range in a buffer of the composed operation or in the rank's scratch.
 struct hierarchy_range {
-  /// The buffer: one of the operation's, or the scratch.
+  /// The buffer that contains the range.
   enum class memory : std::uint8_t { none, send, recv, scratch };
   memory in = memory::none;
-  std::size_t first = 0; ///< In elements of the operation's dtype.
+  std::size_t first = 0; ///< Offset in the buffer, in elements of the operation's dtype.
 
   friend bool operator==(const hierarchy_range&, const hierarchy_range&) = default;
 };
@@ -41,9 +41,9 @@ enum class hierarchy_factor : std::uint8_t {
 
 /// One operation of a phase. Its root or peer is a rank of the phase's communicator.
 struct hierarchy_step {
-  operation what;         ///< Without memory.
-  hierarchy_range from{}; ///< The memory of its send operand, or of a send.
-  hierarchy_range to{};   ///< The memory of its recv operand, or of a recv.
+  operation what;         ///< Its buffers are not set.
+  hierarchy_range from{}; ///< The memory that the operation sends from.
+  hierarchy_range to{};   ///< The memory that the operation receives into.
   hierarchy_factor factor = hierarchy_factor::none;
 };
 
@@ -51,7 +51,7 @@ struct hierarchy_step {
 struct hierarchy_copy {
   hierarchy_range from;
   hierarchy_range to;
-  std::size_t count = 0; ///< In elements.
+  std::size_t count = 0; ///< Number of elements.
 };
 
 /// Work that is launched together, the copies first. May be empty on this rank.
@@ -69,9 +69,9 @@ struct hierarchy_plan {
   bool uses_scratch = false;
 };
 
-/// Plans how rank \p self executes \p what, a valid operation, in a world with these nodes. Returns nothing if the
-/// operation is left to the flat communicator.
-/// Whether there is a plan, its levels and uses_scratch depend only on what all ranks know: the operation's kind,
+/// Returns the plan by which rank \p self executes \p what, a valid operation, in a world with these nodes; nullopt if
+/// the flat communicator executes it.
+/// Whether there is a plan, its levels and uses_scratch depend only on facts that all ranks know: the operation's kind,
 /// dtype, reduction, counts and root, the nodes and the terms (ORD-1). The memory of \p what is not examined.
 [[nodiscard]] std::optional<hierarchy_plan> compose(const operation& what, const node_map& nodes, rank self,
                                                     const hierarchy_terms& terms);

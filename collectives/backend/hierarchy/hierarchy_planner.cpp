@@ -229,7 +229,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_gather_v& wha
 /// Each part crosses once, to the rank with its sender's index on each node. That rank distributes it inside its node.
 hierarchy_plan hierarchy_planner::gather_in_shares(const partition& parts, dtype type, bool packed) const {
   hierarchy_plan plan = plan_of_levels({across, inside}, false);
-  std::vector<std::size_t> alike; // the ranks with my index
+  std::vector<std::size_t> alike; // ranks with the same index on each node
   for (std::size_t node = 0; node < node_count(); ++node) alike.push_back(nodes_.members(node)[index_]);
   const auto where = [&](std::size_t whose) {
     return only(parts.counts[whose] > 0, at_recv(parts.displacements[whose]));
@@ -299,7 +299,7 @@ hierarchy_plan hierarchy_planner::gather_by_leaders(const partition& parts, dtyp
 /// request the same reduction.
 std::optional<hierarchy_reduction> hierarchy_planner::levels_of(reduction op, dtype type) const {
   if (op != reduction::avg && op != reduction::pre_mul_sum) return hierarchy_reduction{.inside = op, .across = op};
-  if (op == reduction::avg && is_integer(type)) return {}; // a sum that is divided once, at the end
+  if (op == reduction::avg && is_integer(type)) return {}; // the sum must be divided once, at the end
   const auto own = op == reduction::avg ? hierarchy_factor::mean : hierarchy_factor::given;
   hierarchy_reduction how{.inside = reduction::pre_mul_sum, .inside_factor = own, .across = reduction::sum};
   if (nodes_.smallest() > 1) return how;
@@ -314,7 +314,7 @@ hierarchy_planner::outcome hierarchy_planner::operator()(const all_reduce& what)
   return is_even() ? all_reduce_in_shares(what, *how) : all_reduce_by_leaders(what, *how);
 }
 
-/// The remainder after equal shares is processed by the node's last rank; it lies directly behind that rank's share.
+/// The node's last rank processes the remainder after equal shares, which lies directly behind that rank's share.
 hierarchy_plan hierarchy_planner::all_reduce_in_shares(const all_reduce& what, const hierarchy_reduction& how) const {
   const std::size_t share = share_of(what.count, size_), end = share * size_, rest = what.count - end;
   const std::size_t mine = share * index_, last = size_ - 1;
@@ -471,13 +471,13 @@ hierarchy_planner::outcome hierarchy_planner::reduce_by_leaders(const reduce& wh
   return plan;
 }
 
-/// A piece of every rank's part: up to \p most elements from an offset on, as far as the part has them.
+/// A piece of every rank's part: at most `most` elements, starting at `offset`.
 struct hierarchy_planner::parted {
   const partition& whole;
   dtype type;
-  bool uniform;           ///< Parts of one size, adjacent.
-  std::size_t offset = 0; ///< In each part.
-  std::size_t most = 0;   ///< Elements of one part.
+  bool uniform;           ///< The parts have one size and are adjacent.
+  std::size_t offset = 0; ///< Offset in each part, in elements.
+  std::size_t most = 0;   ///< Limit of the elements per part.
 
   [[nodiscard]] std::size_t count(std::size_t whose) const {
     return std::min(most, whole.counts[whose] - std::min(offset, whole.counts[whose]));
@@ -568,7 +568,7 @@ void hierarchy_planner::scatter_in_shares(hierarchy_plan& plan, const parted& wh
 
 void hierarchy_planner::scatter_by_leaders(hierarchy_plan& plan, const parted& what,
                                            const hierarchy_reduction& how) const {
-  std::vector<std::size_t> places(nodes_.size()); // in the scratch, node by node
+  std::vector<std::size_t> places(nodes_.size()); // offset of each rank's part in the scratch
   std::vector<std::size_t> node_counts;
   std::size_t end = 0;
   for (std::size_t node = 0; node < node_count(); ++node) {

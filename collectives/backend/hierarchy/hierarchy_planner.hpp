@@ -1,4 +1,4 @@
-/// Composes each kind of operation. Internal: see compose().
+/// Plans how each kind of operation is composed. Internal: see compose().
 #pragma once
 
 #include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
@@ -9,16 +9,15 @@
 
 namespace troupe {
 
-/// How a reduction is done on the two levels.
+/// The reductions and factors used on the two levels.
 struct hierarchy_reduction {
   reduction inside{};
   hierarchy_factor inside_factor = hierarchy_factor::none;
   reduction across{};
-  hierarchy_factor across_factor = hierarchy_factor::none; ///< This rank's factor.
+  hierarchy_factor across_factor = hierarchy_factor::none; ///< The factor that this rank uses.
 };
 
-/// Plans one rank's part. There are n ranks on several nodes. This rank's node has k ranks, among which it has its
-/// index.
+/// Plans one rank's part of an operation on several nodes.
 class hierarchy_planner {
 public:
   using outcome = std::optional<hierarchy_plan>;
@@ -58,7 +57,7 @@ private:
   [[nodiscard]] std::size_t node_size(std::size_t node) const { return nodes_.members(node).size(); }
   [[nodiscard]] std::size_t first_of(std::size_t node) const { return nodes_.members(node).front(); }
   [[nodiscard]] bool is_even() const { return nodes_.is_even(); }
-  /// Whether this rank is the first of its node, and whether it is the only one.
+  /// leads() returns whether this rank is the first of its node, is_lone() whether it is the only one.
   [[nodiscard]] bool leads() const { return index_ == 0; }
   [[nodiscard]] bool is_lone() const { return size_ == 1; }
   [[nodiscard]] std::size_t scratch_count(dtype type) const { return scratch_bytes_ / size_bytes(type); }
@@ -77,16 +76,16 @@ private:
   const node_map& nodes_;
   std::size_t self_;
   std::size_t node_;
-  std::size_t index_; ///< Index in the node.
-  std::size_t size_;  ///< Number of ranks of the node.
+  std::size_t index_; ///< Index of this rank in its node.
+  std::size_t size_;  ///< Number of ranks of this rank's node.
   std::size_t scratch_bytes_;
 };
 
-/// The members of a step's operation; those that the operation lacks are ignored.
+/// Values for the members of a step's operation. Members that the operation lacks are ignored.
 struct hierarchy_shape {
   std::size_t count = 0;
   dtype type{};
-  std::size_t root = 0; ///< Or the peer.
+  std::size_t root = 0; ///< The root, or the peer of a send or recv.
   reduction op{};
 };
 template <class Operation>
@@ -106,7 +105,7 @@ template <class Operation>
 /// Returns the number of elements of \p count in each rank's share. Large shares are rounded down: NCCL is fastest on
 /// memory that begins at round addresses, and the loss is small.
 [[nodiscard]] std::size_t share_of(std::size_t count, std::size_t ranks) noexcept;
-/// Rounds a maximum piece size down in the same way.
+/// Rounds a maximum piece size, in elements, down in the same way.
 [[nodiscard]] std::size_t rounded_piece(std::size_t most) noexcept;
 
 } // namespace troupe

@@ -25,7 +25,7 @@ node_map::node_map(std::span<const int> node_of_rank) {
   for (const int node : numbered_names(node_of_rank)) {
     const auto number = static_cast<std::size_t>(node);
     if (number == nodes_.size()) nodes_.emplace_back();
-    if (number + 1 < nodes_.size()) in_rank_order_ = false; // after ranks of a later node
+    if (number + 1 < nodes_.size()) in_rank_order_ = false; // a later node already has ranks
     places_.push_back({number, nodes_[number].size()});
     nodes_[number].push_back(places_.size() - 1);
   }

@@ -46,7 +46,7 @@ public:
   /// Errors: invalid_argument (no rank remains).
   [[nodiscard]] node_map without(std::span<const rank> left) const;
 
-  /// Returns the sizes of the nodes, for people: "2, 3".
+  /// Returns the sizes of the nodes as text for users: "2, 3".
   [[nodiscard]] std::string describe() const;
 
   friend bool operator==(const node_map&, const node_map&) = default;

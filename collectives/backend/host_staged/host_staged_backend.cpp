@@ -31,9 +31,9 @@ constexpr std::size_t smallest_piece = std::size_t{1} << 20U;
 constexpr std::size_t room_for_words = 256;
 constexpr std::chrono::seconds wait_for_device{1};
 
-/// Pinned memory that a device and a mock device use in turns, with the words by which they signal each other. One
-/// communicator uses it at a time. Turns are counted from its construction on, over all its users. Threads: the
-/// launcher's only, except release().
+/// Pinned memory that a device and a mock device use alternately, with the words by which they signal each other. One
+/// communicator uses it at a time. Each launch is one turn; turns are numbered from construction on, over all
+/// communicators. Threads: only the launcher's, except release().
 class host_staged_memory {
 public:
   host_staged_memory(const std::shared_ptr<device>& where, std::size_t size_bytes, std::shared_ptr<mock_waker> host)
@@ -48,11 +48,11 @@ public:
   ~host_staged_memory() = default;
 
   [[nodiscard]] const buffer& data() const noexcept { return data_; }
-  /// Makes later work in \p stream wait for the end of the last turn.
+  /// Makes later work in \p stream wait until the last turn has ended.
   void wait_for_last(stream_ref stream) const { stream.wait(last_use_); }
   /// Returns the next turn's number.
   [[nodiscard]] std::uint32_t next_turn() noexcept {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return ++turns_;
   }
   /// Signals from the device's \p stream that its inputs have been copied, then makes that stream wait for the host.
@@ -61,16 +61,16 @@ public:
     stream.call([](void* host) { static_cast<mock_waker*>(host)->wake(); }, host_.get());
     wait(stream, words_at()->done, turn);
   }
-  /// The host's side, where \p stream is the mock device's: await() waits for the inputs, hand_back() signals the
-  /// results.
+  /// For the host's side, where \p stream belongs to the mock device: await() waits for the inputs, hand_back() signals
+  /// that the results are ready.
   void await(stream_ref stream, std::uint32_t turn) { wait(stream, words_at()->brought, turn); }
   void hand_back(stream_ref stream, std::uint32_t turn) { write(stream, words_at()->done, turn); }
   /// Marks the end of a turn in \p stream, the device's stream.
   void note_use(stream_ref stream) { last_use_.record(stream); }
   [[nodiscard]] bool is_idle() const { return last_use_.reached(); }
-  /// Ends the waits of all turns so far, whether or not the other side does its part.
+  /// Ends the waits of all turns so far, even if the other side never signals.
   void release() noexcept {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     std::atomic_ref{words_at()->brought}.store(turns_, std::memory_order_release);
     std::atomic_ref{words_at()->done}.store(turns_, std::memory_order_release);
   }
@@ -88,12 +88,12 @@ private:
     stream.where().api().wait_word(stream.where().id(), stream.native(), &word, turn);
   }
 
-  const std::shared_ptr<mock_waker> host_; ///< Woken by signals; otherwise it checks words only now and then.
+  const std::shared_ptr<mock_waker> host_; ///< Woken by signals; without one it polls the words only rarely.
   buffer words_;
   buffer data_;
   event last_use_;
-  std::mutex guard_;
-  std::uint32_t turns_ = 0; ///< Protected by guard_.
+  std::mutex mutex_;
+  std::uint32_t turns_ = 0; ///< Protected by mutex_.
 };
 
 /// A device's unused pieces of memory. Threads: safe from any.
@@ -106,7 +106,7 @@ public:
   /// Returns a piece of at least this many bytes. May allocate. Errors: out_of_memory.
   [[nodiscard]] std::unique_ptr<host_staged_memory> take(std::size_t size_bytes) {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       const auto fits = [&](const auto& one) { return one->data().size_bytes() >= size_bytes && one->is_idle(); };
       if (const auto found = std::ranges::find_if(resting_, fits); found != resting_.end()) {
         auto one = std::move(*found);
@@ -119,14 +119,14 @@ public:
   /// Keeps the piece for reuse after its last use has ended.
   void give_back(std::unique_ptr<host_staged_memory> one) noexcept {
     if (!one) return;
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     resting_.push_back(std::move(one));
   }
 
 private:
   std::shared_ptr<device> where_;
   std::shared_ptr<mock_waker> host_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::vector<std::unique_ptr<host_staged_memory>> resting_;
 };
 
@@ -173,7 +173,7 @@ public:
   void destroy() override { peers_->destroy(); }
   [[nodiscard]] bool can_be_captured() const noexcept override { return false; }
 
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     return std::make_shared<host_staged_communicator>(peers_->split(as), where(), stock_);
   }
   void split_none() override { peers_->split_none(); }
@@ -182,7 +182,7 @@ public:
   }
   /// Nothing is registered on the host's side, but the ranks still synchronize.
   void register_region(registered_region& region) override { peers_->register_region(region); }
-  [[nodiscard]] library_words last_words() const override { return peers_->last_words(); }
+  [[nodiscard]] library_diagnostics last_diagnostics() const override { return peers_->last_diagnostics(); }
 
 private:
   void enqueue_turn(std::span<const operation* const> all, stream_ref stream);
@@ -191,14 +191,14 @@ private:
   [[nodiscard]] host_staged_memory& room_for(std::size_t size_bytes) {
     if (memory_ && memory_->data().size_bytes() >= size_bytes) return *memory_;
     auto larger = stock_->take(size_bytes); // without the lock: abort() must not wait for an allocation
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     std::swap(memory_, larger);
     if (larger) former_.push_back(std::move(larger));
     return *memory_;
   }
 
   void release_all() noexcept {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (memory_) memory_->release();
     for (const auto& one : former_) one->release();
   }
@@ -208,7 +208,7 @@ private:
   void await_device() {
     const auto until = std::chrono::steady_clock::now() + wait_for_device;
     const auto is_idle = [this] {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       const auto idle = [](const auto& one) { return !one || one->is_idle(); };
       return idle(memory_) && std::ranges::all_of(former_, idle);
     };
@@ -218,9 +218,9 @@ private:
   const std::shared_ptr<communicator> peers_;
   const std::shared_ptr<host_staged_stock> stock_;
   stream host_side_;
-  std::mutex guard_; ///< Protects the pointers to memory: abort() may run concurrently.
+  std::mutex mutex_; ///< Protects the pointers to memory: abort() may run concurrently.
   std::unique_ptr<host_staged_memory> memory_;
-  std::vector<std::unique_ptr<host_staged_memory>> former_; ///< Too small, and possibly still in use.
+  std::vector<std::unique_ptr<host_staged_memory>> former_; ///< Memory that was too small and may still be in use.
   std::atomic<bool> ended_{false};
 };
 
@@ -283,7 +283,7 @@ private:
           errc::unsupported,
           "the streams of device " + to_string(where->id()) +
               " cannot wait for words in host memory, which moving its data through host memory needs: use NCCL"};
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (!host_) host_ = make_mock_driver({.device_count = api.device_count()});
     host_staged_device& one = devices_[where];
     if (!one.memory)
@@ -293,7 +293,7 @@ private:
   }
 
   std::shared_ptr<backend> inner_;
-  std::mutex guard_;
+  std::mutex mutex_;
   std::map<std::shared_ptr<device>, host_staged_device> devices_;
   std::shared_ptr<mock_driver> host_; // last: destroyed first, so that none of its tasks accesses freed memory
 };

@@ -24,7 +24,7 @@ host_staged_layout::host_staged_layout(std::span<const operation* const> all, ra
     if (one.count == 0) return;
     std::byte* const begin = one.memory->data() + one.first * troupe::size_bytes(one.type);
     const std::size_t length = one.count * troupe::size_bytes(one.type);
-    // Starts at the operand's front, from which its parts are counted.
+    // Starts at the operand's front, because offsets of its parts are relative to it.
     used.push_back({.begin = one.memory->data(), .end = begin + length});
     (one.written ? after_ : before_).push_back({.device = begin, .size_bytes = length});
   };
@@ -48,7 +48,7 @@ void host_staged_layout::place(std::vector<block> used) {
   }
 }
 
-/// Precondition: \p address is in a block.
+/// Returns the offset of \p address in the host memory. Precondition: \p address is in a block.
 std::size_t host_staged_layout::host_of(const std::byte* address) const {
   const auto behind = std::ranges::upper_bound(blocks_, address, std::less<>{}, &block::begin);
   const block& one = *std::prev(behind);

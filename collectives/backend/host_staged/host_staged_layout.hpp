@@ -12,7 +12,7 @@ namespace troupe {
 /// A copy between device memory and host memory.
 struct host_staged_copy {
   std::byte* device = nullptr;
-  std::size_t host = 0; ///< From the front of the host memory, in bytes.
+  std::size_t host = 0; ///< Offset in the host memory, in bytes.
   std::size_t size_bytes = 0;
 
   friend bool operator==(const host_staged_copy&, const host_staged_copy&) = default;
@@ -28,7 +28,8 @@ public:
   /// Returns the size of the host memory.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] const std::vector<host_staged_copy>& before() const noexcept { return before_; }
-  /// Covers only the ranges that the operations write: other clients may use the rest of the memory.
+  /// Returns the copies back to the device. They cover only ranges that the operations write, because other clients may
+  /// use the rest of the memory.
   [[nodiscard]] const std::vector<host_staged_copy>& after() const noexcept { return after_; }
   /// Returns \p what with its memory replaced by \p host memory. \p what is one of the operations given to the
   /// constructor, or a part of one.
@@ -45,7 +46,7 @@ private:
   [[nodiscard]] std::size_t host_of(const std::byte* address) const;
   [[nodiscard]] buffer moved(const buffer& memory, const buffer& host) const;
 
-  std::vector<block> blocks_; ///< Ascending, not overlapping.
+  std::vector<block> blocks_; ///< In ascending order, without overlaps.
   std::vector<host_staged_copy> before_;
   std::vector<host_staged_copy> after_;
   std::size_t size_bytes_ = 0;

@@ -35,13 +35,13 @@ mock_results parse_mock_results(std::string_view name) {
 
 namespace {
 
-/// One rank's launch in its stream.
-class meeting_task final : public mock_task {
+/// One rank's launch, as a task of its stream.
+class rendezvous_task final : public mock_task {
 public:
-  meeting_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
+  rendezvous_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
     : place_{std::move(place)}, mine_{std::move(mine)} {}
   // Runs if the device failed: from here on the peers must not access this rank's memory.
-  ~meeting_task() override { place_->leave(mine_); }
+  ~rendezvous_task() override { place_->leave(mine_); }
 
   progress step() override { return place_->meet(mine_); }
 
@@ -50,8 +50,8 @@ private:
   mock_launch mine_;
 };
 
-/// Derives the id of a communicator that is made of \p parent for \p purpose. Every rank computes the same id without
-/// communication.
+/// Returns the id of a communicator that is derived from \p parent for \p purpose. Every rank computes the same id
+/// without communication.
 unique_id derived_id(const unique_id& parent, std::initializer_list<std::uint32_t> purpose,
                      std::span<const rank> without = {}) {
   unique_id id;
@@ -71,11 +71,11 @@ unique_id split_id(const unique_id& parent, std::uint64_t ordinal, int color) {
 }
 
 constexpr int every_color = -1;
-constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< Replaces the ordinal: another purpose follows.
+constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< Takes the place of a split's ordinal; the purpose follows.
 constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
 
-/// Which functions the mock's communicators support.
-struct mock_skills {
+/// The optional functions that the mock's communicators support.
+struct mock_features {
   mock_results results;
   bool shrinks;
   bool revokes;
@@ -85,24 +85,24 @@ struct mock_skills {
 class mock_communicator final : public communicator {
 public:
   mock_communicator(const unique_id& id, rank self, int world_size, std::shared_ptr<device> where, mock_driver& driver,
-                    mock_skills skills)
+                    mock_features supported)
     : communicator{self, world_size, std::move(where)},
       id_{id},
       place_{mock_rendezvous::find_or_make(id, world_size)},
       driver_{driver},
-      skills_{skills} {}
+      features_{supported} {}
 
-  /// Makes a communicator split off \p parent: first all ranks of the parent synchronize, then those of the new one.
+  /// Makes a communicator split off \p parent. Its init() synchronizes the parent's ranks, then those of the split.
   mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
-                    const split_seat& as)
-    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.skills_} {
+                    const split_spec& as)
+    : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.features_} {
     first_ = std::move(all);
     self_in_parent_ = parent.self();
   }
 
   /// Makes a successor of \p failed, whose operations end when the successor forms.
   mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
-    : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.skills_} {
+    : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.features_} {
     failed_ = failed.place_;
     self_in_parent_ = failed.self();
   }
@@ -118,7 +118,7 @@ public:
     if (first_) first_->join(self_in_parent_, driver_.waker());
     place_->join(self(), driver_.waker());
     auto expected = life::fresh;
-    if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // aborted concurrently
+    if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // abort() ran meanwhile
   }
 
   void launch_together(std::span<const operation* const> all, stream_ref stream) override {
@@ -129,16 +129,16 @@ public:
                 .text = "launch() between suspend() and resume(), while the memory that it needs is released",
                 .rank = self()}};
     mock_launch mine = make_launch(all, self(), world_size());
-    mine.computes = skills_.results == mock_results::computed;
+    mine.computes = features_.results == mock_results::computed;
     if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
       order_->number(mine);
-      driver_.enqueue(where()->id(), stream.native(), std::make_unique<meeting_task>(place_, std::move(mine)));
+      driver_.enqueue(where()->id(), stream.native(), std::make_unique<rendezvous_task>(place_, std::move(mine)));
       return;
     }
     driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[place = place_, order = order_, mine] {
                       mock_launch next = mine; // each launch of the graph has its own numbers
                       order->number(next);
-                      return std::make_unique<meeting_task>(place, std::move(next));
+                      return std::make_unique<rendezvous_task>(place, std::move(next));
                     }});
   }
 
@@ -154,22 +154,22 @@ public:
 
   void destroy() override { life_ = life::ended; }
 
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     const auto ordinal = next_split();
-    return std::make_shared<mock_communicator>(*this, meeting_of(ordinal), split_id(id_, ordinal, as.color), as);
+    return std::make_shared<mock_communicator>(*this, rendezvous_of(ordinal), split_id(id_, ordinal, as.color), as);
   }
 
   void split_none() override { meet_all(); }
 
-  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
-    if (!skills_.shrinks) return communicator::shrink(as);
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override {
+    if (!features_.shrinks) return communicator::shrink(as);
     require_formed();
     return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_shrinking}, as.without), as.self,
                                                as.world_size);
   }
 
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
-    if (!skills_.revokes) return communicator::revoke_and_split();
+    if (!features_.revokes) return communicator::revoke_and_split();
     require_formed();
     return std::make_shared<mock_communicator>(*this, derived_id(id_, {no_split, for_revoking}), self(), world_size());
   }
@@ -184,14 +184,14 @@ public:
 
   /// Has no memory to release, but refuses launches until resume(), as a real communicator must.
   std::size_t suspend() override {
-    if (!skills_.suspends) return communicator::suspend();
+    if (!features_.suspends) return communicator::suspend();
     meet_all();
     is_suspended_ = true;
     return 0;
   }
 
   void resume() override {
-    if (!skills_.suspends) return communicator::resume();
+    if (!features_.suspends) return communicator::resume();
     meet_all();
     is_suspended_ = false;
   }
@@ -199,7 +199,7 @@ public:
 private:
   enum class life : std::uint8_t { fresh, formed, ended };
 
-  void meet_all() { meeting_of(next_split())->join(self(), driver_.waker()); }
+  void meet_all() { rendezvous_of(next_split())->join(self(), driver_.waker()); }
 
   std::uint64_t next_split() {
     require_formed();
@@ -207,7 +207,7 @@ private:
     return split_count_++;
   }
 
-  std::shared_ptr<mock_rendezvous> meeting_of(std::uint64_t ordinal) {
+  std::shared_ptr<mock_rendezvous> rendezvous_of(std::uint64_t ordinal) {
     auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
@@ -227,14 +227,14 @@ private:
 
   const unique_id id_;
   const std::shared_ptr<mock_rendezvous> place_;
-  std::shared_ptr<mock_rendezvous> first_;  ///< For a split: where the parent's ranks synchronize.
-  std::shared_ptr<mock_rendezvous> failed_; ///< For a successor of a failed communicator: the failed one's rendezvous.
+  std::shared_ptr<mock_rendezvous> first_;  ///< The rendezvous of a split's parent; otherwise null.
+  std::shared_ptr<mock_rendezvous> failed_; ///< The rendezvous of a failed predecessor; otherwise null.
   rank self_in_parent_{};
   mock_driver& driver_; ///< Kept alive by where().
-  const mock_skills skills_;
+  const mock_features features_;
   std::mutex splits_guard_;
   std::uint64_t split_count_ = 0;
-  std::weak_ptr<mock_rendezvous> splits_; ///< That of the last split; aborted together with this communicator.
+  std::weak_ptr<mock_rendezvous> splits_; ///< The last split's rendezvous; aborted together with this communicator.
   std::atomic<life> life_{life::fresh};
   std::atomic<bool> is_suspended_ = false;
   /// Used by the launcher only. Shared with the work that graphs hold.
@@ -281,10 +281,10 @@ public:
       throw exception{errc::invalid_argument, "the mock's communicators need a device of the mock driver, not of " +
                                                   (where ? std::string{where->api().name()} : "none")};
     return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
-                                               mock_skills{.results = results_,
-                                                           .shrinks = has(feature::shrink),
-                                                           .revokes = has(feature::revoke),
-                                                           .suspends = has(feature::suspend)});
+                                               mock_features{.results = results_,
+                                                             .shrinks = has(feature::shrink),
+                                                             .revokes = has(feature::revoke),
+                                                             .suspends = has(feature::suspend)});
   }
 
 private:

@@ -1,5 +1,5 @@
-/// A collective as plain values and addresses, like a kernel's arguments: what the mock's ranks exchange.
-/// The request holds the memory (BUF-1).
+/// Defines the form in which the mock's ranks exchange operations: plain values and addresses, like a kernel's
+/// arguments. The request holds the memory (BUF-1).
 #pragma once
 
 #include <troupe/collectives/operation/signature.hpp>

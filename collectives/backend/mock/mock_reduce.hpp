@@ -1,4 +1,4 @@
-/// The arithmetic of reductions on the host. A test can predict the results to the last bit.
+/// Defines the arithmetic of reductions on the host. Tests can predict the results to the last bit.
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -46,7 +46,7 @@ void finish_elements(std::byte* data, std::size_t count, dtype type, reduction o
 [[nodiscard]] dtype combining_dtype(dtype type) noexcept;
 /// Converts floats narrower than f32 to f32, exactly.
 void widen_elements(float* to, const std::byte* from, std::size_t count, dtype type);
-/// Rounds to nearest even.
+/// Converts f32 to narrower floats, rounding to nearest even.
 void narrow_elements(std::byte* to, const float* from, std::size_t count, dtype type);
 
 } // namespace troupe

@@ -12,7 +12,7 @@ namespace {
 using id_bytes = std::array<std::byte, 128>;
 
 struct registry {
-  std::mutex guard;
+  std::mutex mutex;
   std::map<id_bytes, std::weak_ptr<mock_rendezvous>> places;
 };
 
@@ -77,7 +77,7 @@ error find_disagreement(const std::vector<mock_launch*>& launches) {
 std::shared_ptr<mock_rendezvous> mock_rendezvous::find_or_make(const unique_id& id, int world_size) {
   registry& all = the_registry();
   std::shared_ptr<mock_rendezvous> place; // outlives the lock, because its destructor takes the lock
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   std::weak_ptr<mock_rendezvous>& entry = all.places[id.bytes];
   place = entry.lock();
   if (!place) entry = place = std::make_shared<mock_rendezvous>(id, world_size);
@@ -92,13 +92,14 @@ mock_rendezvous::mock_rendezvous(const unique_id& id, int world_size)
 
 mock_rendezvous::~mock_rendezvous() {
   registry& all = the_registry();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   const auto entry = all.places.find(id_.bytes);
-  if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry); // not a successor's entry
+  // A new rendezvous may have replaced the entry.
+  if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry);
 }
 
 void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   member& me = member_of(self);
   if (me.aborted) throw exception{aborted_error(self)};
   if (me.engine)
@@ -112,8 +113,8 @@ void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
 }
 
 progress mock_rendezvous::meet(mock_launch& mine) {
-  const std::lock_guard lock{guard_};
-  if (member_of(mine.self).aborted) return progress::reached; // completion is not success
+  const std::lock_guard lock{mutex_};
+  if (member_of(mine.self).aborted) return progress::reached; // completion does not mean success
   if (!mine.arrived) arrive(mine);
   return mine.pending == 0 ? progress::reached : progress::pending;
 }
@@ -123,7 +124,7 @@ void mock_rendezvous::arrive(mock_launch& mine) {
   mine.pending = mine.transfers.size() + (mine.ordinal ? 1 : 0);
   for (mock_launch::transfer& one : mine.transfers) {
     const transfer_key key{{one.from, one.to}, one.ordinal};
-    encounter& both = encounters_[key];
+    transfer_match& both = encounters_[key];
     const bool sends = one.call.what.is_send();
     (sends ? both.sender : both.receiver) = &mine;
     (sends ? both.sent : both.received) = &one;
@@ -133,16 +134,16 @@ void mock_rendezvous::arrive(mock_launch& mine) {
     }
   }
   if (!mine.ordinal) return;
-  meeting& here = meetings_[*mine.ordinal];
+  arrivals& here = arrivals_[*mine.ordinal];
   here.resize(members_.size());
   here[static_cast<std::size_t>(mine.self.value())] = &mine;
   // After a mismatch the communicator does nothing more.
   if (mismatch_ || std::ranges::find(here, nullptr) != here.end()) return;
   conclude(*mine.ordinal, here);
-  if (!mismatch_) meetings_.erase(*mine.ordinal);
+  if (!mismatch_) arrivals_.erase(*mine.ordinal);
 }
 
-void mock_rendezvous::conclude(std::uint64_t ordinal, const meeting& all) {
+void mock_rendezvous::conclude(std::uint64_t ordinal, const arrivals& all) {
   if (const error why = find_disagreement(all)) {
     const bool told_apart = std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; });
     return fail(told_apart ? name_disagreement(ordinal, all) : why.text);
@@ -156,7 +157,7 @@ void mock_rendezvous::conclude(std::uint64_t ordinal, const meeting& all) {
   wake_all();
 }
 
-void mock_rendezvous::conclude(const encounter& both) {
+void mock_rendezvous::conclude(const transfer_match& both) {
   const signature& sent = both.sent->call.what;
   const signature& received = both.received->call.what;
   if (sent.count != received.count || sent.type != received.type || sent.tag != received.tag)
@@ -174,7 +175,7 @@ void mock_rendezvous::fail(std::string text) {
 }
 
 void mock_rendezvous::leave(mock_launch& mine) noexcept {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   withdraw(mine);
 }
 
@@ -183,19 +184,19 @@ void mock_rendezvous::withdraw(mock_launch& mine) noexcept {
   for (const mock_launch::transfer& one : mine.transfers) {
     const auto found = encounters_.find({{one.from, one.to}, one.ordinal});
     if (one.over || found == encounters_.end()) continue;
-    encounter& both = found->second;
+    transfer_match& both = found->second;
     if (both.sent == &one) both.sender = nullptr, both.sent = nullptr;
     if (both.received == &one) both.receiver = nullptr, both.received = nullptr;
   }
   if (!mine.ordinal) return;
-  const auto found = meetings_.find(*mine.ordinal);
-  if (found == meetings_.end()) return;
+  const auto found = arrivals_.find(*mine.ordinal);
+  if (found == arrivals_.end()) return;
   mock_launch*& place = found->second[static_cast<std::size_t>(mine.self.value())];
   if (place == &mine) place = nullptr;
 }
 
 void mock_rendezvous::check(rank self) const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (mismatch_) {
     error why = *mismatch_;
     why.rank = self;
@@ -206,10 +207,10 @@ void mock_rendezvous::check(rank self) const {
 
 void mock_rendezvous::abort(rank self) noexcept {
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     member& me = member_of(self);
     me.aborted = true;
-    for (auto& [ordinal, here] : meetings_) here[static_cast<std::size_t>(self.value())] = nullptr;
+    for (auto& [ordinal, here] : arrivals_) here[static_cast<std::size_t>(self.value())] = nullptr;
     for (auto& [key, both] : encounters_) {
       if (both.sender != nullptr && both.sender->self == self) both.sender = nullptr, both.sent = nullptr;
       if (both.receiver != nullptr && both.receiver->self == self) both.receiver = nullptr, both.received = nullptr;

@@ -38,7 +38,7 @@ struct mock_launch {
   std::vector<mock_call> collectives{};
   std::vector<transfer> transfers{};
   bool computes = true;
-  std::string text; ///< describe() of the operations, for people.
+  std::string text; ///< describe() of the operations, for messages.
 
   bool arrived = false;
   std::size_t pending = 0;
@@ -54,16 +54,16 @@ public:
 
 private:
   std::uint64_t collectives_ = 0;
-  std::map<std::size_t, std::uint64_t> sent_;     ///< By receiver.
-  std::map<std::size_t, std::uint64_t> received_; ///< By sender.
+  std::map<std::size_t, std::uint64_t> sent_;     ///< Number of sends, by receiver.
+  std::map<std::size_t, std::uint64_t> received_; ///< Number of receives, by sender.
 };
 
-/// The meeting point of one formation, shared by its communicators and their tasks in flight.
+/// Matches the launches of the ranks of one formation. Shared by its communicators and their tasks in flight.
 ///
-/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank meets the k-th of every other rank, and the k-th
-/// send from one rank to another meets the k-th recv. If the ranks disagree, no memory is accessed, check() reports who
-/// launched what, and only abort() ends the operations. Threads: safe from any. Results are computed under the lock, so
-/// that after leave() (abort, a dropped task) a launch's memory is no longer accessed.
+/// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank matches the k-th of every other rank, and the k-th
+/// send from one rank to another matches the k-th recv. If the ranks disagree, no memory is accessed, check() reports
+/// which rank launched what, and only abort() ends the operations. Threads: safe from any. Results are computed under
+/// the lock, so that after leave() (abort, a dropped task) a launch's memory is no longer accessed.
 class mock_rendezvous {
 public:
   /// Returns the rendezvous of \p id. The first communicator that asks creates it, the last one destroys it.
@@ -75,14 +75,14 @@ public:
   mock_rendezvous& operator=(const mock_rendezvous&) = delete;
   ~mock_rendezvous();
 
-  /// Joins, and blocks until all ranks have joined. \p engine is woken when a meeting of this rank may have ended.
+  /// Joins, and blocks until all ranks have joined. \p engine is woken when a launch of this rank may have ended.
   /// Errors: communicator_failed after abort(), invalid_argument if this rank has already joined.
   void join(rank self, std::shared_ptr<mock_waker> engine);
 
-  /// Registers \p mine on the first call, and returns reached when all of it is over for this rank. \p mine must keep
-  /// its address until then, or until leave().
+  /// Registers \p mine on the first call, and returns reached when it is complete for this rank. \p mine must keep its
+  /// address until then, or until leave().
   [[nodiscard]] progress meet(mock_launch& mine);
-  /// Withdraws a launch that is not over: its memory is no longer accessed, and the other ranks hang.
+  /// Withdraws an incomplete launch: its memory is no longer accessed, and the other ranks hang.
   void leave(mock_launch& mine) noexcept;
 
   /// Throws mismatch after ranks have disagreed, communicator_failed after abort().
@@ -91,38 +91,38 @@ public:
   void abort(rank self) noexcept;
 
 private:
-  using meeting = std::vector<mock_launch*>; ///< By rank; null for ranks that have not arrived.
+  using arrivals = std::vector<mock_launch*>; ///< Indexed by rank; null for ranks that have not arrived.
   /// The two ends of one transfer.
-  struct encounter {
+  struct transfer_match {
     mock_launch* sender = nullptr;
     mock_launch::transfer* sent = nullptr;
     mock_launch* receiver = nullptr;
     mock_launch::transfer* received = nullptr;
   };
   struct member {
-    std::shared_ptr<mock_waker> engine; ///< Empty until it joins.
+    std::shared_ptr<mock_waker> engine; ///< Null until the rank joins.
     bool aborted = false;
   };
-  using route = std::pair<std::size_t, std::size_t>; ///< From, to.
+  using route = std::pair<std::size_t, std::size_t>; ///< The sending rank and the receiving rank.
   using transfer_key = std::pair<route, std::uint64_t>;
 
   [[nodiscard]] member& member_of(rank who) { return members_[static_cast<std::size_t>(who.value())]; }
   [[nodiscard]] const member& member_of(rank who) const { return members_[static_cast<std::size_t>(who.value())]; }
   void arrive(mock_launch& mine);
   /// Called when all have arrived: computes the results, or finds a disagreement.
-  void conclude(std::uint64_t ordinal, const meeting& all);
-  void conclude(const encounter& both);
+  void conclude(std::uint64_t ordinal, const arrivals& all);
+  void conclude(const transfer_match& both);
   void fail(std::string text);
   void withdraw(mock_launch& mine) noexcept;
   void wake_all() const noexcept;
 
   const unique_id id_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   condition joined_changed_;
   std::vector<member> members_;
   bool formed_ = false;
-  std::map<std::uint64_t, meeting> meetings_;
-  std::map<transfer_key, encounter> encounters_;
+  std::map<std::uint64_t, arrivals> arrivals_;
+  std::map<transfer_key, transfer_match> encounters_;
   std::optional<error> mismatch_;
 };
 

@@ -116,9 +116,9 @@ namespace {
 /// Returns a copy of \p text that is never freed: NCCL keeps the pointer to a communicator's name as long as the
 /// communicator, and may leak the communicator.
 const char* kept_for_good(const std::string& text) {
-  static std::mutex guard;
+  static std::mutex mutex;
   static auto* const all = new std::set<std::string>;
-  const std::lock_guard lock{guard};
+  const std::lock_guard lock{mutex};
   return all->insert(text).first->c_str();
 }
 
@@ -140,9 +140,8 @@ nccl_native_config native_config(const nccl_options& options) {
   take(made.nvlsCTAs, options.nvlsCTAs);
   take(made.nChannelsPerNetPeer, options.nChannelsPerNetPeer);
   take(made.nvlinkCentricSched, options.nvlinkCentricSched);
-  // NCCL compares the two before it fills in defaults. It would refuse a minimum alone as larger than the unset
-  // maximum.
-  constexpr int most = 64; // NCCL's MAXCHANNELS, its default
+  // NCCL compares minCTAs with maxCTAs before it fills in defaults, so it would refuse a minimum without a maximum.
+  constexpr int most = 64; // the default: NCCL's MAXCHANNELS
   if (options.minCTAs && !options.maxCTAs) made.maxCTAs = most;
   if (!options.netName.empty()) made.netName = kept_for_good(options.netName);
   if (!options.commName.empty()) made.commName = kept_for_good(options.commName);

@@ -1,5 +1,5 @@
-/// NCCL's interface as troupe uses it: the functions, found at run time; the configuration of a communicator; and the
-/// translation of results to troupe's errors. For collectives/backend/nccl only: it needs nccl.h.
+/// Declares NCCL's interface as troupe uses it: the functions, found at run time; the configuration of a communicator;
+/// and the translation of results to troupe's errors. For collectives/backend/nccl only, because it needs nccl.h.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Newer functions have types of our own, because the build's nccl.h may be older than the library.
+/// troupe declares the types of newer functions itself, because the build's nccl.h may be older than the library.
 using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
 using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
                                           int flags);
@@ -35,7 +35,8 @@ using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uin
 inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
 inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
 
-/// Members down to group_end are never null. The later ones are null if the library lacks them.
+/// Addresses of NCCL's functions. Members down to group_end are never null. Later ones are null if the library lacks
+/// them.
 struct nccl_functions {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
@@ -100,7 +101,7 @@ static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, bl
 [[nodiscard]] std::string last_error_of(const nccl_functions& nccl);
 
 /// Throws unless \p result is success. Precondition: the caller has waited until \p result is no longer ncclInProgress.
-/// \p call is the name of the function, \p who its rank, if it has one, and \p touched whether it may have moved data.
+/// \p call is the function's name, \p who the calling rank, if any, and \p touched whether it may have moved data.
 void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who = {},
                effect touched = effect::rejected);
 

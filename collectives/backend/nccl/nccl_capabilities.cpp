@@ -134,7 +134,7 @@ nccl_algorithm_set reachable(const nccl_reach& reach) {
   return all;
 }
 
-/// Returns the algorithms that could perform the function, before the environment's choice.
+/// Returns the algorithms that can perform the function if the environment allows all.
 nccl_algorithm_set able_to(nccl_function function, dtype type, std::optional<reduction> op) {
   using a = nccl_algorithm;
   nccl_algorithm_set all = known_to(function);
@@ -210,10 +210,10 @@ verdict yes(std::string why) {
   return {availability::yes, std::move(why)};
 }
 
-/// Judges the features. Each feature has one function.
-class nccl_look {
+/// Determines the availability of each feature.
+class feature_evaluator {
 public:
-  explicit nccl_look(const nccl_facts& facts) : facts_{facts} {}
+  explicit feature_evaluator(const nccl_facts& facts) : facts_{facts} {}
 
   verdict operator()(feature what) const {
     switch (what) {
@@ -252,7 +252,7 @@ private:
                               : no(library() + " has no " + std::string{symbol} + ": install a newer one");
   }
 
-  /// Judges by a trait of the devices: no if a device lacks it, unknown if a device does not report it.
+  /// Returns no if a device lacks the trait, unknown if a device does not report it, yes otherwise.
   [[nodiscard]] verdict trait(std::optional<bool> device_traits::*which, const std::string& what) const {
     bool known = !facts_.devices.empty();
     for (std::size_t i = 0; i < facts_.devices.size(); ++i) {
@@ -273,15 +273,15 @@ private:
   }
 
   [[nodiscard]] verdict multicast() const {
-    if (facts_.devices.size() == 1) // devices of other processes are judged there
-      return trait(&device_traits::multicast, "multicast (one device here; NVLS needs two of a host)");
+    if (facts_.devices.size() == 1) // each process examines its own devices
+      return trait(&device_traits::multicast, "multicast (one device here; NVLS needs two on one host)");
     const long enabled = number("NCCL_NVLS_ENABLE", 2);
     if (enabled == 0) return no("NCCL_NVLS_ENABLE is 0: set it to 2, or leave it out");
-    if (enabled == 1) return yes("NCCL_NVLS_ENABLE is 1, so NCCL does not ask the devices");
+    if (enabled == 1) return yes("NCCL_NVLS_ENABLE is 1, so NCCL does not query the devices");
     return trait(&device_traits::multicast, "multicast");
   }
 
-  /// CUDA's virtual memory management. NCCL needs it for all shared memory.
+  /// Examines CUDA's virtual memory management, which NCCL needs for all shared memory.
   [[nodiscard]] verdict handles() const {
     const long enabled = number("NCCL_CUMEM_ENABLE", -2);
     if (enabled == 0) return no("NCCL_CUMEM_ENABLE is 0: set it to 1, or leave it out");
@@ -331,7 +331,7 @@ private:
     if (found.first == availability::yes) {
       const bool handle = trait(&device_traits::dma_buf, "DMA-BUF").first == availability::yes;
       found.second += handle ? ", by DMA-BUF" : ", by nvidia-peermem";
-      found.second += "; whether a network adapter is near enough shows when a world spans hosts";
+      found.second += "; whether a network adapter is close enough is known when a world spans hosts";
     }
     return found;
   }
@@ -353,7 +353,7 @@ private:
     if (!plugin)
       return no("no network plugin offers CollNet: install one (SHARP comes with libnccl-net.so of NVIDIA's HPC-X) and "
                 "name it by nccl.NCCL_NET_PLUGIN");
-    return {availability::unknown, *plugin + "; whether the switches reduce shows when a world spans hosts"};
+    return {availability::unknown, *plugin + "; whether the switches reduce (SHARP) is known when a world spans hosts"};
   }
 
   const nccl_facts& facts_;
@@ -366,21 +366,21 @@ constexpr int newest_collnet = 12;
 
 capabilities nccl_capabilities(const nccl_facts& facts) {
   capabilities found{.backend = "nccl", .version = facts.about, .features = {}, .exclusions = {}};
-  const nccl_look look{facts};
+  const feature_evaluator evaluate{facts};
   for (const feature one : all_features) {
-    auto [available, why] = look(one);
+    auto [available, why] = evaluate(one);
     if (available == availability::no)
       for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));
     found.features.push_back({one, available, std::move(why)});
   }
   const bool nvls = found.find(feature::multicast).available != availability::no;
-  const bool may_span_hosts = !look.several_here(); // each process of a larger world has one rank
+  const bool may_span_hosts = !evaluate.several_here(); // each process of a larger world has one rank
   const nccl_reach reach{.nvls = nvls,
                          .nvls_tree = nvls && may_span_hosts,
                          .collnet = may_span_hosts && found.find(feature::collnet).available != availability::no,
-                         .pat = look.number("NCCL_PAT_ENABLE", 2) != 0 &&
-                                (may_span_hosts || look.number("NCCL_PAT_ENABLE", 2) == 1)};
-  for (exclusion& each : excluded_by_choice(look.text("NCCL_ALGO"), look.text("NCCL_PROTO"), reach))
+                         .pat = evaluate.number("NCCL_PAT_ENABLE", 2) != 0 &&
+                                (may_span_hosts || evaluate.number("NCCL_PAT_ENABLE", 2) == 1)};
+  for (exclusion& each : excluded_by_choice(evaluate.text("NCCL_ALGO"), evaluate.text("NCCL_PROTO"), reach))
     found.exclusions.push_back(std::move(each));
   return found;
 }

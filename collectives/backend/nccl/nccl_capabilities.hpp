@@ -1,5 +1,5 @@
-/// Determines what an NCCL library can do with some devices: from its version and functions, the devices' traits and
-/// the environment variables that NCCL reads. Parses the lists by which these choose among algorithms and protocols.
+/// Determines which features an NCCL library has on given devices, from its version and functions, the devices' traits
+/// and the environment variables that NCCL reads. Also parses the values of NCCL_ALGO and NCCL_PROTO.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -45,15 +45,15 @@ struct nccl_reach {
 };
 
 /// Returns the operations that cannot run because the environment's \p algorithms and \p protocols exclude every
-/// algorithm for them. Conservative: it excludes nothing that NCCL decides only later. Empty for the default, which
-/// allows all.
+/// algorithm for them. Conservative: operations about which NCCL decides later are not excluded. Empty for the default,
+/// which allows all.
 /// Source: NCCL 2.28.9, src/graph/tuning.cc, src/device/generate.py, src/include/device.h (ncclNvlsSupported()).
 [[nodiscard]] std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const std::string& protocols,
                                                         const nccl_reach& reach);
 
 /// The input of nccl_capabilities().
 struct nccl_facts {
-  int version = 0;   ///< As NCCL encodes it, e.g. 22809.
+  int version = 0;   ///< NCCL's version code, e.g. 22809.
   std::string about; ///< The version line of the backend.
   std::function<bool(std::string_view symbol)> has;
   std::vector<device_description> devices; ///< The devices of this process.
@@ -64,13 +64,13 @@ struct nccl_facts {
   std::function<std::optional<std::string>(const std::string& name)> collnet_plugin;
 };
 
-/// A feature counts as available unless a fact known beforehand excludes it.
+/// Returns the capabilities of NCCL on these devices. A feature counts as available unless \p facts exclude it.
 /// Source: NCCL 2.28.9, src/init.cc, src/enqueue.cc, src/transport/nvls.cc, src/register, src/ce_coll.cc.
 [[nodiscard]] capabilities nccl_capabilities(const nccl_facts& facts);
 
-/// Searches the plugin as NCCL does: a file of that name, then libnccl-net-NAME.so; libnccl-net.so for "". \p name may
-/// be a list with commas: the first plugin that has a CollNet interface counts. Each file is opened, examined and
-/// closed.
+/// Searches for the network plugin as NCCL does: a file of that name, then libnccl-net-NAME.so; libnccl-net.so for "".
+/// \p name may be a comma-separated list. Returns the file and symbol of the first CollNet interface found, or nullopt.
+/// Each file is opened, examined and closed.
 [[nodiscard]] std::optional<std::string> find_collnet_plugin(const std::string& name);
 
 } // namespace troupe

@@ -27,8 +27,9 @@ bool switched_off(const char* variable) {
   return value != nullptr && std::string{value} == "0";
 }
 
-/// Source: NCCL's manual, "User Buffer Registration", "Window Registration"; dev_runtime.cc for what makes a window
-/// symmetric (all ranks reach each other by CUDA's peer access; NCCL_WIN_ENABLE and NCCL_CUMEM_ENABLE are not 0).
+/// Memory from ncclMemAlloc() that is registered as a symmetric window. A window is symmetric if all ranks reach each
+/// other by CUDA's peer access and neither NCCL_WIN_ENABLE nor NCCL_CUMEM_ENABLE is 0.
+/// Source: NCCL's manual, "User Buffer Registration", "Window Registration"; dev_runtime.cc.
 class nccl_region final : public registered_region {
 public:
   /// Errors: unsupported (the library is too old), out_of_memory.
@@ -75,7 +76,7 @@ std::shared_ptr<nccl_region> nccl_region::allocate(std::shared_ptr<const nccl_li
 }
 
 nccl_region::~nccl_region() {
-  // Frees on a thread of its own, so that the thread that drops the last handle keeps its current device.
+  // Frees on a separate thread, so that the thread that drops the last handle keeps its current device.
   std::thread{[this] {
     return_or_report("registered memory", [this] {
       where()->api().enter_thread(where()->id());
@@ -96,17 +97,16 @@ void nccl_region::judge(bool has_window) {
 
 } // namespace
 
-/// One thread's stay inside NCCL. The constructor throws unless the communicator is ready.
+/// Counts the calling thread as inside NCCL while it lives. The constructor throws unless the communicator is ready.
 class nccl_communicator::visit {
 public:
-  /// Time for a running call to leave. A launch takes microseconds, so a call that stays longer is stuck.
+  /// Time for a running call to return. A launch takes microseconds, so a call that takes longer is stuck.
   static constexpr std::chrono::milliseconds time_to_leave{10};
-  /// usual: other calls may run at the same time. last: no other call enters any more, and running calls are waited
-  /// for.
+  /// usual: other calls may run at the same time. last: waits for running calls and refuses all later ones.
   enum class kind : std::uint8_t { usual, last };
 
   explicit visit(nccl_communicator& host, kind which = kind::usual) : host_{host} {
-    std::unique_lock lock{host_.guard_};
+    std::unique_lock lock{host_.mutex_};
     host_.require_ready();
     if (which == kind::last) {
       host_.phase_ = phase::spent;
@@ -123,7 +123,7 @@ public:
   visit(const visit&) = delete;
   visit& operator=(const visit&) = delete;
   ~visit() {
-    const std::lock_guard lock{host_.guard_};
+    const std::lock_guard lock{host_.mutex_};
     --host_.inside_;
     host_.left_.notify_all();
   }
@@ -146,18 +146,18 @@ nccl_communicator::nccl_communicator(std::shared_ptr<const nccl_library> library
   std::memcpy(&id_, id.bytes.data(), sizeof id_);
 }
 
-nccl_communicator::nccl_communicator(descent from, rank self, int world_size) noexcept
+nccl_communicator::nccl_communicator(derivation from, rank self, int world_size) noexcept
   : communicator{self, world_size, from.parent->where()},
     library_{from.parent->library_},
     nccl_{library_->functions()},
     words_{from.parent->words_},
     config_{from.parent->config_},
     from_{std::move(from)} {
-  if (from_.how == descent::way::split) return;
-  config_.splitShare = config_.shrinkShare = 0; // shared resources would end when the failed parent is aborted
+  if (from_.how == derivation::method::split) return;
+  config_.splitShare = config_.shrinkShare = 0; // the abort of the failed parent would release shared resources
 }
 
-/// Throws unless the communicator is ready. Requires guard_ to be locked.
+/// Throws unless the communicator is ready. Requires mutex_ to be locked.
 void nccl_communicator::require_ready() const {
   if (phase_ == phase::ready) return;
   const char* text = "the communicator has been aborted or destroyed: form a new world";
@@ -183,12 +183,12 @@ error nccl_communicator::aborted(const char* during) const {
                .rank = self()};
 }
 
-/// Waits until \p result is final. NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; results are
-/// then in progress first.
+/// Waits until \p result is final. NCCL_COMM_BLOCKING=0 in the environment overrides our configuration; calls then
+/// return ncclInProgress first.
 ncclResult_t nccl_communicator::wait_out(ncclResult_t result) const {
   while (result == ncclInProgress) {
     std::this_thread::yield();
-    const std::lock_guard lock{guard_}; // abort() must not free the handle during this short call
+    const std::lock_guard lock{mutex_}; // abort() must not free the handle during this short call
     if (phase_ == phase::ended) return ncclRemoteError;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = nccl_.comm_get_async_error(handle_, &state);
@@ -201,7 +201,7 @@ void nccl_communicator::init() {
   where()->api().enter_thread(where()->id());
   auto word = std::make_unique<nccl_barrier_word>(words_->of(where()), where());
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (phase_ == phase::ended) throw exception{aborted("init()")};
     if (phase_ != phase::fresh)
       throw exception{errc::invalid_argument, "init() is called once: create a new communicator"};
@@ -213,17 +213,17 @@ void nccl_communicator::init() {
   if (from_.parent)
     form_from_parent();
   else
-    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // waits for the other ranks
+    end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // blocks until all ranks have joined
 }
 
 void nccl_communicator::form_from_parent() {
-  const descent from = std::exchange(from_, {});
+  const derivation from = std::exchange(from_, {});
   ncclComm_t formed = nullptr;
   ncclResult_t result = ncclSuccess;
   try {
     result = form_from(from, formed);
   } catch (const exception&) { // the parent is aborted or busy with another call, and NCCL was not called
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     --inside_;
     left_.notify_all();
     phase_ = phase::ended;
@@ -231,23 +231,23 @@ void nccl_communicator::form_from_parent() {
   }
   bool ended = false;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ended = phase_ == phase::ended;
     if (!ended) handle_ = formed;
   }
-  if (ended && formed != nullptr) static_cast<void>(nccl_.comm_abort(formed)); // abort() came before there was a handle
-  end_forming(result, from.how == descent::way::shrink ? "ncclCommShrink" : "ncclCommSplit");
+  if (ended && formed != nullptr) static_cast<void>(nccl_.comm_abort(formed)); // abort() ran before the handle existed
+  end_forming(result, from.how == derivation::method::shrink ? "ncclCommShrink" : "ncclCommSplit");
 }
 
-ncclResult_t nccl_communicator::form_from(const descent& from, ncclComm_t& formed) {
+ncclResult_t nccl_communicator::form_from(const derivation& from, ncclComm_t& formed) {
   nccl_communicator& parent = *from.parent;
-  const visit stay{parent, from.how == descent::way::split ? visit::kind::usual : visit::kind::last};
-  if (from.how == descent::way::shrink) {
+  const visit stay{parent, from.how == derivation::method::split ? visit::kind::usual : visit::kind::last};
+  if (from.how == derivation::method::shrink) {
     std::vector<int> without = from.without;
     return parent.wait_out(nccl_.comm_shrink(stay.handle(), without.data(), static_cast<int>(without.size()), &formed,
                                              config_.as_nccl(), nccl_shrink_abort));
   }
-  if (from.how == descent::way::revoke) {
+  if (from.how == derivation::method::revoke) {
     const ncclResult_t begun = nccl_.comm_revoke(stay.handle(), nccl_revoke_default);
     if (begun != ncclSuccess && begun != ncclInProgress) return begun;
     // A revoked communicator has no operation in flight once its state is no longer in progress. This holds for
@@ -259,7 +259,7 @@ ncclResult_t nccl_communicator::form_from(const descent& from, ncclComm_t& forme
 }
 
 void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   --inside_;
   left_.notify_all();
   if (phase_ == phase::ended) throw exception{aborted("init()")};
@@ -267,19 +267,20 @@ void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
   nccl_call(nccl_, result, call, self());
 }
 
-std::shared_ptr<communicator> nccl_communicator::split(const split_seat& as) {
+std::shared_ptr<communicator> nccl_communicator::split(const split_spec& as) {
   return std::make_shared<nccl_communicator>(
-      descent{.parent = shared_from_this(), .how = descent::way::split, .color = as.color}, as.self, as.world_size);
+      derivation{.parent = shared_from_this(), .how = derivation::method::split, .color = as.color}, as.self,
+      as.world_size);
 }
 
-std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_seat& as) {
+std::shared_ptr<communicator> nccl_communicator::shrink(const shrink_spec& as) {
   if (nccl_.comm_shrink == nullptr)
     throw exception{
         errc::unsupported,
         "this NCCL has no ncclCommShrink: install NCCL 2.27 or newer, or set recovery.first_rung to form_beside"};
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   require_ready();
-  descent from{.parent = shared_from_this(), .how = descent::way::shrink};
+  derivation from{.parent = shared_from_this(), .how = derivation::method::shrink};
   for (const rank one : as.without) from.without.push_back(one.value());
   return std::make_shared<nccl_communicator>(std::move(from), as.self, as.world_size);
 }
@@ -289,10 +290,10 @@ std::shared_ptr<communicator> nccl_communicator::revoke_and_split() {
     throw exception{
         errc::unsupported,
         "this NCCL has no ncclCommRevoke: install NCCL 2.28.9 or newer, or set recovery.first_rung to form_beside"};
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   require_ready();
-  return std::make_shared<nccl_communicator>(descent{.parent = shared_from_this(), .how = descent::way::revoke}, self(),
-                                             world_size());
+  return std::make_shared<nccl_communicator>(
+      derivation{.parent = shared_from_this(), .how = derivation::method::revoke}, self(), world_size());
 }
 
 void nccl_communicator::split_none() {
@@ -303,13 +304,13 @@ void nccl_communicator::split_none() {
             self());
 }
 
-/// Obtains the handle and leaves the calling thread inside a group. The end of the group does the rest. This part is
-/// local, so it is short.
+/// Obtains the handle and leaves the calling thread inside an NCCL group. The end of the group connects the ranks. This
+/// function does not communicate, so it is fast.
 void nccl_communicator::form() {
   nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
   const ncclResult_t result =
       nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), config_.as_nccl());
-  std::memset(&id_, 0, sizeof id_); // a capability (SEC-1), and no longer needed
+  std::memset(&id_, 0, sizeof id_); // the id is a capability (SEC-1) and is no longer needed
   if (result == ncclSuccess || result == ncclInProgress) return;
   handle_ = nullptr;
   phase_ = phase::ended;
@@ -317,7 +318,7 @@ void nccl_communicator::form() {
   nccl_call(nccl_, result, "ncclCommInitRankConfig", self());
 }
 
-library_words nccl_communicator::last_words() const {
+library_diagnostics nccl_communicator::last_diagnostics() const {
   return {.last_error = last_error_of(nccl_), .ask = library_->ras_command()};
 }
 
@@ -349,7 +350,7 @@ void nccl_communicator::end_launch(const nccl_enqueued& enqueued) const {
   if (result == ncclSuccess) [[likely]]
     return;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (phase_ == phase::ended) throw exception{with_unknown_outcome(aborted("a launch"))};
   }
   nccl_call(nccl_, result, enqueued.call, self(), effect::unknown_outcome);
@@ -365,8 +366,8 @@ void nccl_communicator::check() {
 void nccl_communicator::abort() {
   ncclComm_t handle = nullptr;
   {
-    std::unique_lock lock{guard_};
-    phase_ = phase::ended; // no call enters any more; an init() that has not begun will see it
+    std::unique_lock lock{mutex_};
+    phase_ = phase::ended; // refuses all later calls, also an init() that has not begun
     handle = std::exchange(handle_, nullptr);
     if (handle == nullptr) return;
     left_.wait_for(lock, visit::time_to_leave, [this] { return inside_ == 0; });
@@ -381,7 +382,7 @@ void nccl_communicator::abort() {
 void nccl_communicator::destroy() {
   ncclComm_t handle = nullptr;
   {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     if (phase_ == phase::ended || phase_ == phase::closing) return;
     if (phase_ == phase::forming) throw exception{errc::invalid_argument, "destroy() during init(): call abort()"};
     if (phase_ == phase::unusable || phase_ == phase::spent) {
@@ -402,14 +403,14 @@ void nccl_communicator::destroy() {
   const ncclResult_t finalized = wait_out(nccl_.comm_finalize(handle)); // flushes; waits for NCCL's own work
 
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     --inside_;
     left_.notify_all();
     if (phase_ == phase::ended) throw exception{aborted("destroy()")};
     phase_ = phase::ended;
     handle_ = nullptr;
   }
-  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees what ncclCommFinalize() could not
+  if (finalized != ncclSuccess) static_cast<void>(nccl_.comm_abort(handle)); // frees the remaining resources
   nccl_call(nccl_, finalized, "ncclCommFinalize", self());
   nccl_call(nccl_, nccl_.comm_destroy(handle), "ncclCommDestroy", self());
 }
@@ -436,7 +437,7 @@ void nccl_communicator::register_region(registered_region& region) {
               "ncclCommWindowRegister", self());
   }
   memory->judge(window != nullptr);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (window != nullptr) windows_.push_back(window);
 }
 
@@ -469,12 +470,12 @@ nccl_barrier_memory::~nccl_barrier_memory() {
 }
 
 void nccl_barrier_memory::outlast(const event& last_use) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   side_.ref().wait(last_use);
 }
 
 std::shared_ptr<nccl_barrier_memory> nccl_barrier_memories::of(const std::shared_ptr<device>& where) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   auto& one = all_[where];
   if (one == nullptr) one = std::make_shared<nccl_barrier_memory>(where);
   return one;

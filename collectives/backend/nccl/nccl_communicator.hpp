@@ -20,8 +20,8 @@
 namespace troupe {
 
 /// One i32 in a device's memory, always zero, for the barriers of all communicators of that device. It is shared
-/// because allocating and freeing memory may wait for a device on which operations hang, and a new world is formed
-/// beside such operations (BUF-1). Threads: safe from any.
+/// because allocating and freeing memory may wait for the device, and a new world is formed while operations of the old
+/// one may hang there (BUF-1). Threads: safe from any.
 class nccl_barrier_memory {
 public:
   explicit nccl_barrier_memory(const std::shared_ptr<device>& where);
@@ -30,11 +30,11 @@ public:
   ~nccl_barrier_memory();
 
   [[nodiscard]] void* address() const noexcept { return word_.data(); }
-  /// The memory is freed after \p last_use, in stream order. No thread waits.
+  /// Delays freeing the memory until after \p last_use, in stream order. No thread waits.
   void outlast(const event& last_use);
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   stream side_; ///< Used only for the initial fill and for the waits for last uses.
   buffer word_;
 };
@@ -42,15 +42,16 @@ private:
 /// The word of each device, made on first use and kept. Threads: safe from any.
 class nccl_barrier_memories {
 public:
-  /// Waits for the device on the first call for it.
+  /// Returns the word of \p where. The first call for a device waits for the device.
   [[nodiscard]] std::shared_ptr<nccl_barrier_memory> of(const std::shared_ptr<device>& where);
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::map<std::shared_ptr<device>, std::shared_ptr<nccl_barrier_memory>> all_;
 };
 
-/// One communicator's use of the word. It may be destroyed while a barrier, hung or not, still uses the word.
+/// Tracks one communicator's use of the barrier word. It may be destroyed while a barrier, hung or not, still uses
+/// the word.
 class nccl_barrier_word {
 public:
   nccl_barrier_word(std::shared_ptr<nccl_barrier_memory> memory, const std::shared_ptr<device>& where)
@@ -84,8 +85,9 @@ private:
 ///   it.
 /// - ncclCommShrink() with NCCL_SHRINK_ABORT sets the parent's abort flag, waits for its kernels, clears the flag and
 ///   then connects the ranks. ncclCommRevoke() ends the kernels too, and a split may follow. Both must be called by the
-///   thread that aborts. Therefore the parent refuses all further calls first, and a thread that does not leave makes
-///   it unfit. An abort between setting and clearing the flag would be lost; this cannot be closed either.
+///   thread that aborts. Therefore the parent first refuses all further calls and waits for running ones; if one does
+///   not return, the derivation fails. An abort between setting and clearing the flag would be lost. This race is in
+///   NCCL, too.
 /// - While ranks still connect (bootstrap), an abort sets the flag and frees nothing: NCCL leaks the unfinished
 ///   communicator. The restart budget bounds this leak.
 class nccl_communicator final : public communicator, public std::enable_shared_from_this<nccl_communicator> {
@@ -93,16 +95,16 @@ public:
   nccl_communicator(std::shared_ptr<const nccl_library> library, std::shared_ptr<nccl_barrier_memories> words,
                     const unique_id& id, rank self, int world_size, std::shared_ptr<device> where,
                     const nccl_native_config& config = {}) noexcept;
-  /// How init() derives the communicator from a parent.
-  struct descent {
-    enum class way : std::uint8_t { split, shrink, revoke };
+  /// Describes how init() derives the communicator from a parent.
+  struct derivation {
+    enum class method : std::uint8_t { split, shrink, revoke };
     std::shared_ptr<nccl_communicator> parent{};
-    way how{};
-    int color = 0;              ///< For a split.
+    method how{};
+    int color = 0;              ///< The color of a split.
     std::vector<int> without{}; ///< For a shrink: the ranks of the parent that are left out.
   };
-  nccl_communicator(descent from, rank self, int world_size) noexcept;
-  /// If neither aborted nor destroyed, reports a leak and leaks NCCL's resources instead of blocking.
+  nccl_communicator(derivation from, rank self, int world_size) noexcept;
+  /// If neither abort() nor destroy() was called, reports a leak and leaks NCCL's resources instead of blocking.
   ~nccl_communicator() override;
 
   void init() override;
@@ -111,19 +113,19 @@ public:
   void check() override;
   /// A second call returns at once, without waiting for the first. Also ends a destroy() that is stuck.
   void abort() override;
-  /// Aborts instead after a failed init(), as NCCL demands.
+  /// After a failed init(), aborts instead, as NCCL requires.
   void destroy() override;
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override;
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override;
   void split_none() override;
-  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override;
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override;
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override;
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override;
   void register_region(registered_region& region) override;
-  /// Supported since NCCL 2.29.7. Synchronises with the other ranks over NCCL's own connections, whose waits see an
-  /// abort.
+  /// Supported since NCCL 2.29.7. Synchronizes with the other ranks over NCCL's own connections; abort() ends these
+  /// waits.
   std::size_t suspend() override;
   void resume() override;
-  [[nodiscard]] library_words last_words() const override;
+  [[nodiscard]] library_diagnostics last_diagnostics() const override;
 
 private:
   /// spent: another communicator was made from this one, which can only be aborted.
@@ -132,7 +134,7 @@ private:
 
   void form();
   void form_from_parent();
-  [[nodiscard]] ncclResult_t form_from(const descent& from, ncclComm_t& formed);
+  [[nodiscard]] ncclResult_t form_from(const derivation& from, ncclComm_t& formed);
   void require_ready() const;
   void end_forming(ncclResult_t result, const char* call);
   [[nodiscard]] nccl_target target(ncclComm_t handle, stream_ref stream) const noexcept;
@@ -145,10 +147,10 @@ private:
   std::shared_ptr<nccl_barrier_memories> words_;
   ncclUniqueId id_{};
   nccl_native_config config_;
-  descent from_;                                    ///< Holds the parent until init() has ended.
-  std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(); read after it.
+  derivation from_;                                 ///< Holds the parent until init() has ended.
+  std::unique_ptr<nccl_barrier_word> barrier_word_; ///< Made by init(), used after it.
 
-  mutable std::mutex guard_; ///< Protects the members below.
+  mutable std::mutex mutex_; ///< Protects the members below.
   std::condition_variable left_;
   phase phase_ = phase::fresh;
   ncclComm_t handle_ = nullptr;

@@ -15,7 +15,7 @@ ncclRedOp_t as_nccl(reduction op) {
     case reduction::min: return ncclMin;
     case reduction::max: return ncclMax;
     case reduction::avg: return ncclAvg;
-    case reduction::pre_mul_sum: break; // made for each use
+    case reduction::pre_mul_sum: break; // an operator is created for each use
   }
   throw exception{errc::invalid_argument, "the reduction has no equivalent in NCCL"};
 }
@@ -41,7 +41,7 @@ public:
   }
 
   void operator()(const all_reduce& what) {
-    if (what.count == 0) return; // the same on every rank, by validation (ORD-2)
+    if (what.count == 0) return; // validation ensures that the count is 0 on all ranks (ORD-2)
     if (const auto op = operator_of(what))
       note(to_.nccl.all_reduce(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type), *op,
                                to_.communicator, to_.stream),
@@ -210,7 +210,7 @@ private:
     note(to_.nccl.reduce(from, to, count, as_nccl(type), op, root.value(), to_.communicator, to_.stream), "ncclReduce");
   }
 
-  /// Returns nullopt after a failure.
+  /// Returns NCCL's operator for the reduction of \p what; nullopt after a failure.
   template <class Operation>
   [[nodiscard]] std::optional<ncclRedOp_t> operator_of(const Operation& what) {
     if (failed()) return std::nullopt;

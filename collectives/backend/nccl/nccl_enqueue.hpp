@@ -1,5 +1,5 @@
 /// Translates each operation to NCCL calls. Where NCCL has no matching call, a group of point-to-point calls is used.
-/// For collectives/backend/nccl only: it needs nccl.h.
+/// For collectives/backend/nccl only, because it needs nccl.h.
 #pragma once
 
 #include <troupe/collectives/backend/nccl/nccl_api.hpp>
@@ -29,7 +29,7 @@ struct nccl_enqueued {
 /// Enqueues a validated operation with one launch. Several calls are put in one group, which is closed on every path
 /// (GRP-1). Call on the launcher's thread only, because NCCL's group state is thread-local.
 [[nodiscard]] nccl_enqueued enqueue(const operation& what, const nccl_target& target);
-/// Enqueues several operations in one group. Otherwise as enqueue().
+/// Enqueues several operations in one group. Otherwise the same as enqueue().
 [[nodiscard]] nccl_enqueued enqueue_together(std::span<const operation* const> all, const nccl_target& target);
 
 [[nodiscard]] ncclDataType_t as_nccl(dtype type);

@@ -35,7 +35,7 @@ attempt try_open(const std::string& name) {
   // and not in the middle of a collective.
   attempt result{.handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL), .failure = {}};
   if (result.handle == nullptr) {
-    const char* words = ::dlerror(); // NOLINT(concurrency-mt-unsafe): its text is the thread's own
+    const char* words = ::dlerror(); // NOLINT(concurrency-mt-unsafe): the text is thread-local
     result.failure = words != nullptr ? words : name + ": unknown failure";
   }
   return result;

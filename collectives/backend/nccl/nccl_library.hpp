@@ -1,4 +1,4 @@
-/// The NCCL library of this machine, opened at run time, so that one program serves machines with and without NCCL.
+/// Opens the machine's NCCL library at run time, so that one program runs on machines with and without NCCL.
 /// Needs no NCCL header, so that diagnosis and version output can use it.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Returns a shell command that asks the RAS threads of a process for the state of its communicators; empty if RAS is
-/// off. \p enabled and \p address are the values of NCCL_RAS_ENABLE and NCCL_RAS_ADDR; empty means unset.
+/// Returns a shell command that queries the RAS threads of a process for the state of its communicators; empty if RAS
+/// is off. \p enabled and \p address are the values of NCCL_RAS_ENABLE and NCCL_RAS_ADDR; empty means unset.
 ///
 /// troupe has no RAS client. nccl.h has no function for it, so a client would need a socket (text, `localhost:28028`
 /// unless NCCL_RAS_ADDR is set). An answer is collected from all processes and may take seconds, especially if one of
@@ -21,9 +21,9 @@ namespace troupe {
 /// 2.28.9, src/ras/client_support.cc, src/bootstrap.cc (RAS_ENABLE).
 [[nodiscard]] std::string nccl_ras_command(std::string_view enabled, std::string_view address);
 
-struct nccl_functions; // nccl_api.hpp, for collectives/backend/nccl only
+struct nccl_functions; // declared in nccl_api.hpp; for collectives/backend/nccl only
 
-/// An opened libnccl. It is never closed, because NCCL leaves threads behind; so it is usable until the process ends.
+/// An opened libnccl. It is never closed, because NCCL's threads may still run, so it is usable until the process ends.
 /// Threads: safe from any.
 class nccl_library {
 public:
@@ -33,8 +33,8 @@ public:
   [[nodiscard]] static std::shared_ptr<const nccl_library>
   open(const std::optional<std::filesystem::path>& explicit_path = {});
 
-  /// Returns whether the library that open() would open is already in this process: because the program is linked to
-  /// it, or because another library loaded it. It may then have read its environment.
+  /// Returns whether the library that open() would open is already in this process, because the program is linked to it
+  /// or another library loaded it. NCCL may then have read its environment variables already.
   [[nodiscard]] static bool is_loaded(const std::optional<std::filesystem::path>& explicit_path = {});
 
   nccl_library(void* handle, std::filesystem::path path, int version_number,
@@ -45,21 +45,21 @@ public:
       functions_{std::move(functions)},
       ras_command_{std::move(ras_command)} {}
 
-  /// NCCL's version code, e.g. 22809.
+  /// Returns NCCL's version code, e.g. 22809.
   [[nodiscard]] int version_number() const noexcept { return version_number_; }
-  /// The version as text, e.g. "2.28.9".
+  /// Returns the version as text, e.g. "2.28.9".
   [[nodiscard]] std::string version() const { return version_text(version_number_); }
-  /// The file that was loaded.
+  /// Returns the path of the loaded file.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   /// Returns whether the library has a function called \p symbol, e.g. "ncclCommShrink".
   [[nodiscard]] bool has(std::string_view symbol) const;
 
-  /// A shell command that asks this process's NCCL for the state of its communicators: see nccl_ras_command().
+  /// Returns a shell command that queries this process's NCCL for the state of its communicators (nccl_ras_command()).
   [[nodiscard]] const std::string& ras_command() const noexcept { return ras_command_; }
   [[nodiscard]] const nccl_functions& functions() const noexcept { return *functions_; }
 
   /// Formats NCCL's version code \p number: major·1000 + minor·100 + patch up to 2.8, major·10000 + minor·100 + patch
-  /// since. Available without CUDA, too.
+  /// since. Also available in builds without CUDA.
   [[nodiscard]] static std::string version_text(int number) {
     const int unit = number < 10000 ? 1000 : 10000;
     return std::to_string(number / unit) + '.' + std::to_string(number % unit / 100) + '.' +

@@ -16,7 +16,7 @@ namespace troupe {
 namespace {
 
 constexpr int any = std::numeric_limits<int>::max();
-constexpr int oldest = 22700; // the oldest supported version, which has these fields
+constexpr int oldest = 22700; // the oldest supported version already has these fields
 using o = nccl_options;
 
 constexpr std::array fields{
@@ -45,7 +45,7 @@ void require_heard(const std::string& chosen, const std::string& value, const st
   const auto said = environment(variable);
   if (said && *said != value)
     throw exception{errc::invalid_argument, chosen + ", but the environment has " + variable + "=" + *said +
-                                                ", which NCCL prefers: unset that variable, or leave the setting out"};
+                                                ", which takes precedence: unset it, or leave the setting out"};
 }
 
 } // namespace
@@ -112,10 +112,10 @@ constexpr std::array variables{
     nccl_variable{"NCCL_DEBUG_FILE", &e::debug_file},
 };
 
-/// Variables that programs may not set, and why.
+/// Variables that programs may not set, with the reasons.
 constexpr std::array reserved{
-    std::pair{std::string_view{"NCCL_COMM_BLOCKING"}, "troupe's communicators are blocking, and it relies on that"},
-    std::pair{std::string_view{"NCCL_COMM_ID"}, "a world's unique id is made by troupe and is a secret"},
+    std::pair{std::string_view{"NCCL_COMM_BLOCKING"}, "troupe requires blocking communicators"},
+    std::pair{std::string_view{"NCCL_COMM_ID"}, "troupe makes a world's unique id and keeps it secret"},
 };
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -129,7 +129,7 @@ void require_number(std::string_view name, const std::string& value) {
   refuse(std::string{name} + " is '" + value + "' and must be a number, for example 0 or 1: NCCL would read it as 0");
 }
 
-/// Compares without case, as NCCL does.
+/// Throws unless \p value is empty or one of \p choices. Ignores case, as NCCL does.
 void require_one_of(std::string_view name, const std::string& value, std::initializer_list<std::string_view> choices) {
   std::string known;
   for (const auto choice : choices) {

@@ -1,6 +1,6 @@
-/// What programs can choose of NCCL, without its header: options of each communicator under NCCL's own names, and
-/// settings that NCCL reads only from its environment (algorithms, protocols, transports, logs). The latter hold for
-/// the whole process and must be set before NCCL reads them.
+/// Defines NCCL's settings for programs, without NCCL's header: options of each communicator under NCCL's own names,
+/// and settings that NCCL reads only from its environment (algorithms, protocols, transports, logs). The latter apply
+/// to the whole process and must be set before NCCL reads them.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -20,9 +20,9 @@ namespace troupe {
 /// (docs/design/0003-threads.md).
 /// Source: NCCL's manual, "ncclConfig_t"; bounds as NCCL 2.28.9 checks them (src/init.cc, parseCommConfig()).
 struct nccl_options {
-  std::optional<int> cgaClusterSize{};      ///< Thread blocks in a cluster: 0 to 8.
-  std::optional<int> minCTAs{};             ///< Minimum of thread blocks of a kernel.
-  std::optional<int> maxCTAs{};             ///< Maximum of thread blocks; not less than minCTAs.
+  std::optional<int> cgaClusterSize{};      ///< Number of thread blocks in a cluster: 0 to 8.
+  std::optional<int> minCTAs{};             ///< Smallest number of thread blocks of a kernel.
+  std::optional<int> maxCTAs{};             ///< Largest number of thread blocks; at least minCTAs.
   std::string netName{};                    ///< The network, e.g. "IB" or "Socket"; empty: NCCL chooses.
   std::optional<int> splitShare{};          ///< 1: a communicator split from this one shares its resources.
   std::optional<int> trafficClass{};        ///< Traffic class of network packets.
@@ -30,21 +30,21 @@ struct nccl_options {
   std::optional<int> collnetEnable{};       ///< 1: reduce in the network's switches (SHARP) where possible.
   std::optional<int> CTAPolicy{};           ///< 0 default, 1 efficiency, 2 zero: copy engines where possible.
   std::optional<int> shrinkShare{};         ///< 1: a communicator shrunk from this one shares its resources.
-  std::optional<int> nvlsCTAs{};            ///< Thread blocks of NVLS kernels.
-  std::optional<int> nChannelsPerNetPeer{}; ///< Channels between two ranks over the network.
+  std::optional<int> nvlsCTAs{};            ///< Number of thread blocks of NVLS kernels.
+  std::optional<int> nChannelsPerNetPeer{}; ///< Number of channels between two ranks over the network.
   std::optional<int> nvlinkCentricSched{};  ///< 1: schedule for NVLink first.
 
   friend bool operator==(const nccl_options&, const nccl_options&) = default;
 };
 
-/// The rules of NCCL for one integer field.
+/// NCCL's rules for one integer field of ncclConfig_t.
 struct nccl_field {
-  std::string_view name;     ///< As in ncclConfig_t.
+  std::string_view name;     ///< The field's name in ncclConfig_t.
   std::string_view variable; ///< Environment variable that overrides the field; empty: none.
   std::optional<int> nccl_options::*member;
   int least = 0;
   int most = 0;
-  int since = 0; ///< The first version that reads the field, as NCCL encodes it: 22809 is 2.28.9.
+  int since = 0; ///< The first NCCL version that reads the field; 22809 is 2.28.9.
 };
 
 [[nodiscard]] std::span<const nccl_field> nccl_fields() noexcept;
@@ -63,7 +63,7 @@ void check(const nccl_options& options);
 /// (invalid_argument).
 void check_heard(const nccl_options& options, int version, const nccl_variable_lookup& environment);
 
-/// Variables of NCCL, with the values of NCCL's manual. An empty one is left unchanged.
+/// Values of NCCL's environment variables, as described in NCCL's manual. An empty value leaves its variable unchanged.
 struct nccl_environment {
   std::string algo{};                       ///< NCCL_ALGO
   std::string proto{};                      ///< NCCL_PROTO
@@ -86,7 +86,7 @@ struct nccl_environment {
   friend bool operator==(const nccl_environment&, const nccl_environment&) = default;
 };
 
-/// A variable that has a setting of its own.
+/// An environment variable that has its own member in nccl_environment.
 struct nccl_variable {
   std::string_view name;
   std::string nccl_environment::*member;
@@ -94,8 +94,8 @@ struct nccl_variable {
 };
 [[nodiscard]] std::span<const nccl_variable> nccl_variables() noexcept;
 
-/// Throws for the first invalid choice: invalid_argument, with the name, the value and the remedy. In `others` these
-/// are a name that is not NCCL's, one that has a setting of its own, and one that programs may not set.
+/// Throws for the first invalid choice: invalid_argument, with the name, the value and the remedy. `others` must not
+/// contain a name that is not NCCL's, one that has its own member here, or one that programs may not set.
 void check(const nccl_environment& wanted);
 
 /// Sets \p wanted in this process's environment before the library that nccl_library::open(\p library) would open is

@@ -7,7 +7,7 @@
 #include <deque>
 #include <mutex>
 
-// Our declaration of NCCL's interface for profiler plugins. Source: NCCL 2.27.3 to 2.30, src/include/plugin/profiler/
+// Declares NCCL's interface for profiler plugins. Source: NCCL 2.27.3 to 2.30, src/include/plugin/profiler/
 // profiler_v4.h and profiler_v5.h, nccl_profiler.h. NCCL 2.27 asks for v4. NCCL 2.28 and later prefer v5 or newer, and
 // accept v5.
 namespace troupe::nccl_abi {
@@ -38,7 +38,7 @@ struct point_to_point_task {
 };
 
 struct proxy_task {
-  ::pid_t process; ///< Process in whose address space the parent is.
+  ::pid_t process; ///< The process whose address space contains the parent.
   std::uint8_t channel;
   int peer;
   int steps;
@@ -103,7 +103,7 @@ using namespace nccl_abi;
 struct recorder {
   static constexpr std::size_t most = 4096;
 
-  std::mutex guard;
+  std::mutex mutex;
   std::deque<std::uint64_t> communicators; ///< A context is the address of an element.
   std::deque<nccl_use> uses;               ///< A handle is the address of an element.
 
@@ -119,7 +119,7 @@ std::string words(const char* text) {
 
 int enter(void** context, std::uint64_t communicator, int* activation) noexcept try {
   recorder& all = recorder::instance();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   *context = &all.communicators.emplace_back(communicator);
   *activation = static_cast<int>(collective | point_to_point | proxy_operation);
   return 0;
@@ -133,7 +133,7 @@ int start(void* context, void** handle, const Event* what) noexcept try {
   *handle = nullptr;
   if (context == nullptr) return 0;
   recorder& all = recorder::instance();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   if (what->type == proxy_operation) {
     if (what->parent != nullptr && what->proxy.process == ::getpid())
       ++static_cast<nccl_use*>(what->parent)->proxy_operations;
@@ -188,19 +188,19 @@ int finalize(void*) {
 
 std::size_t profiled_communicators() {
   recorder& all = recorder::instance();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   return all.communicators.size();
 }
 
 std::size_t nccl_use_count() {
   recorder& all = recorder::instance();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   return all.uses.size();
 }
 
 std::vector<nccl_use> nccl_uses(std::size_t from) {
   recorder& all = recorder::instance();
-  const std::lock_guard lock{all.guard};
+  const std::lock_guard lock{all.mutex};
   const std::size_t first = std::min(from, all.uses.size());
   return {all.uses.begin() + static_cast<std::ptrdiff_t>(first), all.uses.end()};
 }

@@ -17,7 +17,7 @@ public:
   // The domain is never destroyed: a launcher that does not return may still be in a range.
 
   void about_to_launch(const launch_notice& next) noexcept override {
-    if (next.all.empty()) return; // a capture: its end is not reported
+    if (next.all.empty()) return; // a capture: launch_ended() is not called for it
     try {
       open(next);
     } catch (...) { // out of memory for the name

@@ -9,7 +9,7 @@ namespace troupe {
 
 /// Creates an observer that marks each launch on its launcher's thread, in NVTX's domain "troupe": "all_reduce of 1024
 /// f32, sum (lane decode, request 7)". Several requests are marked "8 together: …" with the name of the first. The
-/// payload is their number of bytes. Returns null in a build without CUDA's headers.
+/// range's payload is the number of bytes of the requests. Returns null in a build without CUDA's headers.
 [[nodiscard]] std::shared_ptr<launch_observer> make_nvtx_ranges();
 
 /// Returns whether a profiler intercepts NVTX (NVTX_INJECTION64_PATH). Without one, ranges have no effect.

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// A longer batch is refused. Writers end a batch much earlier.
+/// Size limit of a batch. A reader refuses a longer one. Writers end a batch much earlier.
 inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
 /// Size at which a writer begins a new batch. One record is shorter than the difference to longest_batch_bytes.
 inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
@@ -19,7 +19,7 @@ struct batch_header {
   static constexpr std::uint8_t version = 1;
 
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
-  std::uint64_t number = 0; ///< From 1 in each direction, so that lost and repeated batches are noticed.
+  std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
   std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
 
   void write(wire_writer& out) const {

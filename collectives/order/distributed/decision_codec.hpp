@@ -24,7 +24,7 @@ public:
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
   void turn();
-  /// The rank's batch of this number was read. The next batch reports this; there is a next batch even without
+  /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
     seen_ = number;
@@ -38,7 +38,7 @@ private:
 
   troupe::epoch epoch_;
   wire_writer out_;
-  std::deque<std::string> full_; ///< Without their headers.
+  std::deque<std::string> full_; ///< Finished batches, without their headers.
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;
   bool owes_ = false;
@@ -53,11 +53,11 @@ struct decision_record {
 
   form kind = form::release;
   std::uint64_t number = 0;                ///< Number of the request, for a release or refusal.
-  std::optional<std::uint64_t> position{}; ///< For a release, if its client gave no position.
-  error why{};                             ///< For a refusal.
-  /// For a refusal. Requests that are refused for one reason share it.
+  std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
+  error why{};                             ///< For a refusal: the reason.
+  /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
-  bool absence_is_new = false; ///< No earlier record of this reader shares it.
+  bool absence_is_new = false; ///< No earlier record of this reader has the same report.
 };
 
 /// Reads what a decision_writer wrote.

@@ -8,9 +8,10 @@ namespace troupe {
 
 namespace {
 
-/// With this many batches unacknowledged the next one waits: one that is being read, and one behind it.
+/// Maximum number of unacknowledged batches: one that is being read, and one behind it. At the maximum, the next batch
+/// waits.
 constexpr std::uint64_t most_unseen = 2;
-/// With this many bytes or records, a batch waits no longer.
+/// A batch with this many bytes or records is sent in any case.
 constexpr std::size_t enough_bytes = std::size_t{16} << 10U;
 constexpr std::size_t enough_records = 64;
 /// Time beyond a request's deadline in which the controller can report which ranks are missing.
@@ -26,7 +27,7 @@ struct distributed_order::asking_terms {
   nanoseconds deadline{0};
 };
 
-/// A request on its way into a batch.
+/// A request that is to be added to a batch.
 class distributed_order::asking final : public combining_queue::task {
 public:
   asking(distributed_order& above, const asking_terms& terms, std::shared_ptr<pipeline_call> call)
@@ -72,7 +73,7 @@ void distributed_order::take(const asking_terms& terms, std::shared_ptr<pipeline
       return call->fail(std::move(objection));
     }
     const time_point give_up = later(call->deadline(), controller_grace);
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (!closed_) {
       due_ = std::min(due_, give_up);
       asks_.put({std::move(call), terms.where, terms.client, terms.position, give_up});
@@ -97,7 +98,7 @@ void distributed_order::withdraw(rank, std::uint64_t client, error why) {
 void distributed_order::turn(std::function<void()> work) {
   queue_.run([this, work = std::move(work)]() mutable {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       if (closed_) return;
       turns_asked_.push_back(std::move(work));
     }
@@ -140,12 +141,12 @@ error distributed_order::receive(std::string_view batch) {
   steps_.clear();
   decision_record one;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (closed_) return {};
     while (!failure && in_.next(in, one)) failure = decide(one);
   }
-  // Executes the steps before the failure too, because they were decided for the peers as well. Not under the lock: an
-  // answered client may ask again.
+  // Executes the steps before the failure too, because they were decided for the peers as well. The lock is not held,
+  // because an answered client may send another request.
   for (step& next : steps_) follow(next);
   steps_.clear();
   if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(pipeline_->self()));
@@ -198,7 +199,7 @@ error distributed_order::decide(decision_record& one) {
 void distributed_order::expire(time_point now) {
   std::vector<std::pair<std::uint64_t, undecided_ask>> late;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (now < due_) return;
     due_ = time_point::max();
     asks_.visit([&](std::uint64_t number, const undecided_ask& one) {
@@ -217,7 +218,7 @@ void distributed_order::expire(time_point now) {
                     .rank = pipeline_->self()});
     one.give_up = time_point::max();
   }
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (closed_) return; // all have been answered
   for (auto& [number, one] : late) asks_.put_back(number, std::move(one));
 }
@@ -227,7 +228,7 @@ void distributed_order::close(error why) {
   std::vector<undecided_ask> left;
   std::deque<std::function<void()>> dropped;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (closed_) return;
     closed_ = why;
     is_closed_.store(true, std::memory_order_release);
@@ -239,7 +240,7 @@ void distributed_order::close(error why) {
 }
 
 std::size_t distributed_order::waiting() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return asks_.size();
 }
 

@@ -27,18 +27,18 @@
 
 namespace troupe {
 
-/// One undecided request.
+/// A request that the controller has not decided.
 struct undecided_ask {
   std::shared_ptr<pipeline_call> call{};
   lane where{};
   std::uint64_t client = 0;
-  std::optional<std::uint64_t> position{}; ///< As its client gave it, if it did.
+  std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
   time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
 };
 
-/// Finds requests by number, from 1 in the order of asking. They are decided in nearly that order, so they are kept in
-/// a ring. A request that is overtaken by more than the length of the ring moves to a map, so that one long wait does
-/// not make the ring grow.
+/// Finds requests by number. They are numbered from 1 in the order in which they were made. They are decided in nearly
+/// that order, so they are kept in a ring. A request that is overtaken by more than the length of the ring moves to a
+/// map, so that one long wait does not make the ring grow.
 /// Threads: one at a time.
 class ask_table {
 public:
@@ -72,18 +72,18 @@ private:
   std::size_t size_ = 0;
 };
 
-/// The counterpart of an order_keeper, for one rank in one epoch.
+/// The counterpart of an order_server, for one rank in one epoch.
 ///
-/// Requests are sent in batches. The first batches go out at once. While two batches are unacknowledged, requests are
-/// collected until the controller has seen one batch, or until there are enough of them. So a single request waits for
-/// nothing, and a stream of requests needs few messages.
+/// Requests are sent in batches. The first batches are sent immediately. While two batches are unacknowledged, requests
+/// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
+/// request is therefore sent immediately, and a stream of requests needs few messages.
 ///
 /// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: receive() and expire()
-/// from one at a time, the rest from any.
+/// may be called by one thread at a time, all other functions by any thread.
 class distributed_order final : public rank_order {
 public:
-  /// Sends a batch to the controller's order_keeper. It is called from any thread, once at a time, in the order in
-  /// which batches must arrive. It must not block or throw, and may call only close() here.
+  /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
+  /// which batches must arrive. It must not block or throw, and of this object it may call only close().
   using sender = std::function<void(std::string)>;
 
   distributed_order(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
@@ -98,24 +98,25 @@ public:
   /// be repeated.
   [[nodiscard]] bool can_retry() const noexcept override { return false; }
 
-  /// Asks for a place in the order that all ranks ask for. The k-th calls of all ranks are one place. When all have
-  /// asked, \p work runs here in receive(), after everything released before and before everything released later. It
-  /// is dropped if close() comes first.
+  /// Requests a place in the order that all ranks share: the k-th calls of all ranks form one place. When every rank
+  /// has made its call, receive() runs \p work, after everything released before and before everything released later.
+  /// \p work is dropped if close() is called first.
   void turn(std::function<void()> work);
 
-  /// Executes the controller's decisions. Errors: internal (the bytes cannot be read, or decide a request that was not
-  /// asked): the order is lost, and the world must fail. A batch of an older epoch is dropped.
+  /// Executes the controller's decisions. Errors: internal (the bytes cannot be read, or they decide a request that
+  /// does not exist): the order is lost, and the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(std::string_view batch);
 
-  /// Answers requests that have waited one second past their deadline. The controller is silent then, because it would
-  /// answer at the deadline. The request keeps its place: if it is released later, it is launched (ORD-1).
+  /// Answers requests that have waited one second past their deadline. The controller is then considered unresponsive,
+  /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
+  /// launched (ORD-1).
   void expire(time_point now);
 
   /// Answers requests that are not released, and all later ones, with \p why as rejected. Sends nothing more, except a
   /// batch that another thread is sending. Only the first call has an effect.
   void close(error why);
 
-  /// Returns the number of requests that are not decided.
+  /// Returns the number of requests that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;
   /// Returns the number of batches sent.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
@@ -127,7 +128,7 @@ private:
     std::shared_ptr<pipeline_call> call;
     error why;
   };
-  /// The next action here: a launch, an answer, or the work of a turn.
+  /// An action to execute in this process: a launch, an answer, or the work of a turn.
   using step = std::variant<std::shared_ptr<pipeline_call>, refused_call, std::function<void()>>;
 
   void take(const asking_terms& terms, std::shared_ptr<pipeline_call> call);
@@ -151,16 +152,16 @@ private:
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
   std::uint64_t received_ = 0;
   decision_reader in_;
-  std::vector<step> steps_; ///< A member to reuse its memory.
+  std::vector<step> steps_; ///< A member so that its memory is reused.
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   ask_table asks_;
   std::deque<std::function<void()>> turns_asked_;
-  time_point due_ = time_point::max(); ///< No request is given up before.
+  time_point due_ = time_point::max(); ///< No request is given up before this time.
   error closed_;
   std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
 
-  combining_queue queue_; ///< Last: its tasks use all other members.
+  combining_queue queue_; ///< Declared last, because its tasks use all other members.
 };
 
 } // namespace troupe

@@ -10,17 +10,17 @@
 
 namespace troupe {
 
-inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< A longer text is cut.
-/// A report that would take more is omitted. The error's text names the first missing ranks.
+inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< A longer text is truncated.
+/// Size limit of an encoded report. A longer one is omitted. The error's text names the first missing ranks.
 inline constexpr std::size_t longest_wire_report_bytes = std::size_t{256} << 10U;
 
 /// Writes all members except ticket, epoch and undefined, which the asking process knows, and the report, which many
 /// errors may share.
 void write_error(wire_writer& out, const error& why);
-/// Reads an error. Never errc::none while \p in is ok.
+/// Reads an error. The code is never errc::none while \p in is ok.
 [[nodiscard]] error read_error(wire_reader& in);
 
-/// Writes a report. Returns false if it is too long; nothing is written then.
+/// Writes a report. If it is too long, writes nothing and returns false.
 [[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);
 /// Reads a report for a world of \p world_size ranks. Returns null if \p in has failed. A lane that this process does
 /// not know and cannot add is reported as the default lane.

@@ -22,12 +22,12 @@ namespace {
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
 enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn };
 constexpr std::uint8_t request_kind_bits = 0x07;
-constexpr std::uint8_t same_client = 0x08; ///< And the same lane.
+constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
 constexpr std::uint8_t same_deadline = 0x10;
 constexpr std::uint8_t has_own_position = 0x20;
 constexpr std::uint8_t has_outline = 0x40;
 
-/// Replaces a slot: the outline is too long to be kept.
+/// Sent instead of a slot if the outline is too long to be kept.
 constexpr std::uint64_t no_slot = outline_slots;
 constexpr std::size_t longest_kept_bytes = 1024;
 constexpr std::uint64_t largest_lane = 65'535;
@@ -61,7 +61,7 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   const std::string_view outline = outline_.view();
   const bool kept = outline.size() <= longest_kept_bytes;
   const std::size_t slot = kept ? slot_of(outline) : no_slot;
-  const bool told = kept && told_[slot] == outline;
+  const bool told = kept && outlines_[slot] == outline;
   introduce(where);
   const bool client_is_same = where == where_ && client == client_;
   const bool deadline_is_same = deadline == deadline_;
@@ -82,7 +82,7 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   out_.u8(static_cast<std::uint8_t>(slot));
   if (!told) {
     out_.raw(outline);
-    if (kept) told_[slot].assign(outline);
+    if (kept) outlines_[slot].assign(outline);
   }
   ++records_;
   return {};
@@ -195,11 +195,11 @@ void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record
     auto outline = read_outline(in);
     if (!outline) return;
     into.what = std::make_shared<const operation_outline>(std::move(*outline));
-    if (slot != no_slot) told_[slot] = into.what;
+    if (slot != no_slot) outlines_[slot] = into.what;
     return;
   }
-  if (in.ok() && (slot == no_slot || !told_[slot])) in.refuse("an operation has not been outlined");
-  into.what = in.ok() ? told_[slot] : nullptr;
+  if (in.ok() && (slot == no_slot || !outlines_[slot])) in.refuse("an operation has not been outlined");
+  into.what = in.ok() ? outlines_[slot] : nullptr;
 }
 
 namespace {

@@ -1,9 +1,9 @@
 /// Encodes what a rank's process sends to the controller: requests, cancellations and withdrawals, a few bytes each.
 ///
-/// Repeated data is sent once. An outline gets one of 64 slots until another outline replaces it. A lane has its number
-/// in the sender's process, which is sent with its name before the first use. Lane, client and deadline are sent only
-/// if they differ from those of the previous request. Requests are not numbered, because both sides count them. The
-/// usual request therefore takes two bytes.
+/// Repeated data is sent once. An operation's outline gets one of 64 slots until another outline replaces it. A lane is
+/// identified by its number in the sender's process, which is sent together with the lane's name before the first use.
+/// Lane, client and deadline are sent only if they differ from those of the previous request. Requests are not
+/// numbered, because both sides count them. The usual request therefore takes two bytes.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-/// The data that a sequencer needs of another process's request. Its operands are empty. `staged` says whether it is
+/// The data that a sequencer needs about another process's request. Its operands are empty. `staged` says whether it is
 /// launched in chunks, for any reason. The plan of a replay is a placeholder that has only the number.
 struct operation_outline {
   operation what;
@@ -43,7 +43,7 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 /// Number of outlines that both sides remember.
 inline constexpr std::size_t outline_slots = 64;
 
-/// Writes the requests of one connection in one epoch. It does not repeat what it has sent before.
+/// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {
 public:
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
@@ -65,8 +65,8 @@ private:
 
   wire_writer out_;
   std::size_t records_ = 0;
-  std::array<std::string, outline_slots> told_;
-  wire_writer outline_; ///< A member to reuse its memory.
+  std::array<std::string, outline_slots> outlines_;
+  wire_writer outline_; ///< A member so that its memory is reused.
   std::vector<bool> lanes_{true};
   lane where_{};
   std::uint64_t client_ = 0;
@@ -106,7 +106,7 @@ private:
   std::uint64_t read_lane(wire_reader& in, request_record& into);
   void read_lane(std::uint64_t number, request_record& into) const;
 
-  std::array<std::shared_ptr<const operation_outline>, outline_slots> told_;
+  std::array<std::shared_ptr<const operation_outline>, outline_slots> outlines_;
   std::vector<named_lane> lanes_{{.known = true}}; ///< Indexed by their number in the other process.
   std::uint64_t where_ = 0;
   std::uint64_t client_ = 0;

@@ -31,7 +31,7 @@ public:
     all[size++] = static_cast<char>(value);
     bytes_.append(all.data(), size);
   }
-  /// Short for values near zero, positive or negative.
+  /// Appends a number that may be negative. Numbers near zero are short.
   void signed_varint(std::int64_t value) {
     const auto bits = static_cast<std::uint64_t>(value);
     varint(value < 0 ? ~(bits << 1U) : bits << 1U);
@@ -68,7 +68,7 @@ public:
     : begin_{bytes.data()}, at_{bytes.data()}, end_{bytes.data() + bytes.size()} {}
 
   [[nodiscard]] bool ok() const noexcept { return problem_.empty(); }
-  /// True after a failure, too.
+  /// Returns whether nothing is left to be read; also true after a failure.
   [[nodiscard]] bool at_end() const noexcept { return at_ == end_; }
   [[nodiscard]] std::size_t left_bytes() const noexcept { return static_cast<std::size_t>(end_ - at_); }
 

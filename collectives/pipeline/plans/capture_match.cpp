@@ -8,9 +8,9 @@ namespace troupe {
 
 namespace {
 
-/// Period of the check whether the world still lives, since no thread is notified here.
+/// Period of the check for faults of the world, which do not wake the waiting threads.
 constexpr auto between_looks = std::chrono::milliseconds{2};
-/// Limit of the ranks or operations that a text names.
+/// Largest number of ranks or operations that a message names.
 constexpr std::size_t most_named = 8;
 
 std::size_t index(rank one) {
@@ -31,7 +31,7 @@ capture_match::capture_match(int world_size, time_point deadline, comparison als
 void capture_match::offer(rank self, std::span<const operation* const> all, const interruption& interrupted) {
   launch_parts parts = parts_of_launch(all);
   if (parts.collectives.empty() && parts.transfers.empty()) return;
-  lock_type lock{guard_};
+  lock_type lock{mutex_};
   member& mine = members_[index(self)];
   mine.at = stage::waiting;
   mine.asked = describe_all(all);
@@ -52,10 +52,10 @@ void capture_match::bring(std::size_t self, const operation& transfer) {
   const std::size_t from = sends ? self : peer;
   const std::size_t to = sends ? peer : self;
   const transfer_key key{from, to, sends ? me.sent[peer]++ : me.received[peer]++};
-  const auto met = alone_.find(key);
-  if (met == alone_.end()) {
+  const auto met = unmatched_.find(key);
+  if (met == unmatched_.end()) {
     ++me.unmet;
-    alone_.emplace(key, half{self, std::move(mine)});
+    unmatched_.emplace(key, unmatched_end{self, std::move(mine)});
     return;
   }
   const signature& theirs = met->second.what;
@@ -63,11 +63,11 @@ void capture_match::bring(std::size_t self, const operation& transfer) {
   if (!same || mine.is_send() == theirs.is_send())
     return fail_locked({.code = errc::mismatch,
                         .text = "the ranks disagree: from rank " + std::to_string(from) + " to rank " +
-                                std::to_string(to) + ", " + describe(sends ? mine : theirs) + " meets " +
+                                std::to_string(to) + ", " + describe(sends ? mine : theirs) + " is matched with " +
                                 describe(sends ? theirs : mine) +
-                                ": name the same count, dtype and tag at both, in the same order"});
+                                ": use the same count, dtype and tag at both, in the same order"});
   --members_[met->second.rank].unmet;
-  alone_.erase(met);
+  unmatched_.erase(met);
   changed_.notify_all();
 }
 
@@ -92,7 +92,7 @@ void capture_match::compare_collectives() {
   changed_.notify_all();
 }
 
-/// Fails the capture if no rank can continue and not all have reached their ends.
+/// Fails the capture if no rank can continue and not all have ended.
 void capture_match::find_standstill() {
   if (failure_) return;
   const auto is_still = [](const member& one) {
@@ -102,11 +102,11 @@ void capture_match::find_standstill() {
   if (std::ranges::all_of(members_, [](const member& one) { return one.at == stage::ended; })) return;
   fail_locked(
       {.code = errc::mismatch,
-       .text = "the ranks disagree: " + describe_ranks() + ": let every rank ask for the same in the same order"});
+       .text = "the ranks disagree: " + describe_ranks() + ": let every rank launch the same in the same order"});
 }
 
 void capture_match::end(rank self, const interruption& interrupted) {
-  lock_type lock{guard_};
+  lock_type lock{mutex_};
   member& mine = members_[index(self)];
   mine.at = stage::ended;
   changed_.notify_all();
@@ -137,12 +137,12 @@ error capture_match::lateness() const {
 }
 
 void capture_match::expire() {
-  const lock_type lock{guard_};
+  const lock_type lock{mutex_};
   fail_locked(lateness());
 }
 
 void capture_match::fail(error why) {
-  const lock_type lock{guard_};
+  const lock_type lock{mutex_};
   fail_locked(std::move(why));
 }
 
@@ -152,7 +152,7 @@ void capture_match::fail_locked(error why) {
 }
 
 error capture_match::failure() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return failure_;
 }
 

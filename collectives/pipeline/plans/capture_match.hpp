@@ -19,44 +19,44 @@ namespace troupe {
 
 /// The k-th launch with collectives of a rank matches the k-th of every other rank. The k-th send from one rank to
 /// another matches the k-th recv, which must have the same tag, because a plan's launches are in one order. A capture
-/// that can no longer match (ranks ask for different things, wait for each other in a circle, or have reached their
-/// ends) fails at once on all ranks. A capture that some ranks do not join fails at its deadline.
+/// that can no longer match (ranks launch different operations, wait for each other in a cycle, or have ended) fails at
+/// once on all ranks. A capture that some ranks do not join fails at its deadline.
 /// Threads: safe from any; each rank's calls come from one.
 class capture_match {
 public:
-  /// Checks what else ranks must agree on about one collective. Returns errc::none, or the reason.
+  /// Checks further properties of one collective on which ranks must agree. Returns errc::none, or the reason.
   using comparison = std::function<error(std::span<const operation* const> parts)>;
-  /// Returns the reason why a rank must not wait any longer; errc::none while it may.
+  /// Returns the reason why a rank must stop waiting; errc::none if there is none.
   using interruption = std::function<error()>;
 
   capture_match(int world_size, time_point deadline, comparison also = {});
 
-  /// \p self launches \p all next. Returns when its peers have asked for the same. Blocks. Throws failure().
+  /// Offers \p all as the next launch of \p self. Blocks until its peers have offered the same. Throws failure().
   void offer(rank self, std::span<const operation* const> all, const interruption& interrupted);
-  /// \p self has reached its end. Returns when all have. Blocks. Throws failure().
+  /// Reports that \p self has made all its launches. Blocks until all ranks have. Throws failure().
   void end(rank self, const interruption& interrupted);
-  /// Fails at the deadline, when called for a rank that is in none of the other calls. The error says where each rank
-  /// is.
+  /// Fails the capture because its deadline has passed while a rank is in none of the other calls. The error describes
+  /// the state of each rank.
   void expire();
-  /// Ends the capture on all ranks. The first reason stays.
+  /// Ends the capture on all ranks. Only the first reason is kept.
   void fail(error why);
-  /// Returns errc::none while it has not failed.
+  /// Returns the reason of the failure; errc::none if the capture has not failed.
   [[nodiscard]] error failure() const;
 
 private:
   enum class stage : std::uint8_t { running, waiting, ended };
   struct member {
     stage at = stage::running;
-    std::string asked{};                         ///< The launch in which it waits, for users.
+    std::string asked{};                         ///< The launch in which the rank waits, for messages.
     std::vector<const operation*> collectives{}; ///< Collectives of that launch, while it waits for all ranks.
-    std::size_t unmet = 0;                       ///< Transfers of that launch whose other half was not offered yet.
+    std::size_t unmet = 0;                       ///< Transfers of that launch that the peer has not offered yet.
     std::size_t launches = 0;
-    std::map<std::size_t, std::uint64_t> sent{};     ///< By receiver.
-    std::map<std::size_t, std::uint64_t> received{}; ///< By sender.
+    std::map<std::size_t, std::uint64_t> sent{};     ///< Number of sends, by receiver.
+    std::map<std::size_t, std::uint64_t> received{}; ///< Number of receives, by sender.
     [[nodiscard]] bool waits() const noexcept { return !collectives.empty() || unmet > 0; }
   };
-  using transfer_key = std::tuple<std::size_t, std::size_t, std::uint64_t>; ///< From, to, k.
-  struct half {
+  using transfer_key = std::tuple<std::size_t, std::size_t, std::uint64_t>; ///< Sender, receiver, k.
+  struct unmatched_end {
     std::size_t rank;
     signature what;
   };
@@ -72,10 +72,10 @@ private:
 
   const time_point deadline_;
   const comparison also_;
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   condition changed_;
   std::vector<member> members_;
-  std::map<transfer_key, half> alone_; ///< Transfers of which one half was offered.
+  std::map<transfer_key, unmatched_end> unmatched_; ///< Transfers that only one of the two ranks has offered.
   error failure_;
 };
 

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Period of the check whether the world still lives.
+/// Period of the check for faults of the world.
 constexpr auto between_looks = std::chrono::milliseconds{5};
 
 /// Rethrows the exception of the client's function as a troupe exception that names the rank.
@@ -20,12 +20,12 @@ constexpr auto between_looks = std::chrono::milliseconds{5};
   error why = current_error();
   try {
     throw;
-  } catch (const exception&) { // from a call of troupe
+  } catch (const exception&) { // thrown by a call of troupe
   } catch (const std::exception& other) {
     why = {.code = errc::cancelled,
            .text = "the client's function threw during the capture: " + std::string{other.what()}};
   } catch (...) {
-    why = {.code = errc::cancelled, .text = "the client's function threw something during the capture"};
+    why = {.code = errc::cancelled, .text = "the client's function threw an unknown exception during the capture"};
   }
   if (!why.rank) why.rank = self;
   throw exception{std::move(why)};
@@ -48,7 +48,7 @@ capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vecto
   : plan_{std::move(plan)},
     ranks_{std::move(ranks)},
     deadline_{deadline},
-    meeting_{static_cast<int>(ranks_.size()), deadline, compare_places(std::move(registered))} {
+    match_{static_cast<int>(ranks_.size()), deadline, compare_places(std::move(registered))} {
   plan_->begin(stamp, ranks_);
 }
 
@@ -62,28 +62,28 @@ void capture_session::take_part(rank_pipeline& one) noexcept {
     one.graphs().erase(plan_->number());
     error why = current_error();
     if (!why.rank) why.rank = one.self();
-    meeting_.fail(std::move(why)); // if another rank failed first, its reason stays
+    match_.fail(std::move(why)); // if another rank failed first, its reason is kept
   }
   leave(one.self(), std::move(mine));
 }
 
 /// Returns false if the capture has failed already; the rank does not take part then.
 bool capture_session::enter(rank self) {
-  const std::lock_guard lock{guard_};
-  if (meeting_.failure()) return false;
+  const std::lock_guard lock{mutex_};
+  if (match_.failure()) return false;
   inside_.push_back(self);
   if (began_ == time_point::max()) began_ = steady_now();
   return true;
 }
 
 void capture_session::leave(rank self, captured_plan::content mine) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   std::erase(inside_, self);
   ++left_;
   ended_ = steady_now();
   std::ranges::move(mine.operations, std::back_inserter(content_.operations));
   std::ranges::move(mine.kept, std::back_inserter(content_.kept));
-  if (left_ == ranks_.size() && !meeting_.failure()) plan_->succeed(std::move(content_));
+  if (left_ == ranks_.size() && !match_.failure()) plan_->succeed(std::move(content_));
   changed_.notify_all();
 }
 
@@ -95,7 +95,7 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   const stream_ref into =
       own ? own->ref() : stream_ref{*where, streams.at(static_cast<std::size_t>(one.self().value()))};
   stream_capture capturing{where, into};
-  rank_capture given{one, into, meeting_};
+  rank_capture given{one, into, match_};
   try {
     plan_->function()(given);
   } catch (...) {
@@ -104,7 +104,7 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   }
   where->api().enter_thread(where->id()); // the client may have made another device current
   auto made = std::make_shared<const graph>(capturing.end());
-  meeting_.end(one.self(), [&] { return one.fault(); });
+  match_.end(one.self(), [&] { return one.fault(); });
   if (!one.graphs().add(plan_->number(), std::move(made))) throw exception{one.fault()};
   return std::move(given.content());
 }
@@ -116,9 +116,9 @@ error capture_session::interruption() const {
 }
 
 void capture_session::wait() {
-  std::unique_lock lock{guard_};
+  std::unique_lock lock{mutex_};
   for (;;) {
-    error why = meeting_.failure();
+    error why = match_.failure();
     if (left_ == ranks_.size() && !why) return;
     if (why && inside_.empty()) {
       plan_->fail(why);
@@ -126,23 +126,23 @@ void capture_session::wait() {
     }
     if (!why) {
       if (steady_now() >= deadline_)
-        meeting_.expire();
+        match_.expire();
       else if (error fault = interruption())
-        meeting_.fail(std::move(fault));
+        match_.fail(std::move(fault));
     }
     changed_.sleep(lock, steady_now() + between_looks);
   }
 }
 
 nanoseconds capture_session::took() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return ended_ > began_ ? ended_ - began_ : nanoseconds{0};
 }
 
 std::vector<rank> capture_session::give_up() {
-  meeting_.expire(); // no effect if it has failed already
-  plan_->fail(meeting_.failure());
-  const std::lock_guard lock{guard_};
+  match_.expire(); // no effect if it has failed already
+  plan_->fail(match_.failure());
+  const std::lock_guard lock{mutex_};
   return inside_;
 }
 

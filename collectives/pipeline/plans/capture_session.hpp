@@ -1,4 +1,4 @@
-/// One capture of a plan in progress, on all ranks.
+/// Runs one capture of a plan on all ranks.
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
@@ -16,9 +16,9 @@ namespace troupe {
 
 class graph;
 
-/// Each rank takes part on its launcher's thread, at one place in the order of launches, so that ranks that wait for
-/// each other do so in the same order on every GPU (ORD-1). All or nothing: either a plan has graphs on all ranks, or
-/// it cannot be replayed on any.
+/// One capture of a plan. Each rank takes part on its launcher's thread, at one position in the order of launches, so
+/// that ranks wait for each other in the same order on every GPU (ORD-1). All or nothing: either the plan has graphs on
+/// all ranks, or it cannot be replayed on any.
 class capture_session {
 public:
   /// Captures \p plan for the world and epoch \p stamp, whose ranks are \p ranks. \p registered: pools of memory for
@@ -36,7 +36,7 @@ public:
   /// For use long after the deadline, if no thread is in wait() any more: ends the capture and returns the ranks that
   /// are stuck in it.
   [[nodiscard]] std::vector<rank> give_up();
-  [[nodiscard]] error failure() const { return meeting_.failure(); }
+  [[nodiscard]] error failure() const { return match_.failure(); }
   /// Returns the time from the first rank that took part to the last that ended so far; 0 if none did.
   [[nodiscard]] nanoseconds took() const;
 
@@ -49,9 +49,9 @@ private:
   const std::shared_ptr<captured_plan> plan_;
   const std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   const time_point deadline_;
-  capture_match meeting_;
+  capture_match match_;
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   condition changed_;
   std::vector<rank> inside_;
   std::size_t left_ = 0;

@@ -40,13 +40,13 @@ captured_plan::~captured_plan() {
 }
 
 world_stamp captured_plan::stamp() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return stamp_;
 }
 
 error captured_plan::objection_to_replay(const world_stamp& at) const {
   const std::string name = "plan " + std::to_string(number_);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (stamp_.world != at.world)
     return {.code = errc::invalid_argument,
             .text = name + " was captured for another world: capture one for this world"};
@@ -64,20 +64,20 @@ error captured_plan::objection_to_replay(const world_stamp& at) const {
     for (const home& one : content_->homes)
       if (one.where->current_epoch() != one.made_in)
         return {.code = errc::stale_buffer,
-                .text = name + " uses memory from before device " + to_string(one.where->id()) +
-                        " lost it: allocate it again, and capture a plan with that"};
+                .text = name + " uses memory that device " + to_string(one.where->id()) +
+                        " has lost: allocate it again, and capture a new plan"};
   return {};
 }
 
 std::shared_ptr<const void> captured_plan::hold() const {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   return content_;
 }
 
 std::vector<buffer> captured_plan::written_on(device_id where) const {
   std::shared_ptr<const held_content> held;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     held = content_;
   }
   std::vector<buffer> all;
@@ -94,7 +94,7 @@ std::vector<buffer> captured_plan::written_on(device_id where) const {
 }
 
 void captured_plan::begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   stamp_ = at;
   ranks_.assign(ranks.begin(), ranks.end());
   failure_ = {};
@@ -113,12 +113,12 @@ void captured_plan::succeed(content captured) {
   for (const buffer& one : captured.kept) note(one);
   made->all = std::move(captured);
   std::shared_ptr<const held_content> ready = std::move(made);
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   content_.swap(ready); // the old content is destroyed after the unlock, or with its last replay
 }
 
 void captured_plan::fail(error why) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   failure_ = std::move(why);
 }
 
@@ -135,7 +135,8 @@ bool waits_for_events(const operation& what) {
   return any;
 }
 
-/// Returns whether an operation uses pre_mul_sum. In a world of one rank the product is a host function that runs once.
+/// Returns whether an operation uses pre_mul_sum, which a world of one rank computes in a host function that can run
+/// only once.
 bool is_scaled(const operation& what) {
   if (const auto* several = std::get_if<group>(&what)) return std::ranges::any_of(several->parts, is_scaled);
   return std::visit(
@@ -147,7 +148,7 @@ bool is_scaled(const operation& what) {
 }
 
 error objection_to(const operation& what, int world_size) {
-  if (std::holds_alternative<replay>(what)) return refuse(what, "replay the other plan beside this one");
+  if (std::holds_alternative<replay>(what)) return refuse(what, "replay the other plan by a separate request");
   if (staging_of(what) != staging::none)
     return refuse(what, "it is on host memory, and staged by other threads: copy to device memory in the plan, or use "
                         "pinned memory for a copy");
@@ -160,8 +161,8 @@ error objection_to(const operation& what, int world_size) {
 
 } // namespace
 
-rank_capture::rank_capture(rank_pipeline& one, stream_ref into, capture_match& meeting)
-  : pipeline_{one}, into_{into}, meeting_{meeting} {}
+rank_capture::rank_capture(rank_pipeline& one, stream_ref into, capture_match& match)
+  : pipeline_{one}, into_{into}, match_{match} {}
 
 rank rank_capture::self() const noexcept {
   return pipeline_.self();
@@ -177,7 +178,7 @@ const std::shared_ptr<device>& rank_capture::where() const noexcept {
 
 void rank_capture::check(const operation& what) const {
   error why = objection_to(what, world_size());
-  if (!why) why = validate(what, pipeline_.sitting());
+  if (!why) why = validate(what, pipeline_.context());
   if (!why) return;
   why.rank = self();
   throw exception{std::move(why)};
@@ -204,8 +205,8 @@ void rank_capture::check_side_by_side(std::span<const operation> parts) const {
   if (batches.size() < 2) return;
   throw exception{error{.code = errc::invalid_argument,
                         .text = "part " + std::to_string(batches.front()) + " (" + describe(parts[batches.front()]) +
-                                ") overlaps another's memory, and one of them writes there: parts launched together "
-                                "are in no order, so launch them one after the other",
+                                ") overlaps another part's memory, and one of them writes there: parts launched "
+                                "together have no order, so launch them one after the other",
                         .rank = self(),
                         .part = batches.front()}};
 }
@@ -232,7 +233,7 @@ void rank_capture::enqueue(std::span<const operation> parts) {
                           .rank = self()}};
   if (const auto* move = std::get_if<copy>(&parts.front()))
     return into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-  std::vector<operation> without_copies; // only filled with groups that contain copies
+  std::vector<operation> without_copies; // filled only for groups that contain copies
   without_copies.reserve(parts.size());
   std::vector<const operation*> all;
   for (const operation& part : parts) {
@@ -242,7 +243,7 @@ void rank_capture::enqueue(std::span<const operation> parts) {
       all.push_back(one);
   }
   if (all.empty()) return;
-  meeting_.offer(self(), all, [this] { return pipeline_.fault(); });
+  match_.offer(self(), all, [this] { return pipeline_.fault(); });
   pipeline_.launch_captured(all, into_);
 }
 

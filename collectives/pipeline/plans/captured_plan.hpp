@@ -1,4 +1,4 @@
-/// Requests, and a client's kernels between them, captured once on every rank and replayed by one request.
+/// Defines plans: requests, and a client's kernels between them, captured once per rank and replayed by one request.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -23,23 +23,23 @@ class rank_capture;
 class rank_pipeline;
 
 /// The function that a client captures. It is called once for each rank, for all ranks at the same time, each on its
-/// GPU's launcher thread with the rank's stream in capture (rank_capture). It is called again when the world has been
-/// formed anew, so it must own what it uses. It must not wait for requests or for the GPU, because it runs on the
+/// GPU's launcher thread with the rank's stream in capture (rank_capture). It is called again whenever the world is
+/// formed again, so it must own what it uses. It must not wait for requests or for the GPU, because it runs on the
 /// launcher that would serve them.
 using capture_function = std::function<void(rank_capture&)>;
 
-/// A sequence of requests to all ranks: steps[k][r] is rank r's part of the k-th.
+/// A sequence of requests to all ranks: steps[k][r] is rank r's part of the k-th request.
 using plan_steps = std::vector<std::vector<operation>>;
 
 /// Options of a capture.
 struct plan_options {
   /// The client's own streams to capture in, one for each rank; empty: troupe's streams. They must not be in capture.
-  /// They are out of capture again when the capture has ended, with or without success.
+  /// When the capture has ended, with or without success, their capture has ended too.
   std::vector<native_stream> streams{};
-  nanoseconds deadline = world_default_deadline; ///< For the capture; the default is that of forming the world.
+  nanoseconds deadline = world_default_deadline; ///< Longest time for the capture; by default as for forming a world.
 };
 
-/// A plan. Made by world::capture(); replayed by troupe::replay.
+/// A captured plan: made by world::capture(), replayed by troupe::replay.
 ///
 /// Lifetime: it holds its function and the buffers of its requests (BUF-1). A replay holds it until its outcome. Its
 /// graphs are destroyed with it, on the launchers' threads, or earlier with the communicators that they refer to;
@@ -52,7 +52,7 @@ public:
     std::vector<buffer> kept{};
   };
 
-  /// For the code that captures it. Users get plans from world::capture().
+  /// Used by the code that captures plans. Users get plans from world::capture().
   captured_plan(capture_function what, plan_options options);
   /// A placeholder for the plan of another process, for comparing ranks. It cannot be replayed.
   explicit captured_plan(std::uint64_t number);
@@ -60,29 +60,29 @@ public:
   captured_plan& operator=(const captured_plan&) = delete;
   ~captured_plan();
 
-  /// Unique among the plans of the process.
+  /// Returns the plan's number, unique in the process.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// The function that is called for each rank, again in each new epoch.
+  /// Returns the function that is called for each rank, again in each new epoch.
   [[nodiscard]] const capture_function& function() const noexcept { return function_; }
-  /// As given to world::capture().
+  /// Returns the options given to world::capture().
   [[nodiscard]] const plan_options& options() const noexcept { return options_; }
-  /// The world and epoch for which it is, or is being, captured.
+  /// Returns the world and epoch for which the plan was or is being captured.
   [[nodiscard]] world_stamp stamp() const;
 
-  /// Returns errc::none, or why it cannot be replayed in the world and epoch of \p at.
+  /// Returns errc::none, or the reason why it cannot be replayed in the world and epoch of \p at.
   [[nodiscard]] error objection_to_replay(const world_stamp& at) const;
-  /// Returns what a replay of it must hold until its outcome.
+  /// Returns the resources that a replay of the plan must hold until its outcome.
   [[nodiscard]] std::shared_ptr<const void> hold() const;
-  /// Returns the memory on \p where, and in the host, that a replay may write: results of its requests, and memory
-  /// given to keep(), because the client's kernels use that.
+  /// Returns the memory on \p where and on the host that a replay may write: results of its requests, and memory passed
+  /// to keep(), which the client's kernels use.
   [[nodiscard]] std::vector<buffer> written_on(device_id where) const;
 
   // For captures: first begin(), then succeed() or fail() ------------------------------------------------------------
-  /// A capture for \p at on \p ranks begins. It replaces the previous content.
+  /// Begins a capture for \p at on \p ranks, which replaces the previous content.
   void begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks);
-  /// The plan can be replayed from now on.
+  /// Ends the capture: the plan can be replayed from now on.
   void succeed(content captured);
-  /// Replays are refused with \p why.
+  /// Ends the capture: replays are refused with \p why.
   void fail(error why);
 
 private:
@@ -100,7 +100,7 @@ private:
   const capture_function function_;
   const plan_options options_;
 
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   world_stamp stamp_{};
   std::vector<std::weak_ptr<rank_pipeline>> ranks_;
   std::shared_ptr<const held_content> content_;
@@ -113,35 +113,35 @@ class capture_match;
 /// capture. Requests are added among them by launch(). The captured work runs in the order of the calls. Other streams
 /// join by events, as in any capture.
 ///
-/// Lifetime: the call of the function. Threads: the calling one.
+/// Lifetime: the call of the capture function. Threads: only the one that calls it.
 class rank_capture {
 public:
-  /// For the code that calls the capture function.
-  rank_capture(rank_pipeline& one, stream_ref into, capture_match& meeting);
+  /// Used by the code that calls the capture function.
+  rank_capture(rank_pipeline& one, stream_ref into, capture_match& match);
 
-  /// The rank that is captured.
+  /// Returns the rank that is captured.
   [[nodiscard]] rank self() const noexcept;
-  /// Number of ranks of the world, in the epoch of this capture.
+  /// Returns the number of ranks of the world in the epoch of this capture.
   [[nodiscard]] int world_size() const noexcept;
-  /// The rank's device, which is current on the calling thread.
+  /// Returns the rank's device, which is current on the calling thread.
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
-  /// The stream in capture: troupe's, or the client's own of plan_options.
+  /// Returns the stream in capture: troupe's, or the client's own from plan_options.
   [[nodiscard]] stream_ref stream() const noexcept { return into_; }
 
   /// Captures a request. It must not use host memory (except copies of pinned memory), wait for an event, or be a
-  /// replay. Waits, on the CPU, until the peers have asked for theirs, so that a mismatch is found before anything is
+  /// replay. Blocks until the peers have made the matching call, so that a mismatch is found before anything is
   /// enqueued. Errors: those of a request, at once; deadline_exceeded; the error that failed the capture on another
   /// rank; invalid_argument (it cannot be captured).
   void launch(operation what);
-  /// Captures several requests in one launch. All ranks give the same ones (troupe::group has the rules). Parts may be
-  /// groups. Errors: as launch(); invalid_argument (parts that overlap in memory with a writer among them, a copy, a
+  /// Captures several requests in one launch. All ranks must pass the same ones (troupe::group has the rules). Parts
+  /// may be groups. Errors: as launch(); invalid_argument (a part writes memory that another part uses; a copy; a
   /// barrier).
   void launch_together(std::vector<operation> parts);
 
-  /// Holds memory that the client's own kernels use as long as the plan. The plan is refused when the memory is stale.
+  /// Makes the plan hold memory that the client's own kernels use. Replays are refused once that memory is stale.
   void keep(buffer memory) { content_.kept.push_back(std::move(memory)); }
 
-  /// For the session: what was captured so far.
+  /// For capture_session: returns the content captured so far.
   [[nodiscard]] captured_plan::content& content() noexcept { return content_; }
 
 private:
@@ -151,7 +151,7 @@ private:
 
   rank_pipeline& pipeline_;
   stream_ref into_;
-  capture_match& meeting_;
+  capture_match& match_;
   captured_plan::content content_;
 };
 

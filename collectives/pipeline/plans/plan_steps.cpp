@@ -19,9 +19,9 @@ capture_function capture_of(plan_steps steps, int world_size, fusion_limits limi
   fusion_planner{world_size, limits}.plan(parts, ends, batches);
   return [all = std::make_shared<const plan_steps>(std::move(steps)), batches, world_size](rank_capture& capture) {
     if (capture.world_size() != world_size)
-      throw exception{errc::invalid_argument, "its requests are of " + std::to_string(world_size) +
-                                                  " ranks, and the world has " + std::to_string(capture.world_size()) +
-                                                  " now: capture another"};
+      throw exception{errc::invalid_argument, "its requests are for " + std::to_string(world_size) +
+                                                  " ranks, and the world now has " +
+                                                  std::to_string(capture.world_size()) + ": capture a new plan"};
     const auto self = static_cast<std::size_t>(capture.self().value());
     for (std::size_t begin = 0; const std::size_t end : batches) {
       if (end - begin == 1) {

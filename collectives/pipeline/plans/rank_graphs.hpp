@@ -19,11 +19,11 @@ public:
   /// Returns null if the plan has no graph here.
   [[nodiscard]] std::shared_ptr<const graph> find(std::uint64_t plan) const;
   void erase(std::uint64_t plan) noexcept;
-  /// Drops all graphs, and those added later.
+  /// Destroys all graphs and refuses later ones.
   void close() noexcept;
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<const graph>> all_;
   bool closed_ = false;
 };

@@ -27,18 +27,18 @@ host_copies::host_copies() = default;
 
 host_copies::~host_copies() {
   // Kept reachable, so that leak checkers do not report it.
-  static std::mutex guard;
+  static std::mutex mutex;
   static auto* const left_behind = new std::vector<std::unique_ptr<job>>;
   for (auto& one : jobs_)
     if (!one->ran.load(std::memory_order_acquire)) {
-      const std::lock_guard lock{guard};
+      const std::lock_guard lock{mutex};
       left_behind->push_back(std::move(one));
     }
 }
 
 void host_copies::enqueue(stream_ref stream, std::shared_ptr<memory_gate> gate, std::vector<piece> pieces) {
   jobs_.push_back(std::make_unique<job>(std::move(gate), std::move(pieces)));
-  // A failed call may have enqueued it nevertheless.
+  // A failed call may have enqueued the job nevertheless, so it is stored first.
   stream.call(&job::run, jobs_.back().get());
 }
 

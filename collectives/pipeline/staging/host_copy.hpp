@@ -1,5 +1,5 @@
-/// Copies between host addresses as work of a stream. CUDA's own copy blocks its caller until pageable memory was read,
-/// and a launcher must not wait for that.
+/// Copies between host addresses as work of a stream. CUDA's own copy blocks its caller until pageable memory was read;
+/// a launcher must not block.
 #pragma once
 
 #include <troupe/device/stream.hpp>
@@ -15,22 +15,22 @@ namespace troupe {
 /// Controls whether host functions may still access memory. Threads: any.
 class memory_gate {
 public:
-  /// Runs \p work if the gate is open. It stays open until \p work is done.
+  /// Runs \p work if the gate is open. close() waits until \p work is done.
   template <class Work>
   void pass(const Work& work) {
     if (closed_.load(std::memory_order_acquire)) return;
-    const std::shared_lock lock{guard_};
+    const std::shared_lock lock{mutex_};
     if (!closed_.load(std::memory_order_relaxed)) work();
   }
-  /// When close() has returned, no work is inside the gate, and none enters any more.
+  /// Closes the gate. When close() has returned, no work is running, and later work is skipped.
   void close() {
     closed_.store(true, std::memory_order_release);
-    const std::unique_lock lock{guard_};
+    const std::unique_lock lock{mutex_};
   }
 
 private:
   std::atomic<bool> closed_{false};
-  std::shared_mutex guard_;
+  std::shared_mutex mutex_;
 };
 
 /// The host copies of one request, in its streams. Destroy it when the request has its outcome and the gate is closed

@@ -93,7 +93,7 @@ void host_staging::launch_copy(const copy& what, stream_ref main, staging_hold& 
   const buffer& to = what.to.memory;
   const std::size_t length = from.size_bytes();
   if (from.on_host() && to.on_host()) {
-    // CUDA would copy while its caller waits.
+    // CUDA's own copy would block its caller.
     held.copies.enqueue(main, gate_, {{to.data(), from.data(), length}});
     return;
   }
@@ -118,7 +118,7 @@ void host_staging::finish(stream_ref main) {
 }
 
 staging_slot& host_staging::slot_for(const staged_area& area, bool transient, staging_hold& held) {
-  if (transient) { // the parts of a group need their slots at the same time, however many there are
+  if (transient) { // the parts of a group need all their slots at the same time
     staging_slot& made = held.slots.emplace_back(device_);
     made.memory = stock_->device_memory(device_, area.size_bytes);
     return made;

@@ -1,5 +1,5 @@
-/// Executes operations on host memory in chunks: copying in, the operation and copying out overlap, on streams beside
-/// the rank's. (docs/design/0012-host-staging.md)
+/// Executes operations on host memory in chunks, so that copying in, the operation and copying out overlap on separate
+/// streams. (docs/design/0012-host-staging.md)
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
@@ -18,7 +18,7 @@
 
 namespace troupe {
 
-/// Memory for one chunk, and the events that tell when it may be used.
+/// Memory for one chunk, and the events after which it may be used.
 struct staging_slot {
   explicit staging_slot(const std::shared_ptr<device>& where) : filled{where}, free{where} {}
 
@@ -27,7 +27,7 @@ struct staging_slot {
   event free;   ///< It may be filled again. Recorded before the slot is taken again.
 };
 
-/// Threads: the launcher's only.
+/// A ring of slots that are reused in order. Threads: only the launcher's.
 class staging_ring {
 public:
   using maker = std::function<buffer(std::size_t size_bytes)>;
@@ -40,7 +40,7 @@ public:
   /// use, is moved to \p outgrown.
   [[nodiscard]] staging_slot& take(std::size_t size_bytes, const maker& make, std::vector<buffer>& outgrown);
 
-  /// Existing slots. A ring grows while its oldest slot is still in use.
+  /// Returns the existing slots. A ring grows while its oldest slot is still in use.
   [[nodiscard]] std::deque<staging_slot>& slots() noexcept { return slots_; }
 
 private:
@@ -70,13 +70,13 @@ public:
   ~host_staging();
 
   /// Enqueues \p what, which is staged, around the launches of \p peers in \p main. \p held receives the resources that
-  /// must live on.
+  /// the request must keep.
   /// Errors: those of the device and of the communicator's launch(); a part of the operation may be enqueued then.
   void launch(const operation& what, communicator& peers, stream_ref main, staging_hold& held);
 
   /// Waits for the work in its own streams. Does not report a failed device, which does no more work.
   void synchronize() noexcept;
-  /// When close() has returned, no host function accesses memory.
+  /// Stops accesses by host functions. When close() has returned, none accesses memory.
   void close() { gate_->close(); }
 
 private:
@@ -88,9 +88,9 @@ private:
   void begin(stream_ref main);
   void finish(stream_ref main);
   [[nodiscard]] staging_slot& slot_for(const staged_area& area, bool transient, staging_hold& held);
-  /// Enqueues copies to device memory at \p target, in the stream of inputs.
+  /// Enqueues copies of inputs to device memory at \p target, in stream `in_`.
   void bring_in(const staged_area& area, std::byte* target, staging_hold& held);
-  /// Enqueues copies from device memory at \p source, in the stream of results.
+  /// Enqueues copies of results from device memory at \p source, in stream `out_`.
   void take_out(const staged_area& area, const std::byte* source, staging_hold& held);
   /// Calls \p use(pieces on the host, offset, size) for the area, in parts that fit a pinned chunk.
   template <class Use>

@@ -106,10 +106,10 @@ staged_area area_of(const buffer& memory, const std::vector<part>& parts, std::s
   return area;
 }
 
-/// Cuts one operation, or one part of a group.
-class cutter {
+/// Derives the operation on one chunk from an operation or a part of a group.
+class operation_slicer {
 public:
-  cutter(rank self, int world_size, bool whole, slab range, const staging_place& place)
+  operation_slicer(rank self, int world_size, bool whole, slab range, const staging_place& place)
     : self_{self}, world_size_{world_size}, whole_{whole}, range_{range}, place_{place} {}
 
   [[nodiscard]] operation cut(const operation& what) const {
@@ -147,7 +147,7 @@ private:
                      std::optional<std::size_t> count, dtype type, bool written, partition* layout) const {
     auto parts = parts_of(touched, role, count);
     if (!parts) {
-      argument = {};         // not used here
+      argument = {};         // this rank does not use the operand
       if (layout != nullptr) // its counts still describe the other argument
         for (std::size_t& one : layout->counts) one = range_.of({0, one}).count;
       return;
@@ -217,12 +217,12 @@ staging_plan::staging_plan(const operation& what, rank self, int world_size, con
 
 operation staging_plan::chunk(std::size_t index, const staging_place& place) const {
   const slab range = whole_ ? slab{} : slab{index * step_, (index + 1) * step_};
-  const cutter knife{self_, world_size_, whole_, range, place};
+  const operation_slicer slicer{self_, world_size_, whole_, range, place};
   const auto* several = std::get_if<group>(&what_);
-  if (several == nullptr) return knife.cut(what_);
+  if (several == nullptr) return slicer.cut(what_);
   group made;
   made.parts.reserve(several->parts.size());
-  for (const operation& one : several->parts) made.parts.push_back(knife.cut(one));
+  for (const operation& one : several->parts) made.parts.push_back(slicer.cut(one));
   return made;
 }
 

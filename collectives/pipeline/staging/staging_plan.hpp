@@ -12,11 +12,11 @@
 
 namespace troupe {
 
-/// How an operation's host memory is handled.
+/// Determines how an operation's host memory is staged.
 enum class staging : std::uint8_t {
-  none,   ///< It has no host memory.
-  chunks, ///< One launch for each chunk, at every rank.
-  whole,  ///< One launch; other ranks do not know of the staging.
+  none,   ///< The operation uses no host memory.
+  chunks, ///< One launch for each chunk, on all ranks.
+  whole,  ///< One launch. Other ranks need not stage theirs.
   copy,   ///< A copy that the device cannot do by itself.
 };
 
@@ -30,7 +30,7 @@ enum class staging : std::uint8_t {
 struct staged_area {
   /// One range of the area.
   struct piece {
-    std::size_t offset_bytes = 0; ///< In \p memory.
+    std::size_t offset_bytes = 0; ///< Offset in `memory`.
     std::size_t size_bytes = 0;
   };
 
@@ -51,7 +51,7 @@ public:
   staging_plan(const operation& what, rank self, int world_size, const staging_limits& limits);
 
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }
-  /// One launch, of any size.
+  /// Returns whether the plan is a single launch, of any size.
   [[nodiscard]] bool is_whole() const noexcept { return whole_; }
   /// Returns the operation on chunk \p index, on device memory only. \p place is called for each host operand that the
   /// rank uses, and for each device operand whose elements of this chunk are not contiguous.

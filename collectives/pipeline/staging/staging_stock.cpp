@@ -5,14 +5,14 @@
 namespace troupe {
 
 void staging_stock::add(const std::shared_ptr<memory_pool>& pool) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   pools_[pool->where().get()] = pool;
 }
 
 buffer staging_stock::device_memory(const std::shared_ptr<device>& where, std::size_t size_bytes) {
   std::shared_ptr<memory_pool> pool;
   {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     auto& kept = pools_[where.get()];
     if (!kept) kept = memory_pool::create(where);
     pool = kept;
@@ -21,13 +21,13 @@ buffer staging_stock::device_memory(const std::shared_ptr<device>& where, std::s
 }
 
 void staging_stock::reserve_pinned(const std::shared_ptr<device>& where, std::size_t rank_count) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   for (const std::size_t wanted = 2 * limits_.slots * rank_count; pinned_count_ < wanted; ++pinned_count_)
     pinned_.push_back(allocate_pinned(where, limits_.chunk_bytes));
 }
 
 buffer staging_stock::take_pinned(const std::shared_ptr<device>& where) {
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   if (pinned_.empty()) {
     buffer made = allocate_pinned(where, limits_.chunk_bytes);
     ++pinned_count_;
@@ -40,7 +40,7 @@ buffer staging_stock::take_pinned(const std::shared_ptr<device>& where) {
 
 void staging_stock::give_pinned(buffer chunk) noexcept {
   if (!chunk) return;
-  const std::lock_guard lock{guard_};
+  const std::lock_guard lock{mutex_};
   try {
     pinned_.push_back(std::move(chunk));
   } catch (...) { // no memory to store it: the chunk is returned to the driver

@@ -39,10 +39,10 @@ public:
 
 private:
   staging_limits limits_;
-  std::mutex guard_;
-  std::map<const device*, std::shared_ptr<memory_pool>> pools_; ///< A pool holds its device.
+  std::mutex mutex_;
+  std::map<const device*, std::shared_ptr<memory_pool>> pools_; ///< Each pool keeps its device alive.
   std::vector<buffer> pinned_;
-  std::size_t pinned_count_ = 0; ///< All chunks, here or taken.
+  std::size_t pinned_count_ = 0; ///< Number of all chunks, including taken ones.
 };
 
 } // namespace troupe

@@ -1,6 +1,6 @@
 #include <troupe/actors.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
-#include <troupe/program/bench/frame/thread_crew.hpp>
+#include <troupe/program/bench/frame/thread_team.hpp>
 
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
@@ -32,7 +32,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// One client's part of a run. The client uses it until it has counted down its round's `missing`.
+/// One client's part of a round. The client accesses this object until it has decremented the round's `missing`.
 struct client_order {
   std::shared_ptr<const client_work> work;
   std::vector<request_times> times;
@@ -42,7 +42,7 @@ struct client_order {
 } // namespace
 
 struct begin_round {
-  std::shared_ptr<void> what; ///< A client_round.
+  std::shared_ptr<void> what; ///< Points to a client_round.
   std::size_t member = 0;     ///< The client that this message is for.
 };
 struct end_client {};
@@ -53,11 +53,11 @@ namespace {
 
 struct client_round {
   std::vector<client_handle> members;
-  std::vector<client_order> orders; ///< By client.
+  std::vector<client_order> orders; ///< Indexed by client.
   epoch meant_for;
   std::size_t total = 0;
   std::size_t depth = 0;
-  std::atomic<std::size_t> missing; ///< Clients that still work.
+  std::atomic<std::size_t> missing; ///< The number of clients that have not finished.
 };
 
 class bench_client final : public client_handle::base {
@@ -104,9 +104,9 @@ private:
     const std::size_t number = asked_++;
     ++in_flight_;
     const time_point since = steady::now();
-    if (work.whom)
+    if (work.target)
       await(compat::request_unbounded(
-                this, collective_of(world_, *work.whom),
+                this, collective_of(world_, *work.target),
                 rank_request{.what = what.front(),
                              .epoch = round_->meant_for,
                              .lane = work.lanes.empty() ? lane{} : work.lanes[number % work.lanes.size()]}),
@@ -148,7 +148,7 @@ private:
 
 } // namespace
 
-class client_crew::member {
+class client_group::member {
 public:
   member(caf::actor_system& system, const world& where) : actor_{system.spawn<bench_client>(where)} {}
   member(const member&) = delete;
@@ -161,14 +161,14 @@ private:
   client_handle actor_;
 };
 
-client_crew::client_crew(caf::actor_system& system, const world& where, std::size_t size) : world_{where} {
+client_group::client_group(caf::actor_system& system, const world& where, std::size_t size) : world_{where} {
   for (std::size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<member>(system, where));
 }
 
-client_crew::~client_crew() = default;
+client_group::~client_group() = default;
 
-std::vector<std::vector<request_times>> client_crew::run(const std::vector<std::shared_ptr<const client_work>>& work,
-                                                         std::size_t total, std::size_t depth) {
+std::vector<std::vector<request_times>> client_group::run(const std::vector<std::shared_ptr<const client_work>>& work,
+                                                          std::size_t total, std::size_t depth) {
   if (work.size() != members_.size() || total == 0 || depth == 0)
     throw exception{errc::internal, "a group of " + std::to_string(members_.size()) +
                                         " client actors was given work for " + std::to_string(work.size()) + ", " +
@@ -209,25 +209,25 @@ namespace {
 
 class actor_asker final : public asker {
 public:
-  actor_asker(caf::actor_system& system, const world& where) : crew_{system, where, 1} {}
+  actor_asker(caf::actor_system& system, const world& where) : clients_{system, where, 1} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "actor"; }
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    const auto times = crew_.run({std::make_shared<const client_work>(client_work{.slots = {parts}})}, total, depth);
+    const auto times = clients_.run({std::make_shared<const client_work>(client_work{.slots = {parts}})}, total, depth);
     series result{.all = span_of(times)};
     for (const request_times& one : times.front()) result.each.push_back(one.replied - one.asked);
     return result;
   }
 
 private:
-  client_crew crew_;
+  client_group clients_;
 };
 
 class rank_actor_asker final : public asker {
 public:
   rank_actor_asker(caf::actor_system& system, const world& where, lane in)
-    : ranks_{where.local_ranks()}, lane_{in}, crew_{system, where, ranks_.size()} {}
+    : ranks_{where.local_ranks()}, lane_{in}, clients_{system, where, ranks_.size()} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "rank actors"; }
 
@@ -235,8 +235,8 @@ public:
     std::vector<std::shared_ptr<const client_work>> work;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       work.push_back(std::make_shared<const client_work>(
-          client_work{.slots = {{parts.at(r)}}, .whom = ranks_[r], .lanes = {lane_}}));
-    const auto times = crew_.run(work, total, depth);
+          client_work{.slots = {{parts.at(r)}}, .target = ranks_[r], .lanes = {lane_}}));
+    const auto times = clients_.run(work, total, depth);
     series result{.all = span_of(times)};
     for (std::size_t i = 0; i < total; ++i) {
       time_point first = time_point::max();
@@ -254,7 +254,7 @@ public:
 private:
   std::vector<rank> ranks_;
   lane lane_;
-  client_crew crew_;
+  client_group clients_;
 };
 
 } // namespace
@@ -312,12 +312,12 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// The client of one rank, which a thread of its own runs.
+/// The client of one rank. It runs on a thread of its own.
 class rank_client {
 public:
-  rank_client(world where, rank whom, lane in) : lane_{std::move(where), whom, in} {}
+  rank_client(world where, rank target, lane in) : lane_{std::move(where), target, in} {}
 
-  /// Sends \p what \p count times, and then spins until all replies have come.
+  /// Sends \p what \p count times, and then spins until all replies have arrived.
   void ask(const operation& what, std::size_t count) {
     times_.clear();
     replies_.clear();
@@ -347,15 +347,15 @@ public:
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
     std::vector<rank_client> clients;
-    for (const rank whom : world_.local_ranks()) clients.emplace_back(world_, whom, lane_);
+    for (const rank target : world_.local_ranks()) clients.emplace_back(world_, target, lane_);
     // The threads live only during a series. Otherwise each would take a core from other measurements.
-    thread_crew crew{clients.size(), [](std::size_t i) { name_this_thread("bench/rank" + std::to_string(i)); }};
+    thread_team team{clients.size(), [](std::size_t i) { name_this_thread("bench/rank" + std::to_string(i)); }};
     series result;
     const time_point began = steady::now();
     for (std::size_t done = 0; done < total; done += depth) {
-      const thread_crew::task batch = [&](std::size_t i) { clients[i].ask(parts[i], std::min(depth, total - done)); };
-      crew.release(batch);
-      crew.await();
+      const thread_team::task batch = [&](std::size_t i) { clients[i].ask(parts[i], std::min(depth, total - done)); };
+      team.release(batch);
+      team.await();
       std::vector<std::vector<request_times>> times;
       for (const rank_client& one : clients) {
         times.push_back(one.times());

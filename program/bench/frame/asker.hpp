@@ -19,7 +19,7 @@ namespace troupe::program {
 struct client_work {
   /// For requests to the world, slots[i] has all ranks' parts. For requests to a rank, slots[i] has one operation.
   std::vector<std::vector<operation>> slots;
-  std::optional<rank> whom{};
+  std::optional<rank> target{};
   /// Lanes that requests to a rank use in turn. If it is empty, the unnamed lane is used.
   std::vector<lane> lanes{};
 };
@@ -32,16 +32,16 @@ struct request_times {
 };
 
 /// Registers the message types of the client actors. Call it once per process, before the runtime is made whose actor
-/// system is passed to a client_crew.
+/// system is passed to a client_group.
 void register_client_messages();
 
 /// Several client actors that work at the same time. Lifetime: destroyed before its runtime.
-class client_crew {
+class client_group {
 public:
-  client_crew(caf::actor_system& system, const world& where, std::size_t size);
-  client_crew(const client_crew&) = delete;
-  client_crew& operator=(const client_crew&) = delete;
-  ~client_crew();
+  client_group(caf::actor_system& system, const world& where, std::size_t size);
+  client_group(const client_group&) = delete;
+  client_group& operator=(const client_group&) = delete;
+  ~client_group();
 
   /// Client i sends the requests of work[i] \p total times, with at most \p depth in flight. Where there are at least
   /// \p depth slots, no slot is used by two requests at the same time. Returns when all requests are answered:
@@ -63,8 +63,8 @@ private:
 struct series {
   nanoseconds all{0};              ///< From the first request to the last reply seen.
   std::vector<nanoseconds> each{}; ///< From each request to its reply, as the client saw it.
-  /// Filled where each rank has a client of its own: from the first rank's request to the last rank's reply. Each entry
-  /// is for one operation; where a thread keeps several in flight, for one batch of them.
+  /// Filled only if each rank has a client of its own: from the first rank's request to the last rank's reply. Each
+  /// entry is for one operation or, if a thread keeps several in flight, for one batch of them.
   std::vector<nanoseconds> spans{};
 };
 
@@ -81,14 +81,15 @@ public:
   [[nodiscard]] virtual series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) = 0;
 };
 
-/// Spins while it waits for replies. A parked thread would add its wake-up time to the figures.
+/// Returns an asker whose thread spins while it waits for replies. A parked thread would add its wake-up time to the
+/// figures.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
 [[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where);
 
-/// Runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as the last one is answered,
-/// so only the operations themselves keep the ranks in step.
+/// Returns an asker that runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as its
+/// previous one is answered, so only the operations themselves keep the ranks in step.
 [[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in);
-/// Runs one spinning thread per rank. One atomic releases all of them for each operation.
+/// Returns an asker that runs one spinning thread per rank. One atomic releases all of them for each operation.
 [[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 
 } // namespace troupe::program

@@ -1,5 +1,5 @@
-/// Summaries of many single times (percentiles of each block, and a histogram of all of them), and the table that
-/// compares several ways to run a small operation by them.
+/// Summarises measured latencies (percentiles of each block, one histogram of all), and prints the table that compares
+/// several ways to send a small operation.
 #pragma once
 
 #include <troupe/program/bench/frame/report.hpp>
@@ -28,13 +28,13 @@ private:
   std::map<int, std::size_t> counts_;
 };
 
-/// The times of one kind of client. p50 to p99.9 are medians over blocks; the largest value is over all blocks.
+/// The times of one kind of client. p50 to p99.9 are medians over blocks; the maximum is taken over all blocks.
 class latency_figures {
 public:
   /// \p times are in microseconds.
   void add_block(const std::vector<double>& times);
 
-  /// The quantiles that blocks() has, in this order.
+  /// The quantiles that blocks() contains, in this order.
   static constexpr double columns[] = {0.5, 0.9, 0.99, 0.999};
   static constexpr const char* column_names[] = {"p50", "p90", "p99", "p99_9"};
   [[nodiscard]] const std::vector<double>& blocks(std::size_t column) const { return blocks_.at(column); }
@@ -63,11 +63,11 @@ public:
   /// \p heading is the title of the first column.
   explicit latency_table(std::string heading) : heading_{std::move(heading)} {}
 
-  /// Appends a way and returns its number. \p labels become members of its row in the report.
+  /// Appends a way to send requests and returns its number. \p labels become members of its row in the report.
   std::size_t add_way(std::string name, json labels);
   /// Adds a block of the raw reference.
   void add_raw_block(const std::vector<double>& each);
-  /// \p raw_p50 is the median of raw in the same block; it is empty without raw.
+  /// \p raw_p50 is the median of raw in the same block; it is empty if raw was not measured.
   void add_block(std::size_t way, const latency_block& measured, std::optional<double> raw_p50);
 
   void print(std::FILE* to) const;
@@ -82,7 +82,7 @@ private:
     json labels{};
     latency_figures times{};
     latency_figures spans{};
-    std::vector<double> added{}; ///< Time added to raw's median, by block.
+    std::vector<double> added{}; ///< The time added to raw's median, indexed by block.
   };
 
   [[nodiscard]] bool has_spans() const noexcept;

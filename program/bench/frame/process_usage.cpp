@@ -23,9 +23,9 @@ std::string first_line_of(const std::filesystem::path& path) {
   return line;
 }
 
-/// Returns the CPU clock of one thread of this process, from its kernel id. clock_getcpuclockid() makes only the clock
-/// of a whole process from an id. The clock's number is the id's complement with the flags "of a thread" and "time it
-/// ran". Negative if there is no such clock.
+/// Returns the CPU time of the thread of this process with kernel id \p id, or a negative value if its clock cannot be
+/// read. clock_getcpuclockid() converts only process ids, so the clock's number is composed here: the complement of the
+/// id, with the kernel's flags for "per thread" and "scheduled time".
 nanoseconds clock_of(int id) noexcept {
   constexpr unsigned of_a_thread = 4, time_it_ran = 2;
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(id) << 3U) | of_a_thread | time_it_ran);

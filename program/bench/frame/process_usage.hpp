@@ -1,4 +1,4 @@
-/// What this process uses: the CPU time of every thread by name, which shows what troupe's threads cost, and its heap.
+/// Measures the CPU time of every thread of this process, grouped by thread name, and the heap of the process.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ enum class thread_group : std::uint8_t {
   workers,   ///< Threads of the actor system (caf.…), which run troupe's actors and client actors.
   clients,   ///< The program's first thread, and plain client threads (bench/…).
   raw,       ///< bench/rawN
-  others,    ///< Threads of CUDA and NCCL, the mock's troupe/mock, and helpers.
+  others,    ///< Threads of CUDA and NCCL, the mock's troupe/mock, and the deadline pool.
 };
 inline constexpr thread_group all_thread_groups[] = {thread_group::launchers, thread_group::poller,
                                                      thread_group::workers,   thread_group::clients,
                                                      thread_group::raw,       thread_group::others};
 [[nodiscard]] std::string_view to_string(thread_group group) noexcept;
-/// \p first says whether it is the first thread of the process.
+/// Returns the group of the thread called \p name. \p first is true for the first thread of the process.
 [[nodiscard]] thread_group group_of(std::string_view name, bool first) noexcept;
 
 /// The CPU time of one thread within a span of time.
@@ -35,8 +35,8 @@ struct thread_use {
   std::chrono::nanoseconds cpu{0};
 };
 
-/// The CPU times of all threads at one moment. Where the system allows it, a thread's clock is read, with a resolution
-/// of a nanosecond; otherwise its line in /proc, with a resolution of a tick (10 ms).
+/// The CPU times of all threads at one moment. They are read from each thread's clock, with a resolution of a
+/// nanosecond, or, if the system does not allow that, from /proc, with a resolution of a tick (10 ms).
 class thread_times {
 public:
   [[nodiscard]] static thread_times now();
@@ -47,7 +47,7 @@ public:
   [[nodiscard]] std::chrono::steady_clock::time_point taken_at() const noexcept { return taken_at_; }
 
 private:
-  std::map<int, thread_use> threads_; ///< By thread id.
+  std::map<int, thread_use> threads_; ///< Keyed by thread id.
   std::chrono::steady_clock::time_point taken_at_{};
 };
 

@@ -23,20 +23,20 @@ class raw_ranks::worker {
 public:
   /// The times of one thread's operations.
   struct times {
-    std::vector<time_point> called{}, done{}; ///< By operation, for operations that were awaited one by one.
-    time_point first{}, last{};               ///< The first call, and the last completion seen.
+    std::vector<time_point> called{}, done{}; ///< Indexed by operation; empty unless operations are awaited one by one.
+    time_point first{}, last{};               ///< The times of the first call and of the last completion seen.
   };
 
   worker(std::shared_ptr<communicator> peers, const std::shared_ptr<slot_table>& slots, std::size_t index, cpu_set near)
     : peers_{std::move(peers)}, stream_{peers_->where()}, flag_{slots}, index_{index}, near_{std::move(near)} {}
 
-  /// Called first by this rank's thread.
+  /// This rank's thread calls it first.
   void begin() {
     begin_thread("bench/raw" + std::to_string(index_), near_);
     peers_->where()->api().enter_thread(peers_->where()->id());
     peers_->init();
   }
-  /// Called last.
+  /// This rank's thread calls it last.
   void end() {
     flag_.drained();
     peers_->destroy();
@@ -76,11 +76,11 @@ public:
   [[nodiscard]] const times& seen() const noexcept { return seen_; }
 
 private:
-  /// Keeps the window full. It is marked and refilled by quarters, because a mark for each operation would delay the
-  /// stream.
+  /// Keeps \p depth operations in flight. Marks completion and launches in batches of a quarter of \p depth, because a
+  /// mark for each operation would delay the stream.
   void keep_full(const operation& what, std::size_t total, std::size_t depth) {
     const std::size_t quarter = std::max<std::size_t>(1, depth / 4);
-    // The number of operations launched until each mark, and the mark.
+    // For each mark: the number of operations launched before it, and its sequence number.
     std::deque<std::pair<std::size_t, std::uint64_t>> marked;
     std::size_t done = 0;
     for (std::size_t launched = 0; launched < total;) {
@@ -91,7 +91,7 @@ private:
         marked.pop_front();
       }
       for (; launched < next; ++launched) peers_->launch(what, stream_);
-      if (launched + depth >= total + quarter && launched < total) continue; // Only the end waits for this quarter.
+      if (launched + depth >= total + quarter && launched < total) continue; // No refill waits for this quarter.
       flag_.arm(stream_, ++sequence_);
       marked.emplace_back(launched, sequence_);
     }
@@ -122,7 +122,7 @@ thread_plan plan_raw_threads(runtime& rt, const world& where) {
   return plan_threads(rt.api(), in_use, spinning);
 }
 
-/// Returns one id for the communicators of all processes of \p where, made by rank 0.
+/// Returns the id that rank 0 creates for the communicators of all processes of \p where.
 unique_id shared_id(runtime& rt, world where) {
   const rank self = where.local_ranks().front();
   unique_id id;
@@ -154,7 +154,7 @@ raw_ranks::raw_ranks(runtime& rt, const world& where)
     workers_.push_back(
         std::make_unique<worker>(std::move(peers), slots_, workers_.size(), threads.launcher_of(on->id())));
   }
-  crew_ = std::make_unique<thread_crew>(
+  team_ = std::make_unique<thread_team>(
       workers_.size(), [this](std::size_t i) { workers_[i]->begin(); }, [this](std::size_t i) { workers_[i]->end(); });
 }
 
@@ -163,10 +163,10 @@ raw_ranks::~raw_ranks() = default;
 series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, std::size_t depth) {
   series result;
   if (total == 0) return result;
-  crew_->wake();
-  const thread_crew::task repeat = [&](std::size_t i) { workers_[i]->repeat(parts[i], total, depth); };
-  crew_->release(repeat);
-  crew_->await_parked();
+  team_->wake();
+  const thread_team::task repeat = [&](std::size_t i) { workers_[i]->repeat(parts[i], total, depth); };
+  team_->release(repeat);
+  team_->await_parked();
   const auto first_of = [&](auto member) {
     return member(*std::ranges::min_element(workers_, {}, [&](const auto& one) { return member(one); }));
   };
@@ -182,11 +182,11 @@ series raw_ranks::run(const std::vector<operation>& parts, std::size_t total, st
 }
 
 nanoseconds raw_ranks::time(const round& work) {
-  crew_->wake();
-  const thread_crew::task once = [&](std::size_t i) { workers_[i]->once(work); };
+  team_->wake();
+  const thread_team::task once = [&](std::size_t i) { workers_[i]->once(work); };
   const time_point began = steady::now();
-  crew_->release(once);
-  crew_->await();
+  team_->release(once);
+  team_->await();
   time_point last = began;
   for (const auto& one : workers_) last = std::max(last, one->seen().last);
   return last - began;

@@ -1,10 +1,11 @@
-/// The reference for benches: the same collective without actors, launchers or poller. One spinning thread per GPU, on
-/// the CPUs of that GPU's launcher, calls NCCL and polls the same kind of flag in pinned memory as troupe.
+/// Runs the reference of the benches, called raw: the same collective without actors, launchers or poller. One spinning
+/// thread per GPU, on the CPUs of that GPU's launcher, calls NCCL and polls the same kind of flag in pinned memory as
+/// troupe.
 #pragma once
 
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
-#include <troupe/program/bench/frame/thread_crew.hpp>
+#include <troupe/program/bench/frame/thread_team.hpp>
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -38,15 +39,15 @@ public:
   [[nodiscard]] bool is_yardstick() const noexcept { return is_yardstick_; }
   /// Lets the threads park until the next run() or time(), which wakes them before it starts the measurement. Parked
   /// threads use no core while something else is measured.
-  void rest() noexcept { crew_->rest(); }
+  void rest() noexcept { team_->rest(); }
 
 private:
   class worker;
 
   std::shared_ptr<slot_table> slots_;
-  std::vector<std::unique_ptr<worker>> workers_; ///< By local rank.
+  std::vector<std::unique_ptr<worker>> workers_; ///< Indexed by local rank.
   bool is_yardstick_;
-  std::unique_ptr<thread_crew> crew_; ///< Destroyed first.
+  std::unique_ptr<thread_team> team_; ///< Destroyed first.
 };
 
 } // namespace troupe::program

@@ -30,12 +30,13 @@ Number wrapping_product(Number left, Number right) noexcept {
     return left * right;
 }
 
-/// For \p ranks ranks: every stride-th rank gives values up to ± largest, so that no sum of them exceeds \p exact.
+/// Every stride-th rank contributes values from −largest to largest, and the other ranks contribute 0.
 struct whole_range {
   std::int64_t largest = 1;
   std::int64_t stride = 1;
 };
 
+/// Returns a range for which no sum over \p ranks ranks exceeds \p exact.
 whole_range range_within(std::int64_t exact, std::int64_t ranks) noexcept {
   return {std::max<std::int64_t>(1, exact / ranks), (ranks + exact - 1) / exact};
 }
@@ -85,9 +86,9 @@ public:
   }
 
 private:
-  static constexpr int most_factors = 4; ///< The number of ranks that give more than a sign to one product.
+  static constexpr int most_factors = 4; ///< The number of ranks whose factor in one product may differ from ±1.
 
-  /// Returns powers of two: a product of a few of them needs only one significant digit.
+  /// Returns a power of two, because a product of a few powers of two needs only one significant digit.
   static number factor(std::uint64_t random, bool gives) noexcept {
     number size{1};
     if (gives && random % 3 == 0) size = number{2};
@@ -104,7 +105,7 @@ private:
   std::int64_t products_;
 };
 
-/// Returns an unrelated number for each index of \p seed and \p rank.
+/// Returns a pseudo-random number that depends on \p seed, \p rank and \p index.
 std::uint64_t draw(std::uint64_t seed, int rank, std::size_t index) noexcept {
   return scramble((scramble(seed) + static_cast<std::uint64_t>(rank)) ^ scramble(index));
 }
@@ -123,7 +124,7 @@ std::vector<std::byte> make_input(std::uint64_t seed, int rank, const input_make
   return values;
 }
 
-/// Computes the correct results, and the allowed error of others.
+/// Computes the correct results of a reduction and the allowed error of measured ones.
 template <class Element>
 class reducer {
 public:

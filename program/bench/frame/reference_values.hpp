@@ -1,4 +1,5 @@
-/// Inputs with known results, and the comparison with these results. Benches and the conformance suite use it.
+/// Generates inputs whose results are known, and compares results with them. The benches and the conformance suite use
+/// this file.
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
@@ -25,7 +26,7 @@ struct value_part {
   std::size_t first = 0; ///< Index in the range.
   std::size_t count = 0;
   std::optional<int> from{};  ///< A rank; empty for the reduction over all ranks.
-  std::size_t from_first = 0; ///< Index in that input.
+  std::size_t from_first = 0; ///< Index of the first element in that input.
 };
 
 /// Returns the pseudo-random number of \p value (splitmix64). Neighbouring values give unrelated bits.
@@ -46,13 +47,13 @@ class reference_values {
 public:
   reference_values(dtype type, reduction op, int ranks, std::uint64_t seed, value_kind kind = value_kind::full);
 
-  /// Writes rank \p from's input, or without \p from the correct result, beginning with element \p first. \p to holds a
-  /// whole number of elements, with any alignment.
+  /// Writes rank \p from's input or, if \p from is empty, the correct result, beginning with element \p first. \p to
+  /// holds a whole number of elements, with any alignment.
   void fill(std::optional<int> from, std::size_t first, std::span<std::byte> to) const;
 
-  /// Returns how many elements of \p seen differ from the expected ones, which begin with element \p first: of rank
-  /// \p from's input, or without \p from of the reduction over all inputs. A NaN counts as wrong unless it is part of
-  /// that rank's input.
+  /// Returns how many elements of \p seen differ from the expected ones. These begin with element \p first of rank
+  /// \p from's input or, if \p from is empty, of the reduction over all inputs. A NaN counts as wrong unless it is part
+  /// of that rank's input.
   [[nodiscard]] std::size_t count_wrong(std::optional<int> from, std::size_t first,
                                         std::span<const std::byte> seen) const;
 
@@ -62,7 +63,7 @@ private:
   [[nodiscard]] const pattern& pattern_of(std::optional<int> from) const;
 
   dtype type_;
-  std::vector<pattern> inputs_; ///< By rank.
+  std::vector<pattern> inputs_; ///< Indexed by rank.
   pattern reduced_;
   std::vector<double> slack_; ///< Allowed error of each element of reduced_; empty if the result is exact.
 };

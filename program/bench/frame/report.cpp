@@ -152,7 +152,7 @@ void plot_file::draw(const json& report) const {
   }
   const whole_file kept{file_->path().string() + ".json"};
   kept.write(text);
-  throw exception{errc::unsupported, "there is no plot: " + why + "; the report is " + kept.path().string()};
+  throw exception{errc::unsupported, "the plot was not drawn: " + why + "; the report is " + kept.path().string()};
 }
 
 } // namespace troupe::program

@@ -1,5 +1,5 @@
-/// What the benches leave: the JSON report that all of them share (docs/benchmarks.md shows it by example), and the
-/// plot that the Python program troupe-plot draws from it.
+/// Writes the outputs of a bench: the JSON report, whose format all benches share (docs/benchmarks.md shows an
+/// example), and the plot that the Python program troupe-plot draws from it.
 #pragma once
 
 #include <troupe/program/support/statistics.hpp>
@@ -53,7 +53,7 @@ void print_heading(std::FILE* to, const std::vector<std::string>& lines);
 /// The destination of a bench's JSON report.
 class json_file {
 public:
-  /// \p path is empty for no document, or "-" for standard output. Tries whether the file can be written.
+  /// \p path is empty for no document, or "-" for standard output. Tests whether the file can be written.
   /// Errors: invalid_argument.
   explicit json_file(const std::string& path);
 
@@ -69,7 +69,7 @@ private:
   std::optional<whole_file> file_;
 };
 
-/// Returns why troupe-plot cannot draw here, with the remedy. Empty if it can.
+/// Returns why troupe-plot cannot draw here, with the remedy, or an empty string if it can.
 [[nodiscard]] std::string why_no_plots();
 
 /// Returns \p report as text. A host name may contain any bytes; those that are not UTF-8 are replaced.

@@ -84,13 +84,14 @@ json begin_world_report(std::string_view bench, const std::vector<std::string>& 
 
 namespace {
 
-/// Operations are so far apart that no two share a memory transaction of the device.
+/// Returns the distance in bytes between the operands of two operations, such that they share no memory transaction of
+/// the device.
 constexpr std::size_t stride(std::size_t size_bytes) noexcept {
   return (size_bytes + 255) / 256 * 256;
 }
 
-/// CUDA's own allocation. The driver interface lacks it, because troupe itself allocates from pools only (BUF-1). It is
-/// looked up at run time, with the types of cuda.h: CUresult is an int, CUdeviceptr a 64-bit number.
+/// CUDA's plain allocation functions. The driver interface lacks them, because troupe itself allocates only from pools
+/// (BUF-1). They are looked up at run time. Types as in cuda.h: CUresult is an int, CUdeviceptr a 64-bit number.
 struct plain_allocation {
   int (*allocate)(unsigned long long* address, std::size_t size_bytes) = nullptr;
   int (*free)(unsigned long long address) = nullptr;
@@ -144,7 +145,7 @@ operand_memory parse_operand_memory(std::string_view name) {
   for (const auto kind : all_operand_memories)
     if (to_string(kind) == name) return kind;
   throw exception{errc::invalid_argument,
-                  "'" + std::string{name} + "' is not a memory of operands: choose one of ordinary, pool, registered"};
+                  "unknown operand memory '" + std::string{name} + "': choose one of ordinary, pool, registered"};
 }
 
 std::vector<buffer> allocate_operands(world& where, operand_memory kind, std::size_t size_bytes) {

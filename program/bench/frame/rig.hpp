@@ -1,6 +1,6 @@
-/// The environment of a measurement: a runtime, one world and, optionally, raw ranks; and memory for many small
-/// all_reduces. A bench that compares settings of the runtime makes these objects one after another in every block, so
-/// that the threads of only one runtime exist at a time.
+/// Sets up a measurement: a runtime, one world, optional raw ranks, and memory for many small all_reduces. A bench that
+/// compares settings of the runtime makes these objects one after another in every block, so that the threads of only
+/// one runtime exist at a time.
 #pragma once
 
 #include <troupe/program/bench/frame/raw_ranks.hpp>

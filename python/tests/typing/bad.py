@@ -1,4 +1,4 @@
-"""Misuses of troupe. A strict type checker rejects each line that ends in a comment of that kind of error."""
+"""Misuses of troupe. Each line that ends in a comment is rejected by a strict type checker with that kind of error."""
 from __future__ import annotations
 
 from typing import List

@@ -338,7 +338,7 @@ TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a s
   const auto wanted = [&] {
     std::vector<int> places;
     for (const auto& one : world.all)
-      if (const auto* want = std::get_if<control_effect::want_process>(&one)) places.push_back(want->place);
+      if (const auto* want = std::get_if<control_effect::request_process>(&one)) places.push_back(want->place);
     return places;
   };
   world.note(world.state.on_link_down(13, world.now));
@@ -382,7 +382,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   CHECK(world.phase() == control_phase::rebuilding);
   CHECK(world.told<failure_order>(13).size() == 1);
   world.pass(100ms, {13, 21});
-  CHECK(world.count<control_effect::want_process>() == 1); // the spare has one of the two places
+  CHECK(world.count<control_effect::request_process>() == 1); // the spare has one of the two places
   world.join(31, 0, [](join_request& asked) { asked.attempt = 1; });
   CHECK(world.phase() == control_phase::forming);
   world.form({13, 21, 31});

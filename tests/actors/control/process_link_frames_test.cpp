@@ -27,7 +27,7 @@ struct frames_scene {
           join_request{.token = "secret", .who = {.name = "0", .host = "here", .pid = 12}},
           link_services{.time = time,
                         .send = [this](const std::string& bytes) { take(bytes); },
-                        .deliver = [this](guidance what) { delivered.push_back(std::move(what)); },
+                        .deliver = [this](controller_directive what) { delivered.push_back(std::move(what)); },
                         .make_id = [this](std::function<void(unique_id)> give) { naming = std::move(give); },
                         .abandoned = [this](const error& why) { abandoned = why; }},
           policy, 30s)} {}
@@ -66,7 +66,7 @@ struct frames_scene {
   template <class Message>
   [[nodiscard]] std::vector<Message> got() const {
     std::vector<Message> found;
-    for (const guidance& one : delivered)
+    for (const controller_directive& one : delivered)
       if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
     return found;
   }
@@ -86,7 +86,7 @@ struct frames_scene {
 
   std::shared_ptr<manual_clock> time;
   std::vector<process_frame> said;
-  std::vector<guidance> delivered;
+  std::vector<controller_directive> delivered;
   std::function<void(unique_id)> naming;
   std::optional<error> abandoned;
   std::shared_ptr<process_link> link;

@@ -30,7 +30,7 @@ struct link_scene {
                               error why;
                               if (auto frame = decode_process_frame(bytes, why)) said.push_back(*std::move(frame));
                             },
-                        .deliver = [this](guidance what) { delivered.push_back(std::move(what)); },
+                        .deliver = [this](controller_directive what) { delivered.push_back(std::move(what)); },
                         .make_id = [](const std::function<void(unique_id)>&) {},
                         .abandoned = [this](const error& why) { abandoned = why; }},
           policy, 30s)} {}
@@ -55,12 +55,12 @@ struct link_scene {
   template <class Message>
   [[nodiscard]] std::size_t count() const {
     return static_cast<std::size_t>(std::ranges::count_if(
-        delivered, [](const guidance& one) { return std::holds_alternative<Message>(one.what); }));
+        delivered, [](const controller_directive& one) { return std::holds_alternative<Message>(one.what); }));
   }
 
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
   std::vector<process_frame> said;
-  std::vector<guidance> delivered;
+  std::vector<controller_directive> delivered;
   error abandoned;
   std::shared_ptr<process_link> link;
 };

@@ -23,7 +23,7 @@ std::string refusal_of_token(const std::string& token) {
   }
 }
 
-join_occasion some_occasion() {
+handshake_transcript some_transcript() {
   return {.of_listener = fresh_nonce(), .of_dialer = fresh_nonce(), .channel = {}};
 }
 
@@ -42,13 +42,13 @@ TEST_CASE("a token that is empty, short or too long is refused without being rep
 TEST_CASE("a proof is of one token, one side and one occasion", "[guard]") {
   const join_secret secret{good_token};
   const join_secret other{bad_token};
-  const join_occasion occasion = some_occasion();
+  const handshake_transcript occasion = some_transcript();
   const join_digest proof = secret.proof(proxy_side::dialer, occasion);
   CHECK(is_same(proof, join_secret{good_token}.proof(proxy_side::dialer, occasion)));
   CHECK_FALSE(is_same(proof, other.proof(proxy_side::dialer, occasion)));
   CHECK_FALSE(is_same(proof, secret.proof(proxy_side::listener, occasion)));
 
-  join_occasion later_one = occasion;
+  handshake_transcript later_one = occasion;
   later_one.of_listener[31] ^= 1u;
   CHECK_FALSE(is_same(proof, secret.proof(proxy_side::dialer, later_one)));
   later_one = occasion;

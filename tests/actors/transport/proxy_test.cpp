@@ -50,8 +50,9 @@ bytes claim_for(const bytes& greeting, const std::string& token) {
   std::array<std::uint8_t, join_greeting_bytes> fixed{};
   REQUIRE(greeting.size() == fixed.size());
   std::copy(greeting.begin(), greeting.end(), fixed.begin());
-  const join_occasion occasion{.of_listener = *decode_greeting(fixed), .of_dialer = fresh_nonce(), .channel = {}};
-  const auto claim = encode(join_claim{occasion.of_dialer, join_secret{token}.proof(proxy_side::dialer, occasion)});
+  const handshake_transcript transcript{
+      .of_listener = *decode_greeting(fixed), .of_dialer = fresh_nonce(), .channel = {}};
+  const auto claim = encode(join_claim{transcript.of_dialer, join_secret{token}.proof(proxy_side::dialer, transcript)});
   return {claim.begin(), claim.end()};
 }
 

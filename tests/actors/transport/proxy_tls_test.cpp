@@ -225,9 +225,10 @@ TEST_CASE("a proof is of no use in another TLS session", "[guard]") {
   std::array<std::uint8_t, join_greeting_bytes> fixed{};
   std::copy(greeting.begin(), greeting.end(), fixed.begin());
   // As one that forwards our greeting to a process would get it: right in all but the session.
-  const join_occasion occasion{.of_listener = *decode_greeting(fixed), .of_dialer = fresh_nonce(), .channel = {}};
+  const handshake_transcript transcript{
+      .of_listener = *decode_greeting(fixed), .of_dialer = fresh_nonce(), .channel = {}};
   const auto claim =
-      encode(join_claim{occasion.of_dialer, join_secret{good_token}.proof(proxy_side::dialer, occasion)});
+      encode(join_claim{transcript.of_dialer, join_secret{good_token}.proof(proxy_side::dialer, transcript)});
   client.send({claim.begin(), claim.end()});
   const bytes answer = client.receive(join_answer_bytes);
   REQUIRE(answer.size() == join_answer_bytes);

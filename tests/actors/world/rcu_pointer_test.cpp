@@ -36,9 +36,9 @@ TEST_CASE("what is published goes when the next has come and nobody reads it", "
   rcu_pointer<std::shared_ptr<int>> value{held};
   CHECK(held.use_count() == 2);
   {
-    const auto reading = value.read();
+    const auto read_section = value.read();
     value.set(nullptr);
-    CHECK(*reading == held);
+    CHECK(*read_section == held);
     CHECK(held.use_count() == 2);
   }
   value.set(nullptr);
@@ -47,8 +47,8 @@ TEST_CASE("what is published goes when the next has come and nobody reads it", "
 
 TEST_CASE("readers may read deeper than there are places", "[actors]") {
   rcu_pointer<int> value{3};
-  std::vector<std::unique_ptr<rcu_pointer<int>::reading>> readings;
-  for (int i = 0; i < 40; ++i) readings.push_back(std::make_unique<rcu_pointer<int>::reading>(value));
+  std::vector<std::unique_ptr<rcu_pointer<int>::read_section>> readings;
+  for (int i = 0; i < 40; ++i) readings.push_back(std::make_unique<rcu_pointer<int>::read_section>(value));
   value.set(4);
   for (const auto& one : readings) CHECK(**one == 3);
   while (!readings.empty()) readings.pop_back();

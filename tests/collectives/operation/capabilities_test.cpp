@@ -97,7 +97,7 @@ TEST_CASE("a request that cannot be done is refused by validation, alone and as 
   const auto pool = memory_pool::create(gpu);
   const buffer send = pool->allocate(256), recv = pool->allocate(256);
   const capabilities able = mock_without({feature::fp8_reductions});
-  const seat at{.self = rank{0}, .world_size = 2, .where = *gpu, .able = &able};
+  const rank_context at{.self = rank{0}, .world_size = 2, .where = *gpu, .able = &able};
 
   const operation fp8 =
       all_reduce{.send = send, .recv = recv, .count = 16, .type = dtype::f8e4m3, .op = reduction::avg};

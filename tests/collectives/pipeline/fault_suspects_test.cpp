@@ -59,7 +59,7 @@ struct accused {
   friend bool operator==(const accused&, const accused&) = default;
 };
 
-std::vector<accused> accused_in(const judgement& found) {
+std::vector<accused> accused_in(const diagnosis& found) {
   std::vector<accused> all;
   for (const suspect& one : found.suspects) all.push_back({one.rank.value(), one.why});
   return all;
@@ -78,24 +78,24 @@ void transfers(fault_report& report, int from, int to, bool receives) {
 TEST_CASE("a rank that has not come where the others wait is suspected", "[collectives][report]") {
   const place waits{.asked = 18, .launched = 18, .finished = 17, .runs = true};
   SECTION("because nobody asked it") {
-    const auto found = judge(standing_at({waits, {17, 17, 17}, waits}));
+    const auto found = diagnose(standing_at({waits, {17, 17, 17}, waits}));
     CHECK(accused_in(found) == std::vector<accused>{{1, suspicion::not_asked}});
     CHECK(found.suspects.front().reason == "it has been asked for 17 collectives, and ranks 0, 2 wait in the 18th, "
-                                           "barrier (lane default, request 17): it never came");
+                                           "barrier (lane default, request 17): it has not been asked for that");
   }
   SECTION("because its launcher is held up") {
-    const auto found = judge(standing_at({waits, {20, 17, 17}, waits}));
+    const auto found = diagnose(standing_at({waits, {20, 17, 17}, waits}));
     CHECK(accused_in(found) == std::vector<accused>{{1, suspicion::not_launched}});
     CHECK_THAT(found.suspects.front().reason, ContainsSubstring("20 collectives and has launched 17"));
   }
   SECTION("however far the others have launched ahead") {
-    const auto found = judge(standing_at({{90, 80, 17, true}, {16, 16, 16}, {17, 17, 16, true}}));
+    const auto found = diagnose(standing_at({{90, 80, 17, true}, {16, 16, 16}, {17, 17, 16, true}}));
     CHECK(accused_in(found) == std::vector<accused>{{1, suspicion::not_asked}});
   }
   SECTION("and not the one that waits for it inside a launch call") {
     auto report = standing_at({{18, 17, 17}, {17, 17, 17}, waits});
     report.ranks[0].progress.launching_since = taken - 12s;
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{1, suspicion::not_asked}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{1, suspicion::not_asked}});
   }
 }
 
@@ -103,14 +103,14 @@ TEST_CASE("a rank whose launch call does not return is suspected", "[collectives
   const place waits{.asked = 18, .launched = 18, .finished = 17, .runs = true};
   auto report = standing_at({waits, {18, 17, 17}, waits});
   report.ranks[1].progress.launching_since = taken - 12s;
-  auto found = judge(report);
+  auto found = diagnose(report);
   CHECK(accused_in(found) == std::vector<accused>{{1, suspicion::stuck_launch}});
   CHECK(found.suspects.front().reason == "its launch call has not returned for 12.0 s");
   for (auto& one : report.ranks) {
     one.progress.collectives.launched = 17;
     one.progress.launching_since = taken - 12s;
   }
-  found = judge(report);
+  found = diagnose(report);
   CHECK(found.suspects.empty());
   CHECK(found.remark == "all ranks here are inside a launch call");
 }
@@ -119,25 +119,25 @@ TEST_CASE("of ranks that have all launched the same, the odd one is suspected", 
   const place waits{.asked = 18, .launched = 18, .finished = 17, .runs = true};
   const place done{.asked = 18, .launched = 18, .finished = 18};
   SECTION("that has not begun") {
-    CHECK(accused_in(judge(standing_at({waits, {18, 18, 17, false}, waits}))) ==
+    CHECK(accused_in(diagnose(standing_at({waits, {18, 18, 17, false}, waits}))) ==
           std::vector<accused>{{1, suspicion::not_started}});
   }
   SECTION("whose device is busy with a copy of its own") {
     auto report = standing_at({waits, waits, waits});
     report.ranks[1].progress.started = operation_mark{.what = "copy of 8 bytes", .reach = operation_reach::itself};
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{1, suspicion::runs_other}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{1, suspicion::runs_other}});
   }
   SECTION("that alone has not finished") {
-    CHECK(accused_in(judge(standing_at({done, waits, done}))) == std::vector<accused>{{1, suspicion::unfinished}});
+    CHECK(accused_in(diagnose(standing_at({done, waits, done}))) == std::vector<accused>{{1, suspicion::unfinished}});
   }
   SECTION("that alone has finished: its part was never there") {
-    CHECK(accused_in(judge(standing_at({waits, done, waits}))) == std::vector<accused>{{1, suspicion::alone_done}});
+    CHECK(accused_in(diagnose(standing_at({waits, done, waits}))) == std::vector<accused>{{1, suspicion::alone_done}});
   }
   SECTION("and nobody, where all stand alike") {
-    const auto found = judge(standing_at({waits, waits, waits}));
+    const auto found = diagnose(standing_at({waits, waits, waits}));
     CHECK(found.suspects.empty());
-    CHECK_THAT(found.remark, StartsWith("all ranks here are equally far in the 18th"));
-    const auto even = judge(standing_at({waits, done}));
+    CHECK_THAT(found.remark, StartsWith("all ranks here have made the same progress in the 18th"));
+    const auto even = diagnose(standing_at({waits, done}));
     CHECK(even.suspects.empty());
   }
 }
@@ -145,9 +145,9 @@ TEST_CASE("of ranks that have all launched the same, the odd one is suspected", 
 TEST_CASE("a rank that another waits for in a transfer is suspected", "[collectives][report]") {
   auto report = standing_at({{5, 5, 5}, {5, 5, 5}, {5, 5, 5}});
   transfers(report, 0, 2, false);
-  CHECK(accused_in(judge(report)) == std::vector<accused>{{2, suspicion::absent_peer}});
+  CHECK(accused_in(diagnose(report)) == std::vector<accused>{{2, suspicion::absent_peer}});
   transfers(report, 2, 0, true); // both are there
-  const auto found = judge(report);
+  const auto found = diagnose(report);
   CHECK(found.suspects.empty());
   CHECK_THAT(found.remark, StartsWith("no collective is in flight"));
 }
@@ -157,7 +157,7 @@ TEST_CASE("a copy that hangs is its own rank's fault", "[collectives][report]") 
   report.ranks[1].in_flight = 1;
   report.ranks[1].progress.running_since = taken - 2s;
   report.ranks[1].progress.started = operation_mark{.what = "copy of 8 bytes", .reach = operation_reach::itself};
-  CHECK(accused_in(judge(report)) == std::vector<accused>{{1, suspicion::runs_other}});
+  CHECK(accused_in(diagnose(report)) == std::vector<accused>{{1, suspicion::runs_other}});
 }
 
 TEST_CASE("a rank that reported a failure of its own is suspected before any that stands oddly",
@@ -166,47 +166,47 @@ TEST_CASE("a rank that reported a failure of its own is suspected before any tha
   auto report = standing_at({{17, 17, 17}, waits, waits});
   SECTION("of its device") {
     report.ranks[2].fault = {.code = errc::device_failed, .text = "the copy engine", .rank = rank{2}};
-    const auto found = judge(report);
+    const auto found = diagnose(report);
     CHECK(accused_in(found) == std::vector<accused>{{2, suspicion::reported}});
     CHECK_THAT(found.suspects.front().reason, ContainsSubstring("device_failed: the copy engine"));
   }
   SECTION("of its actor, which the world reports for it") {
     report.fault = {.code = errc::abandoned, .text = "its actor ended", .rank = rank{1}};
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{1, suspicion::reported}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{1, suspicion::reported}});
   }
   SECTION("of its communicator") {
     report.ranks[2].fault = {.code = errc::communicator_failed, .rank = rank{2}};
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{2, suspicion::reported}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{2, suspicion::reported}});
   }
   SECTION("but not of what it only saw") {
     report.ranks[2].fault = {.code = errc::deadline_exceeded, .rank = rank{2}};
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{0, suspicion::not_asked}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{0, suspicion::not_asked}});
     for (auto& one : report.ranks) one.fault = {.code = errc::communicator_failed, .rank = one.rank};
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{0, suspicion::not_asked}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{0, suspicion::not_asked}});
   }
   SECTION("and only the first, where the whole process is poisoned") {
     for (auto& one : report.ranks) one.fault = {.code = errc::process_poisoned, .rank = one.rank};
     report.fault = report.ranks[1].fault;
-    CHECK(accused_in(judge(report)) == std::vector<accused>{{1, suspicion::reported}});
+    CHECK(accused_in(diagnose(report)) == std::vector<accused>{{1, suspicion::reported}});
   }
 }
 
 TEST_CASE("where nothing can be told, the report says why", "[collectives][report]") {
-  CHECK(judge(fault_report{}).remark == "no rank of this process had been formed");
+  CHECK(diagnose(fault_report{}).remark == "no rank of this process had been formed");
   auto report = standing_at({{5, 5, 5}, {5, 5, 5}});
   report.world_size = 4;
-  CHECK(judge(report).remark ==
+  CHECK(diagnose(report).remark ==
         "no rank here has anything in flight; 2 ranks of other processes cannot be seen from here");
   report = standing_at({{5, 5, 4, true}, {4, 4, 4}});
   report.fault = {.code = errc::mismatch};
-  CHECK_THAT(judge(report).remark, StartsWith("the ranks disagree"));
+  CHECK_THAT(diagnose(report).remark, StartsWith("the ranks disagree"));
 }
 
 TEST_CASE("a report of many ranks names the first eight, those suspected first", "[collectives][report]") {
   std::vector<place> places(20, place{.asked = 18, .launched = 18, .finished = 17, .runs = true});
   places[13] = {17, 17, 17};
   fault_report report = standing_at(places);
-  report.suspects = judge(report).suspects;
+  report.suspects = diagnose(report).suspects;
   for (auto& one : report.ranks) one.last_error = "a warning";
   report.asking = {"ncclras -v"};
   const std::string text = describe(report);
@@ -219,7 +219,7 @@ TEST_CASE("a report of many ranks names the first eight, those suspected first",
                                "(lane default, request 17), has run barrier (lane default, request 17) for "
                                "30.0 s, finished barrier (lane default, request 16), 1 in flight; and 12 more ranks"));
   CHECK_THAT(text, !ContainsSubstring("rank 7 was"));
-  CHECK_THAT(text, ContainsSubstring("an older one: a warning; to ask it: ncclras -v"));
+  CHECK_THAT(text, ContainsSubstring("an older one: a warning; to query it: ncclras -v"));
 }
 
 TEST_CASE("NCCL's RAS is asked where its environment says that it is", "[collectives][report]") {

@@ -25,9 +25,9 @@ namespace {
 constexpr std::size_t arena_bytes = std::size_t{4} << 20U;
 
 /// Memory given out from the front.
-class shelf {
+class bump_allocator {
 public:
-  explicit shelf(buffer memory) : memory_{std::move(memory)} {}
+  explicit bump_allocator(buffer memory) : memory_{std::move(memory)} {}
   buffer take(std::size_t bytes) {
     const buffer part = memory_.slice(next_, bytes);
     next_ += (bytes + 255) / 256 * 256;
@@ -42,7 +42,7 @@ private:
 /// Everything that may be launched together, for one rank of two: collectives and transfers of several dtypes and
 /// reductions, in place and not, of many lengths and of none.
 std::vector<operation> mixed_batch(int self, const buffer& arena) {
-  shelf memory{arena};
+  bump_allocator memory{arena};
   std::vector<operation> all;
   for (const dtype type : {dtype::i32, dtype::u8, dtype::f32})
     for (const std::size_t count : {0U, 1U, 37U, 1000U}) {
@@ -250,7 +250,7 @@ TEST_CASE("a world of one sends to itself across the members of a batch, and sca
           "[collectives][mock][fusion]") {
   const auto api = make_mock_driver({.device_count = 1});
   const auto where = device::open(api, device_id{0});
-  shelf memory{memory_pool::create(where)->allocate(4096)};
+  bump_allocator memory{memory_pool::create(where)->allocate(4096)};
   const auto floats = [&](std::initializer_list<float> values) {
     const buffer made = memory.take(values.size() * 4);
     std::memcpy(made.data(), values.begin(), made.size_bytes());

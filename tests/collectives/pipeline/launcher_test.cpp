@@ -31,9 +31,9 @@ std::shared_ptr<device> mock_device() {
 }
 
 /// Waits until everything posted so far has been run.
-void settle(launcher& hand) {
+void settle(launcher& launch_thread) {
   const auto done = std::make_shared<std::latch>(1); // shared: the launcher may still be inside count_down()
-  hand.post([done] { done->count_down(); });
+  launch_thread.post([done] { done->count_down(); });
   done->wait();
 }
 
@@ -58,15 +58,15 @@ private:
 TEST_CASE("a launcher runs what is posted on one thread of its own, in the order of the posts",
           "[collectives][BLK-1][ORD-1]") {
   constexpr int count = 2000;
-  launcher hand{mock_device(), GENERATE(parks, spins), 1ms};
+  launcher launch_thread{mock_device(), GENERATE(parks, spins), 1ms};
   std::vector<int> order;
   std::set<std::thread::id> threads;
   for (int i = 0; i < count; ++i)
-    hand.post([&, i] {
+    launch_thread.post([&, i] {
       order.push_back(i);
       threads.insert(std::this_thread::get_id());
     });
-  settle(hand);
+  settle(launch_thread);
   REQUIRE(order.size() == count);
   for (int i = 0; i < count; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
   CHECK(threads.size() == 1);
@@ -76,13 +76,13 @@ TEST_CASE("a launcher runs what is posted on one thread of its own, in the order
 TEST_CASE("what a launcher is to do at its beginning runs on its thread, before any job", "[collectives]") {
   std::thread::id begun_on;
   std::thread::id worked_on;
-  launcher hand{mock_device(), parks, 1ms, 5s, [&] { begun_on = std::this_thread::get_id(); }};
+  launcher launch_thread{mock_device(), parks, 1ms, 5s, [&] { begun_on = std::this_thread::get_id(); }};
   bool had_begun = false;
-  hand.post([&] {
+  launch_thread.post([&] {
     worked_on = std::this_thread::get_id();
     had_begun = begun_on == worked_on;
   });
-  settle(hand);
+  settle(launch_thread);
   CHECK(had_begun);
   CHECK(worked_on != std::this_thread::get_id());
 }
@@ -92,12 +92,12 @@ TEST_CASE("posts of several threads are all run, each thread's in its own order"
   constexpr int each = 500;
   std::vector<std::vector<int>> orders(posters);
   {
-    launcher hand{mock_device(), parks, 1ms};
+    launcher launch_thread{mock_device(), parks, 1ms};
     std::vector<std::jthread> threads;
     for (int p = 0; p < posters; ++p)
       threads.emplace_back([&, p] {
         for (int i = 0; i < each; ++i)
-          hand.post([&order = orders[static_cast<std::size_t>(p)], i] { order.push_back(i); });
+          launch_thread.post([&order = orders[static_cast<std::size_t>(p)], i] { order.push_back(i); });
       });
     threads.clear();
   }
@@ -110,33 +110,33 @@ TEST_CASE("posts of several threads are all run, each thread's in its own order"
 TEST_CASE("a job may post another, which runs behind what was posted before", "[collectives]") {
   std::vector<int> order;
   {
-    launcher hand{mock_device(), parks, 1ms};
+    launcher launch_thread{mock_device(), parks, 1ms};
     std::latch posted{1};
-    hand.post([&] {
+    launch_thread.post([&] {
       posted.wait();
-      hand.post([&] { order.push_back(3); });
+      launch_thread.post([&] { order.push_back(3); });
       order.push_back(1);
     });
-    hand.post([&] { order.push_back(2); });
+    launch_thread.post([&] { order.push_back(2); });
     posted.count_down();
-    settle(hand);
-    settle(hand);
+    settle(launch_thread);
+    settle(launch_thread);
   }
   CHECK(order == std::vector{1, 2, 3});
 }
 
 TEST_CASE("a launcher looks after what is loaded, not after the rest, until it is gone", "[collectives]") {
-  launcher hand{mock_device(), GENERATE(parks, spins), 100us};
+  launcher launch_thread{mock_device(), GENERATE(parks, spins), 100us};
   auto busy = std::make_shared<counted_check>(true);
   const auto idle = std::make_shared<counted_check>(false);
-  hand.watch(idle);
-  hand.watch(busy);
-  settle(hand); // a launch is what wakes it
+  launch_thread.watch(idle);
+  launch_thread.watch(busy);
+  settle(launch_thread); // a launch is what wakes it
   busy->await(3);
   CHECK(idle->count() == 0);
   busy->load(false);
   idle->load(true);
-  settle(hand);
+  settle(launch_thread);
   idle->await(3);
   const std::weak_ptr<counted_check> gone = busy;
   busy.reset();
@@ -148,9 +148,9 @@ TEST_CASE("the end of a launcher runs what has been posted", "[collectives][ONE-
   std::atomic<int> count{0};
   std::latch blocked{1};
   {
-    launcher hand{mock_device(), parks, 1ms};
-    hand.post([&] { blocked.wait(); });
-    for (int i = 0; i < 100; ++i) hand.post([&] { count.fetch_add(1); });
+    launcher launch_thread{mock_device(), parks, 1ms};
+    launch_thread.post([&] { blocked.wait(); });
+    for (int i = 0; i < 100; ++i) launch_thread.post([&] { count.fetch_add(1); });
     CHECK(count == 0);
     blocked.count_down();
   }
@@ -160,15 +160,15 @@ TEST_CASE("the end of a launcher runs what has been posted", "[collectives][ONE-
 TEST_CASE("what a job holds is let go when it has run, and may be the launcher itself", "[collectives]") {
   const auto reports = leak_count();
   const auto gpu = mock_device();
-  auto hand = std::make_shared<launcher>(gpu, parks, 1ms);
+  auto launch_thread = std::make_shared<launcher>(gpu, parks, 1ms);
   auto held = std::make_shared<int>(1);
   const std::weak_ptr<int> seen = held;
-  hand->post([held = std::move(held)] {});
-  settle(*hand);
+  launch_thread->post([held = std::move(held)] {});
+  settle(*launch_thread);
   CHECK(seen.expired());
   std::latch dropped{1};
-  launcher& last = *hand;
-  last.post([own = std::move(hand), &dropped] { dropped.wait(); });
+  launcher& last = *launch_thread;
+  last.post([own = std::move(launch_thread), &dropped] { dropped.wait(); });
   dropped.count_down();
   while (gpu.use_count() > 1) std::this_thread::yield();
   CHECK(leak_count() == reports);
@@ -181,8 +181,8 @@ TEST_CASE("a launcher stuck in a call is left behind after its deadline, and rep
   const auto gpu = mock_device();
   std::latch stuck{1};
   {
-    launcher hand{gpu, parks, 1ms, 1ms};
-    hand.post([&] { stuck.wait(); });
+    launcher launch_thread{gpu, parks, 1ms, 1ms};
+    launch_thread.post([&] { stuck.wait(); });
   }
   on_leak({});
   CHECK(leak_count() == reports + 1);

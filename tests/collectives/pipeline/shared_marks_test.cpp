@@ -20,8 +20,8 @@ namespace {
 /// Keeps a launcher busy, so that what is submitted meanwhile is launched in one go.
 class busy_launcher {
 public:
-  explicit busy_launcher(launcher& hand) {
-    hand.post([go = go_] { go->wait(); });
+  explicit busy_launcher(launcher& launch_thread) {
+    launch_thread.post([go = go_] { go->wait(); });
   }
   void end() { go_->count_down(); }
 

@@ -304,9 +304,9 @@ TEST_CASE("stop, start and the peer's request at once: one ending each, and the 
       asked.lane = lane::named("raced");
       asked.position = static_cast<std::uint64_t>(i);
       const std::stop_token token = k == 0 ? stop.get_token() : std::stop_token{};
-      using sender = request_sender<on_answering_thread>;
+      using sender = request_sender<inline_resumer>;
       const auto made = std::shared_ptr<sender::state<counting_receiver>>{
-          new auto(sender{on_answering_thread{}, where, rank{static_cast<int>(k)}, asked}.connect(
+          new auto(sender{inline_resumer{}, where, rank{static_cast<int>(k)}, asked}.connect(
               counting_receiver{&values[k], &stopped[k], &ended, token, &operations[k]}))};
       operations[k] = made;
       starts[k] = [state = made.get()] { state->start(); };

@@ -31,7 +31,7 @@ class answering_world {
 public:
   void ask(std::function<void(bool)> answer) {
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       waiting_ = std::move(answer);
       has_come_ = true;
       if (!is_early_) return;
@@ -41,7 +41,7 @@ public:
   void finish(bool taken_back) {
     std::function<void(bool)> answer;
     {
-      const std::lock_guard lock{guard_};
+      const std::lock_guard lock{mutex_};
       is_early_ = is_early_ || (!has_come_ && !taken_back);
       answer = std::exchange(waiting_, {});
     }
@@ -49,7 +49,7 @@ public:
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::function<void(bool)> waiting_;
   bool has_come_ = false;
   bool is_early_ = false;
@@ -125,7 +125,7 @@ struct plain_token {
 };
 static_assert(stop_token<plain_token>);
 static_assert(stop_token<std::stop_token>);
-static_assert(stop_token<never_stops>);
+static_assert(stop_token<never_stop_token>);
 
 struct receiver_with_token {
   std::stop_token token;
@@ -147,8 +147,8 @@ TEST_CASE("a receiver's token is its own, or its environment's, or one that nobo
   std::stop_source source;
   CHECK(stop_token_of(receiver_with_token{source.get_token()}) == source.get_token());
   CHECK(stop_token_of(receiver_with_environment{source.get_token()}) == source.get_token());
-  STATIC_CHECK(std::same_as<decltype(stop_token_of(receiver_without_token{})), never_stops>);
-  STATIC_CHECK(std::same_as<decltype(stop_token_of(receiver_with_another_environment{})), never_stops>);
+  STATIC_CHECK(std::same_as<decltype(stop_token_of(receiver_without_token{})), never_stop_token>);
+  STATIC_CHECK(std::same_as<decltype(stop_token_of(receiver_with_another_environment{})), never_stop_token>);
 }
 
 TEST_CASE("what is stopped before it starts is not asked for", "[runtime][interop][senders][caf-free]") {
@@ -205,7 +205,7 @@ TEST_CASE("a token that cannot be stopped, or is gone, changes nothing", "[runti
   const auto record = std::make_shared<stop_record>();
   const auto world = std::make_shared<answering_world>();
   SECTION("none") {
-    (new stoppable<never_stops>{world, record})->start({});
+    (new stoppable<never_stop_token>{world, record})->start({});
   }
   SECTION("one without a source") {
     (new stoppable<std::stop_token>{world, record})->start({});

@@ -31,8 +31,8 @@ public:
     float* to_;
   };
 
-  device_array(const world& where, rank whom, std::size_t count)
-    : memory_{where.allocate(whom, count * sizeof(float))}, count_{count} {}
+  device_array(const world& where, rank target, std::size_t count)
+    : memory_{where.allocate(target, count * sizeof(float))}, count_{count} {}
   [[nodiscard]] pointer data() const { return pointer{reinterpret_cast<float*>(memory_.data())}; }
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] const buffer& memory() const { return memory_; }

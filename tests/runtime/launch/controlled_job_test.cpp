@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 class heard_events {
 public:
   void hear(const control_event& event) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     is_serving_ = is_serving_ || event.phase == control_phase::serving;
     has_lost_ = has_lost_ || event.lost.has_value();
     changed_.notify_all();
@@ -31,11 +31,11 @@ public:
 
 private:
   [[nodiscard]] bool await(const bool& which) {
-    std::unique_lock lock{guard_};
+    std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, 60s, [&] { return which; });
   }
 
-  std::mutex guard_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   bool is_serving_ = false;
   bool has_lost_ = false;

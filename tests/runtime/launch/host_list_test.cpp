@@ -52,7 +52,7 @@ TEST_CASE("a fault in a file of hosts is told with its line", "[launch]") {
   CHECK(says(refused_file("a:4 slots=2\n"), "write a:4 or a slots=4"));
   CHECK(says(refused_file("a slots=2 b\n"), "write a:4 or a slots=4"));
   CHECK(says(refused_file("a\na\n"), ":2: the host a is named twice"));
-  CHECK(says(refused_file("# nothing\n"), "names none"));
+  CHECK(says(refused_file("# nothing\n"), "names no host"));
   CHECK(code_of([] { static_cast<void>(launch::read_hosts_file("/no/such/file")); }) == errc::missing);
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("processes are told where the controller is, when it is somewhere", "[
 
 TEST_CASE("numbers of processes that do not fit are refused", "[launch]") {
   CHECK(refused(request(0)) == "-n is 0 and must be at least 1");
-  CHECK(says(refused(request({})), "how many processes?"));
+  CHECK(says(refused(request({})), "the number of processes is not given"));
   CHECK(refused(request(5, {{"a", 2}, {"b", 2}})) == "-n is 5, but the hosts take 4: allow more with HOST:COUNT");
   launch_request exporting = request({}, {{"a", 1}});
   exporting.exported = {"NO_SUCH"};

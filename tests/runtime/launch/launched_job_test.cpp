@@ -65,34 +65,34 @@ public:
 
   explicit told_policy(exit_decision answer = {}) : answer_{std::move(answer)} {}
   void on_started(place_index place, pid_t pid) override {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     started_.emplace_back(place, pid);
   }
   exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     exits_.push_back({place, pid, status});
     return answer_;
   }
   void on_drain() override {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     ++drains_;
   }
 
   std::vector<std::pair<place_index, pid_t>> started() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return started_;
   }
   std::vector<exit_seen> exits() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return exits_;
   }
   int drains() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return drains_;
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   const exit_decision answer_;
   std::vector<std::pair<place_index, pid_t>> started_;
   std::vector<exit_seen> exits_;

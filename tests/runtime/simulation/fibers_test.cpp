@@ -31,7 +31,7 @@ fibers::chooser seeded(unsigned seed) {
 /// A bounded exchange between makers and takers; returns who did what in which order.
 std::string exchange_of(unsigned seed) {
   fibers all{seeded(seed)};
-  std::mutex guard;
+  std::mutex mutex;
   condition changed;
   int stock = 0;
   std::string log;
@@ -40,7 +40,7 @@ std::string exchange_of(unsigned seed) {
     workers.emplace_back([&, name] {
       for (int i = 0; i < 5; ++i) {
         fibers::current()->sleep(1ms);
-        const std::lock_guard lock{guard};
+        const std::lock_guard lock{mutex};
         ++stock;
         log += name;
         changed.notify_all();
@@ -49,7 +49,7 @@ std::string exchange_of(unsigned seed) {
   for (char name = 'x'; name <= 'z'; ++name)
     workers.emplace_back([&, name] {
       for (int i = 0; i < 5; ++i) {
-        std::unique_lock lock{guard};
+        std::unique_lock lock{mutex};
         changed.wait(lock, [&] { return stock > 0; });
         --stock;
         log += name;
@@ -91,22 +91,22 @@ TEST_CASE("time stands still while fibers can go on and then jumps to whoever wa
 
 TEST_CASE("a wait ends when it is notified, else at its time", "[device][fibers]") {
   fibers all{first()};
-  std::mutex guard;
+  std::mutex mutex;
   condition changed;
   bool said = false;
   bool in_time = false;
   bool too_late = true;
   worker patient{[&] {
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     in_time = changed.wait_for(lock, 10ms, [&] { return said; });
   }};
   worker hasty{[&] {
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     too_late = changed.wait_for(lock, 1ms, [&] { return said; });
   }};
   worker speaker{[&] {
     fibers::current()->sleep(5ms);
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     said = true;
     changed.notify_all();
   }};
@@ -140,11 +140,11 @@ TEST_CASE("fibers that give way while they handle exceptions keep each its own",
 }
 
 TEST_CASE("where all wait for each other there is nothing to be done", "[device][fibers]") {
-  std::mutex guard;
+  std::mutex mutex;
   condition never;
   fibers all{first()};
   worker stuck{[&] {
-    std::unique_lock lock{guard};
+    std::unique_lock lock{mutex};
     never.wait(lock, [] { return false; });
   }};
   CHECK(all.step());

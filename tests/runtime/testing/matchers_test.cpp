@@ -122,7 +122,7 @@ TEST_CASE("launches are matched one by one, and what they were is said", "[testi
                  ContainsSubstring("all_reduce of 8 f32, sum; in lane matched (request 3), by client 17; epoch 1") &&
                  ContainsSubstring("barrier; of the world (request 5); epoch 2, withheld"));
   CHECK_FALSE(second.match(sum));
-  CHECK_THAT(second.describe(), ContainsSubstring("was asked for by client 9 (it was: all_reduce of 8 f32, sum; in"));
+  CHECK_THAT(second.describe(), ContainsSubstring("was requested by client 9 (it was: all_reduce of 8 f32, sum; in"));
 }
 
 } // namespace troupe::tests::matchers_test

@@ -37,9 +37,9 @@ capture_function sum_in(std::vector<buffer> values) {
 }
 
 /// Lets the world come back from the end of a rank's actor.
-void recover(virtual_world& world, rank whom = rank{1}) {
+void recover(virtual_world& world, rank target = rank{1}) {
   const epoch next{world.epoch().value() + 1};
-  world.end_rank(whom);
+  world.end_rank(target);
   REQUIRE(world.run_until_ready(next, 1s));
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("a recovery of a world that has nothing else tells of nothing else", "
   CHECK_FALSE(world.status().restored);
   world.advance(50ms);
   CHECK(ready_events(world, epoch{2}).size() == 1);
-  CHECK_THAT(describe(world.status()), !ContainsSubstring("came back with it"));
+  CHECK_THAT(describe(world.status()), !ContainsSubstring("restoration: "));
 }
 
 TEST_CASE("each registration is timed by itself when it is made again", "[testing][recovery]") {
@@ -83,8 +83,7 @@ TEST_CASE("each registration is timed by itself when it is made again", "[testin
   CHECK(all[0].took == 3ms);
   CHECK(all[1].took == 1ms);
   CHECK(told[0].recovery->back().took >= 4ms); // they are a part of it
-  CHECK_THAT(describe(told[0]),
-             ContainsSubstring("came back with it: 2 registrations in 4.0 ms (the slowest in 3.0 ms)"));
+  CHECK_THAT(describe(told[0]), ContainsSubstring("restoration: 2 registrations in 4.0 ms (the slowest in 3.0 ms)"));
   CHECK(world.script().waiting().empty());
 }
 
@@ -130,7 +129,7 @@ TEST_CASE("plans come back after the world, each timed by itself, and one event 
   REQUIRE(told.size() == 2);
   CHECK(sum_of(*told[0].restored, restored_kind::plan).under_way == 2);
   CHECK(sum_of(*told[1].restored, restored_kind::plan).back == 2);
-  CHECK_THAT(describe(told[0]), ContainsSubstring("came back with it: 2 plans under way"));
+  CHECK_THAT(describe(told[0]), ContainsSubstring("restoration: 2 plans under way"));
   CHECK_THAT(describe(told[1]), ContainsSubstring("2 plans in 2.0 ms (the slowest in 2.0 ms)"));
   CHECK_THAT(world.replay(first).get(), succeeds());
   CHECK_THAT(world.replay(second).get(), succeeds());

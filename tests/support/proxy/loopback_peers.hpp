@@ -1,5 +1,5 @@
-/// Peers of a guard that are no guards: a client and a server on loopback, with blocking sockets that give up after ten
-/// seconds (and are interrupted, having such a limit, when the process is stopped and goes on: EINTR).
+/// A client and a server on loopback that stand for peers of a proxy. Their blocking sockets time out after ten
+/// seconds. Because of that time limit, stopping and continuing the process interrupts their calls with EINTR.
 #pragma once
 
 #include <troupe/actors/transport/proxy_socket.hpp>
@@ -24,8 +24,8 @@ namespace troupe::tests {
 
 using bytes = std::vector<std::uint8_t>;
 
-/// A BASP frame of CAF's: a direct message with \p payload_bytes of payload, which repeats itself every 4,099 bytes and
-/// differs by \p seed.
+/// Returns a BASP frame of CAF: a direct message with \p payload_bytes of payload, whose pattern repeats every 4,099
+/// bytes and depends on \p seed.
 inline bytes basp_frame(std::uint32_t payload_bytes, std::uint8_t seed = 0) {
   bytes made(32);
   made[0] = 2;
@@ -35,7 +35,7 @@ inline bytes basp_frame(std::uint32_t payload_bytes, std::uint8_t seed = 0) {
   for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::uint8_t>(seed + i + (i >> 8u));
   const std::size_t whole = made.size() + payload_bytes;
   made.reserve(whole);
-  while (made.size() < whole) { // in pieces: sanitizers take their time over every single byte
+  while (made.size() < whole) { // in pieces, because single bytes are slow under sanitizers
     const std::size_t piece = std::min(pattern.size(), whole - made.size());
     made.insert(made.end(), pattern.begin(), pattern.begin() + static_cast<std::ptrdiff_t>(piece));
   }
@@ -55,16 +55,16 @@ public:
     set_patience(socket_.native());
     const proxy_address there = proxy_address::loopback(port);
     if (::connect(socket_.native(), there.raw(), there.length()) != 0)
-      throw std::runtime_error{"a test's client could not connect"};
+      throw std::runtime_error{"the test's client could not connect"};
   }
 
-  /// The end that a dialer gave.
+  /// Uses the connected socket that a dialer returned.
   explicit loopback_client(file_descriptor connected) : socket_{std::move(connected)} {
     set_patience(socket_.native());
     ::fcntl(socket_.native(), F_SETFL, 0); // blocking
   }
 
-  /// False where the other side is gone.
+  /// Returns false if the peer has closed the connection.
   bool send(std::span<const std::uint8_t> what) {
     while (!what.empty()) {
       const ssize_t sent = TEMP_FAILURE_RETRY(::send(socket_.native(), what.data(), what.size(), MSG_NOSIGNAL));
@@ -74,14 +74,14 @@ public:
     return true;
   }
 
-  /// Up to \p most bytes: fewer where the other side ended before.
+  /// Receives \p most bytes, or fewer if the peer closes the connection before. Throws after ten seconds without data.
   bytes receive(std::size_t most) {
     bytes got(most);
     std::size_t count = 0;
     while (count < most) {
       const ssize_t came = TEMP_FAILURE_RETRY(::recv(socket_.native(), got.data() + count, most - count, 0));
       if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        throw std::runtime_error{"nothing came in ten seconds"};
+        throw std::runtime_error{"no data arrived in ten seconds"};
       if (came <= 0) break;
       count += static_cast<std::size_t>(came);
     }
@@ -89,7 +89,7 @@ public:
     return got;
   }
 
-  /// Whether the other side ends the connection, within ten seconds, without another byte.
+  /// Returns whether the peer closes the connection within ten seconds without sending another byte.
   bool is_ended() { return receive(1).empty(); }
 
   void finish() { ::shutdown(socket_.native(), SHUT_WR); }
@@ -99,7 +99,7 @@ private:
   file_descriptor socket_;
 };
 
-/// Sends back whatever it gets, on any number of connections, until it is destroyed.
+/// Sends back all received bytes, on any number of connections, until it is destroyed.
 class echo_server {
 public:
   echo_server() : listening_{listen_at(proxy_address::loopback(0))} {
@@ -157,7 +157,7 @@ private:
   std::thread thread_;
 };
 
-/// A port of this machine that nobody listens at.
+/// Returns a port of this machine on which no process listens.
 inline std::uint16_t free_port() {
   const file_descriptor held = listen_at(proxy_address::loopback(0));
   return proxy_address::of_socket(held.native()).port();

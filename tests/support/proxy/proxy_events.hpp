@@ -1,4 +1,4 @@
-/// What guards told, kept for tests.
+/// Records the events of proxies for tests.
 #pragma once
 
 #include <troupe/actors/transport/proxy_options.hpp>
@@ -13,20 +13,20 @@
 
 namespace troupe::tests {
 
-/// Takes a guard's events. Threads: any. Copies share what they took.
+/// Receives a proxy's events. Threads: any. Copies share the recorded events.
 class proxy_events {
 public:
   [[nodiscard]] proxy_event_sink sink() const {
     return [all = all_](const proxy_event& event) {
-      const std::scoped_lock lock{all->guard};
+      const std::scoped_lock lock{all->mutex};
       all->events.push_back(event);
       all->changed.notify_all();
     };
   }
 
-  /// The first event of \p kind, once it is there; nothing after ten seconds without.
+  /// Waits for an event of \p kind and returns the first one. Empty if none arrives within ten seconds.
   [[nodiscard]] std::optional<proxy_event> first(proxy_event_kind kind) const {
-    std::unique_lock lock{all_->guard};
+    std::unique_lock lock{all_->mutex};
     std::optional<proxy_event> found;
     all_->changed.wait_for(lock, std::chrono::seconds{10}, [&] {
       for (const proxy_event& one : all_->events)
@@ -36,20 +36,20 @@ public:
     return found;
   }
 
-  /// Whether \p count events of \p kind come within ten seconds.
+  /// Returns whether \p count events of \p kind arrive within ten seconds.
   [[nodiscard]] bool comes_to(proxy_event_kind kind, std::size_t count) const {
-    std::unique_lock lock{all_->guard};
+    std::unique_lock lock{all_->mutex};
     return all_->changed.wait_for(lock, std::chrono::seconds{10}, [&] { return of(kind) >= count; });
   }
 
   [[nodiscard]] std::size_t count(proxy_event_kind kind) const {
-    const std::scoped_lock lock{all_->guard};
+    const std::scoped_lock lock{all_->mutex};
     return of(kind);
   }
 
-  /// All their words, one event a line.
+  /// Returns the texts of all events, one event per line.
   [[nodiscard]] std::string all_text() const {
-    const std::scoped_lock lock{all_->guard};
+    const std::scoped_lock lock{all_->mutex};
     std::string text;
     for (const proxy_event& one : all_->events)
       text += std::string{to_string(one.kind)} + " " + one.peer + " " + one.text + "\n";
@@ -58,7 +58,7 @@ public:
 
 private:
   struct shared {
-    std::mutex guard;
+    std::mutex mutex;
     std::condition_variable changed;
     std::vector<proxy_event> events;
   };

@@ -1,4 +1,4 @@
-/// Guards of both sides around an echo server, and certificates for them.
+/// Test rig with the proxies of both sides in front of an echo server, and certificates for them.
 #pragma once
 
 #include "support/proxy/loopback_peers.hpp"
@@ -19,7 +19,7 @@ namespace troupe::tests {
 inline const std::string good_token = "a-token-of-the-tests-0123456789";
 inline const std::string bad_token = "another-token-of-them-9876543210";
 
-/// A folder that goes with its owner.
+/// A temporary folder that the destructor removes.
 class scratch_folder {
 public:
   scratch_folder() {
@@ -35,7 +35,7 @@ public:
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Writes a file for its owner alone.
+  /// Writes a file that only its owner can read and write.
   std::filesystem::path write(const std::string& name, const std::string& text) const {
     const std::filesystem::path file = path_ / name;
     std::ofstream{file} << text;
@@ -47,14 +47,14 @@ private:
   std::filesystem::path path_;
 };
 
-/// A CA, and credentials by it.
+/// A certificate authority, and credentials that it issues.
 class certificate_rig {
 public:
   explicit certificate_rig(const std::string& name = "ours") : name_{name} {
     ca_file_ = folder_.write("ca.pem", authority_.own().certificate);
   }
 
-  /// \p span may lie in the past.
+  /// Issues credentials that are valid during \p span, which may lie in the past.
   [[nodiscard]] proxy_credentials credentials(certificate_use use, certificate_span span) const {
     const certificate_pair made = authority_.issue(use, {"localhost", "127.0.0.1"}, span);
     const std::string stem = (use == certificate_use::host ? "host" : "controller") + std::to_string(++made_);
@@ -78,12 +78,12 @@ private:
   mutable int made_ = 0;
 };
 
-/// A listener in front of an echo server, in either mode, and what dialers need to reach it.
+/// Makes options for a listener in front of an echo server, in either mode, and for dialers that reach it.
 class proxy_rig {
 public:
   explicit proxy_rig(proxy_mode mode, proxy_limits limits = {}) : mode_{mode}, limits_{limits} {}
 
-  /// The options that make a good listener; change them before listen().
+  /// Returns valid options of a listener.
   proxy_listener_options listener_options() {
     proxy_listener_options made{
         .mode = mode_,
@@ -95,7 +95,7 @@ public:
     return made;
   }
 
-  /// The options that make a good dialer to \p port.
+  /// Returns valid options of a dialer to \p port.
   proxy_dialer_options dialer_options(std::uint16_t port) {
     proxy_dialer_options made{.mode = mode_, .port = port, .limits = limits_, .on_event = said.sink()};
     made.credentials =
@@ -103,7 +103,7 @@ public:
     return made;
   }
 
-  /// Whether no word of either side's events holds a secret.
+  /// Returns whether no event text of either side contains a secret.
   [[nodiscard]] bool keeps_secrets() const {
     const std::string all = heard.all_text() + said.all_text();
     return all.find(good_token) == std::string::npos && all.find(bad_token) == std::string::npos &&
@@ -112,8 +112,8 @@ public:
 
   certificate_rig ours;
   echo_server echo;
-  proxy_events heard; ///< By the listener.
-  proxy_events said;  ///< By dialers.
+  proxy_events heard; ///< The listener's events.
+  proxy_events said;  ///< The dialers' events.
 
 private:
   proxy_mode mode_;

@@ -1,4 +1,4 @@
-/// A client of TLS that a guard would not be: without a certificate, with an old version, or one that stops half way.
+/// A TLS client that misbehaves: without a certificate, with an old protocol version, or closing in the middle.
 #pragma once
 
 #include "support/proxy/loopback_peers.hpp"
@@ -13,28 +13,29 @@
 
 namespace troupe::tests {
 
-/// What it does otherwise than a guard.
-struct tls_manners {
-  const proxy_credentials* shows = nullptr; ///< Whose certificate; null for none.
+/// The differences between a tls_client and a proxy.
+struct tls_client_options {
+  const proxy_credentials* shows = nullptr; ///< The certificate that the client presents; null for none.
   int highest_version = TLS1_3_VERSION;
 };
 
-/// Blocking; verifies nothing.
+/// A TLS client with a blocking socket, which does not verify the server.
 class tls_client {
 public:
-  tls_client(std::uint16_t port, tls_manners manners) : socket_{port}, context_{SSL_CTX_new(TLS_client_method())} {
-    SSL_CTX_set_security_level(context_.get(), 0); // which TLS 1.1 needs
+  tls_client(std::uint16_t port, tls_client_options options)
+    : socket_{port}, context_{SSL_CTX_new(TLS_client_method())} {
+    SSL_CTX_set_security_level(context_.get(), 0); // TLS 1.1 needs this
     SSL_CTX_set_min_proto_version(context_.get(), TLS1_VERSION);
-    SSL_CTX_set_max_proto_version(context_.get(), manners.highest_version);
-    if (manners.shows != nullptr) {
-      SSL_CTX_use_certificate_file(context_.get(), manners.shows->certificate_file.c_str(), SSL_FILETYPE_PEM);
-      SSL_CTX_use_PrivateKey_file(context_.get(), manners.shows->key_file.c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_set_max_proto_version(context_.get(), options.highest_version);
+    if (options.shows != nullptr) {
+      SSL_CTX_use_certificate_file(context_.get(), options.shows->certificate_file.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context_.get(), options.shows->key_file.c_str(), SSL_FILETYPE_PEM);
     }
     tls_.reset(SSL_new(context_.get()));
     SSL_set_fd(tls_.get(), socket_.descriptor());
   }
 
-  /// The handshake. False where the other side refused it at once; with TLS 1.3 it may do so later.
+  /// Runs the handshake. Returns false if the server refused it immediately; with TLS 1.3 it may refuse later.
   bool connect() { return SSL_connect(tls_.get()) == 1; }
 
   bytes receive(std::size_t most) {
@@ -49,7 +50,7 @@ public:
     return got;
   }
 
-  /// What a guard would say of the other side after a call that failed.
+  /// Returns the fault that a proxy would report after a failed call.
   [[nodiscard]] proxy_fault fault() const { return tls_fault(*tls_, {.returned = SSL_ERROR_SSL}); }
 
   bool send(const bytes& what) {

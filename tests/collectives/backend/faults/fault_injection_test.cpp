@@ -169,16 +169,16 @@ namespace {
 class noting_injector final : public fault_injector {
 public:
   void before_init(const fault_place& who) override {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     seen_.push_back(who);
   }
   [[nodiscard]] std::vector<fault_place> take() {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     return std::exchange(seen_, {});
   }
 
 private:
-  std::mutex guard_;
+  std::mutex mutex_;
   std::vector<fault_place> seen_;
 };
 

@@ -37,7 +37,7 @@ void need_gloo() {
 }
 
 /// One rank with all that it needs.
-struct gloo_seat {
+struct gloo_rank {
   std::shared_ptr<device> where;
   std::shared_ptr<communicator> peers;
   std::shared_ptr<memory_pool> pool;
@@ -50,14 +50,14 @@ struct gloo_seat {
 };
 
 /// What one rank's work throws is thrown here; the others end first.
-void on_each(std::vector<gloo_seat>& seats, const std::function<void(gloo_seat&)>& work) {
-  std::vector<std::exception_ptr> failures(seats.size());
+void on_each(std::vector<gloo_rank>& members, const std::function<void(gloo_rank&)>& work) {
+  std::vector<std::exception_ptr> failures(members.size());
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < seats.size(); ++i)
+    for (std::size_t i = 0; i < members.size(); ++i)
       threads.emplace_back([&, i] {
         try {
-          work(seats[i]);
+          work(members[i]);
         } catch (...) {
           failures[i] = std::current_exception();
         }
@@ -67,28 +67,28 @@ void on_each(std::vector<gloo_seat>& seats, const std::function<void(gloo_seat&)
     if (one) std::rethrow_exception(one);
 }
 
-std::vector<gloo_seat> unformed_seats(backend& kind, int size) {
+std::vector<gloo_rank> unformed_ranks(backend& kind, int size) {
   const auto api = make_mock_driver({.device_count = size});
   const unique_id id = kind.make_unique_id();
-  std::vector<gloo_seat> seats;
+  std::vector<gloo_rank> members;
   for (int i = 0; i < size; ++i) {
     const auto where = device::open(api, device_id{i});
-    seats.push_back({where, kind.create(id, rank{i}, size, where), memory_pool::create(where), stream{where}});
+    members.push_back({where, kind.create(id, rank{i}, size, where), memory_pool::create(where), stream{where}});
   }
-  return seats;
+  return members;
 }
 
-std::vector<gloo_seat> formed_seats(backend& kind, int size) {
-  auto seats = unformed_seats(kind, size);
-  on_each(seats, [](gloo_seat& one) { one.peers->init(); });
-  return seats;
+std::vector<gloo_rank> formed_ranks(backend& kind, int size) {
+  auto members = unformed_ranks(kind, size);
+  on_each(members, [](gloo_rank& one) { one.peers->init(); });
+  return members;
 }
 
-void destroy(std::vector<gloo_seat>& seats) {
-  on_each(seats, [](gloo_seat& one) { one.peers->destroy(); });
+void destroy(std::vector<gloo_rank>& members) {
+  on_each(members, [](gloo_rank& one) { one.peers->destroy(); });
 }
 
-mock_driver& mock_of(const gloo_seat& one) {
+mock_driver& mock_of(const gloo_rank& one) {
   return dynamic_cast<mock_driver&>(one.where->api());
 }
 
@@ -112,11 +112,13 @@ using rank_bytes = std::vector<std::vector<std::byte>>;
 using make_operation = std::function<operation(const buffer& send, const buffer& recv, const sample_place& at)>;
 
 /// Every rank's send and recv buffers, one behind the other, after one operation.
-rank_bytes outcome_of(std::vector<gloo_seat>& seats, const make_operation& make, std::size_t count, dtype type) {
-  rank_bytes after(seats.size());
-  on_each(seats, [&](gloo_seat& one) {
-    const sample_place at{
-        .self = one.peers->self().value(), .world_size = static_cast<int>(seats.size()), .count = count, .type = type};
+rank_bytes outcome_of(std::vector<gloo_rank>& members, const make_operation& make, std::size_t count, dtype type) {
+  rank_bytes after(members.size());
+  on_each(members, [&](gloo_rank& one) {
+    const sample_place at{.self = one.peers->self().value(),
+                          .world_size = static_cast<int>(members.size()),
+                          .count = count,
+                          .type = type};
     const std::size_t length = sample_room(at) * size_bytes(type);
     buffer sent = one.pool->allocate(length), received = one.pool->allocate(length);
     one.synchronize();
@@ -151,7 +153,7 @@ TEST_CASE("every operation through Gloo leaves what the mock leaves, to the byte
   const auto reports = leak_count();
   const auto real = make_gloo_backend(), reference = make_mock_backend();
   {
-    auto seats = formed_seats(*real, size), expected = formed_seats(*reference, size);
+    auto members = formed_ranks(*real, size), expected = formed_ranks(*reference, size);
     for (const dtype type : {dtype::i32, dtype::u8, dtype::f16})
       for (const std::size_t count : {0U, 1U, 37U, 5'000U})
         for (const sample_operation& one : sample_operations()) {
@@ -160,9 +162,9 @@ TEST_CASE("every operation through Gloo leaves what the mock leaves, to the byte
           const auto make = [&](const buffer& send, const buffer& recv, const sample_place& at) {
             return one.make(send, recv, at);
           };
-          REQUIRE(outcome_of(seats, make, count, type) == outcome_of(expected, make, count, type));
+          REQUIRE(outcome_of(members, make, count, type) == outcome_of(expected, make, count, type));
         }
-    destroy(seats);
+    destroy(members);
     destroy(expected);
   }
   CHECK(leak_count() == reports);
@@ -171,7 +173,7 @@ TEST_CASE("every operation through Gloo leaves what the mock leaves, to the byte
 TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in place and not", "[collectives][gloo]") {
   need_gloo();
   const auto real = make_gloo_backend(), reference = make_mock_backend();
-  auto seats = formed_seats(*real, 3), expected = formed_seats(*reference, 3);
+  auto members = formed_ranks(*real, 3), expected = formed_ranks(*reference, 3);
   constexpr std::size_t count = 33;
   const auto factor_for = [](dtype type, const buffer& two) {
     factor made;
@@ -198,32 +200,32 @@ TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in 
               return reduce_scatter_v{s, r, sample_parts(at), type, op, factor_for(type, s)};
             }};
         for (const make_operation& make : makers)
-          REQUIRE(outcome_of(seats, make, count, type) == outcome_of(expected, make, count, type));
+          REQUIRE(outcome_of(members, make, count, type) == outcome_of(expected, make, count, type));
       }
-  destroy(seats);
+  destroy(members);
   destroy(expected);
 }
 
 TEST_CASE("large operations through Gloo are whole", "[collectives][gloo]") {
   need_gloo();
   const auto real = make_gloo_backend(), reference = make_mock_backend();
-  auto seats = formed_seats(*real, 2), expected = formed_seats(*reference, 2);
+  auto members = formed_ranks(*real, 2), expected = formed_ranks(*reference, 2);
   for (const sample_operation& one : sample_operations()) {
     CAPTURE(one.name);
     const auto make = [&](const buffer& send, const buffer& recv, const sample_place& at) {
       return one.make(send, recv, at);
     };
-    CHECK(outcome_of(seats, make, 1'100'001, dtype::i32) == outcome_of(expected, make, 1'100'001, dtype::i32));
+    CHECK(outcome_of(members, make, 1'100'001, dtype::i32) == outcome_of(expected, make, 1'100'001, dtype::i32));
   }
-  destroy(seats);
+  destroy(members);
   destroy(expected);
 }
 
 TEST_CASE("sends and receives that cross, with tags and to the rank itself, all meet", "[collectives][gloo][GRP-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 2);
-  on_each(seats, [](gloo_seat& one) {
+  auto members = formed_ranks(*real, 2);
+  on_each(members, [](gloo_rank& one) {
     constexpr std::size_t length = 1 << 20; // more than sockets hold
     const int self = one.peers->self().value();
     std::vector<buffer> sent, received;
@@ -253,15 +255,15 @@ TEST_CASE("sends and receives that cross, with tags and to the rank itself, all 
     }
     if (received[4].data()[63] != std::byte{99}) throw std::runtime_error{"what was sent to itself is wrong"};
   });
-  destroy(seats);
+  destroy(members);
 }
 
 TEST_CASE("operations through Gloo that are launched together and in several streams are in one order",
           "[collectives][gloo][ORD-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 4);
-  on_each(seats, [](gloo_seat& one) {
+  auto members = formed_ranks(*real, 4);
+  on_each(members, [](gloo_rank& one) {
     stream beside{one.where};
     std::vector<buffer> all;
     for (int i = 0; i < 40; ++i) {
@@ -284,14 +286,14 @@ TEST_CASE("operations through Gloo that are launched together and in several str
       if (first != 4) throw std::runtime_error{"expected 4, seen " + std::to_string(first)};
     }
   });
-  destroy(seats);
+  destroy(members);
 }
 
 TEST_CASE("what is captured runs through Gloo at each launch of the graph", "[collectives][gloo]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 2);
-  on_each(seats, [](gloo_seat& one) {
+  auto members = formed_ranks(*real, 2);
+  on_each(members, [](gloo_rank& one) {
     mock_driver& api = mock_of(one);
     const device_id id = one.where->id();
     buffer memory = one.pool->allocate(400);
@@ -309,22 +311,22 @@ TEST_CASE("what is captured runs through Gloo at each launch of the graph", "[co
     api.destroy_graph(id, graph);
     if (first != 8) throw std::runtime_error{"expected 8, seen " + std::to_string(first)};
   });
-  destroy(seats);
+  destroy(members);
 }
 
 TEST_CASE("abort() ends a forming to which not all ranks come, at once", "[collectives][gloo][TIM-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = unformed_seats(*real, 3);
+  auto members = unformed_ranks(*real, 3);
   std::vector<std::future<error>> forming;
   for (std::size_t i = 0; i < 2; ++i)
-    forming.push_back(std::async(std::launch::async, [&, i] { return error_of([&] { seats[i].peers->init(); }); }));
+    forming.push_back(std::async(std::launch::async, [&, i] { return error_of([&] { members[i].peers->init(); }); }));
   CHECK(forming[0].wait_for(100ms) == std::future_status::timeout);
   const auto began = steady::now();
-  for (gloo_seat& one : seats) one.peers->abort();
+  for (gloo_rank& one : members) one.peers->abort();
   for (auto& one : forming) CHECK(one.get().code == errc::communicator_failed);
   CHECK(steady::now() - began < 5s);
-  CHECK(code_of([&] { seats[2].peers->init(); }) == errc::communicator_failed);
+  CHECK(code_of([&] { members[2].peers->init(); }) == errc::communicator_failed);
 }
 
 TEST_CASE("abort() ends an operation whose peer does not come, and from then on its memory is not touched",
@@ -333,34 +335,34 @@ TEST_CASE("abort() ends an operation whose peer does not come, and from then on 
   const auto reports = leak_count();
   const auto real = make_gloo_backend();
   {
-    auto seats = formed_seats(*real, 2);
+    auto members = formed_ranks(*real, 2);
     std::vector<buffer> memory;
-    for (gloo_seat& one : seats) {
+    for (gloo_rank& one : members) {
       memory.push_back(one.pool->allocate(std::size_t{8} << 20U));
       one.synchronize();
       std::memset(memory.back().data(), 1, memory.back().size_bytes());
     }
-    seats[0].launch(sum_in_place(memory[0]));
+    members[0].launch(sum_in_place(memory[0]));
     std::this_thread::sleep_for(20ms); // it may wait for its peer by now; either way it must end
-    CHECK(seats[0].progress_of_line() == progress::pending);
+    CHECK(members[0].progress_of_line() == progress::pending);
     const auto began = steady::now();
-    seats[0].peers->abort();
+    members[0].peers->abort();
     CHECK(steady::now() - began < 5s);
     std::memset(memory[0].data(), 7, memory[0].size_bytes());
-    seats[0].synchronize(); // it has left its stream
-    CHECK(code_of([&] { seats[0].peers->check(); }) == errc::communicator_failed);
-    CHECK(code_of([&] { seats[0].launch(sum_in_place(memory[0])); }) == errc::communicator_failed);
+    members[0].synchronize(); // it has left its stream
+    CHECK(code_of([&] { members[0].peers->check(); }) == errc::communicator_failed);
+    CHECK(code_of([&] { members[0].launch(sum_in_place(memory[0])); }) == errc::communicator_failed);
 
-    seats[1].launch(sum_in_place(memory[1]));
-    while (code_of([&] { seats[1].peers->check(); }) == errc::none && steady::now() - began < 5s)
+    members[1].launch(sum_in_place(memory[1]));
+    while (code_of([&] { members[1].peers->check(); }) == errc::none && steady::now() - began < 5s)
       std::this_thread::yield();
-    const error seen = error_of([&] { seats[1].peers->check(); });
+    const error seen = error_of([&] { members[1].peers->check(); });
     CHECK(seen.code == errc::communicator_failed);
     CHECK(seen.effect == effect::unknown_outcome);
     CHECK(seen.rank == rank{1});
-    CHECK(seats[1].progress_of_line() == progress::pending); // completion would look like success
-    seats[1].peers->abort();
-    seats[1].synchronize();
+    CHECK(members[1].progress_of_line() == progress::pending); // completion would look like success
+    members[1].peers->abort();
+    members[1].synchronize();
     const std::vector<std::byte> untouched(memory[0].size_bytes(), std::byte{7});
     CHECK(std::memcmp(memory[0].data(), untouched.data(), untouched.size()) == 0);
   }
@@ -371,31 +373,31 @@ TEST_CASE("the end of a rank in the middle of an operation is an error of all ot
           "[collectives][gloo][FLT-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 4);
+  auto members = formed_ranks(*real, 4);
   std::vector<buffer> memory;
-  for (gloo_seat& one : seats) memory.push_back(one.pool->allocate(4'000));
-  for (std::size_t i = 1; i < 4; ++i) seats[i].launch(sum_in_place(memory[i]));
-  seats[0].peers->abort();
+  for (gloo_rank& one : members) memory.push_back(one.pool->allocate(4'000));
+  for (std::size_t i = 1; i < 4; ++i) members[i].launch(sum_in_place(memory[i]));
+  members[0].peers->abort();
   const auto began = steady::now();
   for (std::size_t i = 1; i < 4; ++i) {
-    while (code_of([&] { seats[i].peers->check(); }) == errc::none && steady::now() - began < 5s)
+    while (code_of([&] { members[i].peers->check(); }) == errc::none && steady::now() - began < 5s)
       std::this_thread::yield();
-    CHECK(code_of([&] { seats[i].peers->check(); }) == errc::communicator_failed);
+    CHECK(code_of([&] { members[i].peers->check(); }) == errc::communicator_failed);
   }
-  on_each(seats, [](gloo_seat& one) { one.peers->abort(); });
+  on_each(members, [](gloo_rank& one) { one.peers->abort(); });
 }
 
 TEST_CASE("work that its device drops is not touched by Gloo any more", "[collectives][gloo][BUF-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 2);
-  const buffer memory = seats[0].pool->allocate(4'000), other = seats[0].pool->allocate(128);
-  seats[0].launch(sum_in_place(memory));
-  stream beside{seats[0].where};
-  mock_of(seats[0]).fail_next(seats[0].where->id(), {.code = errc::device_failed, .text = "planted"});
+  auto members = formed_ranks(*real, 2);
+  const buffer memory = members[0].pool->allocate(4'000), other = members[0].pool->allocate(128);
+  members[0].launch(sum_in_place(memory));
+  stream beside{members[0].where};
+  mock_of(members[0]).fail_next(members[0].where->id(), {.code = errc::device_failed, .text = "planted"});
   beside.ref().copy(other.data(), other.data() + 64, 64); // fails, and takes all work of the device with it
-  CHECK(code_of([&] { seats[0].synchronize(); }) == errc::device_failed);
-  for (gloo_seat& one : seats) one.peers->abort();
+  CHECK(code_of([&] { members[0].synchronize(); }) == errc::device_failed);
+  for (gloo_rank& one : members) one.peers->abort();
 }
 
 TEST_CASE("a communicator of Gloo's splits, and its parts work beside it", "[collectives][gloo]") {
@@ -403,8 +405,8 @@ TEST_CASE("a communicator of Gloo's splits, and its parts work beside it", "[col
   const auto reports = leak_count();
   const auto real = make_gloo_backend();
   {
-    auto seats = formed_seats(*real, 4);
-    on_each(seats, [](gloo_seat& one) {
+    auto members = formed_ranks(*real, 4);
+    on_each(members, [](gloo_rank& one) {
       const int self = one.peers->self().value();
       for (int round = 0; round < 2; ++round) {
         if (self == 3) {
@@ -428,7 +430,7 @@ TEST_CASE("a communicator of Gloo's splits, and its parts work beside it", "[col
         one.peers->register_region(*region);
       }
     });
-    destroy(seats);
+    destroy(members);
   }
   CHECK(leak_count() == reports);
 }
@@ -436,12 +438,12 @@ TEST_CASE("a communicator of Gloo's splits, and its parts work beside it", "[col
 TEST_CASE("a split that is stuck ends with the abort of what it is split off", "[collectives][gloo][TIM-1]") {
   need_gloo();
   const auto real = make_gloo_backend();
-  auto seats = formed_seats(*real, 2);
-  const auto part = seats[0].peers->split({.color = 0, .self = rank{0}, .world_size = 2});
+  auto members = formed_ranks(*real, 2);
+  const auto part = members[0].peers->split({.color = 0, .self = rank{0}, .world_size = 2});
   auto forming = std::async(std::launch::async, [&] { return code_of([&] { part->init(); }); });
   CHECK(forming.wait_for(100ms) == std::future_status::timeout);
   const auto began = steady::now();
-  for (gloo_seat& one : seats) one.peers->abort();
+  for (gloo_rank& one : members) one.peers->abort();
   CHECK(forming.get() == errc::communicator_failed);
   CHECK(steady::now() - began < 5s);
 }
@@ -450,13 +452,13 @@ TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind
   need_gloo();
   const auto round = [] {
     const auto real = make_gloo_backend();
-    auto seats = formed_seats(*real, 2);
-    on_each(seats, [](gloo_seat& one) {
+    auto members = formed_ranks(*real, 2);
+    on_each(members, [](gloo_rank& one) {
       const buffer memory = one.pool->allocate(400);
       one.launch(sum_in_place(memory));
       one.synchronize();
     });
-    destroy(seats);
+    destroy(members);
   };
   const started_threads threads;
   round();
@@ -464,11 +466,11 @@ TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind
   for (int i = 0; i < 50; ++i) round();
   for (int i = 0; i < 10; ++i) {
     const auto real = make_gloo_backend();
-    auto seats = unformed_seats(*real, 2);
-    auto forming = std::async(std::launch::async, [&] { return code_of([&] { seats[0].peers->init(); }); });
-    seats[0].peers->abort();
+    auto members = unformed_ranks(*real, 2);
+    auto forming = std::async(std::launch::async, [&] { return code_of([&] { members[0].peers->init(); }); });
+    members[0].peers->abort();
     CHECK(forming.get() == errc::communicator_failed);
-    seats[1].peers->abort();
+    members[1].peers->abort();
   }
   CHECK(threads.comes_to(0));
   CHECK(open_descriptors() == files);

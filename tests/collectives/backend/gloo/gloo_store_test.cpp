@@ -23,9 +23,9 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-open_file connect_to(const gloo_door& door) {
-  open_file made{::socket(door.where.bytes.ss_family, SOCK_STREAM, 0)};
-  REQUIRE(::connect(made.number(), door.where.get(), door.where.size_bytes) == 0);
+open_file connect_to(const gloo_endpoint& endpoint) {
+  open_file made{::socket(endpoint.where.bytes.ss_family, SOCK_STREAM, 0)};
+  REQUIRE(::connect(made.number(), endpoint.where.get(), endpoint.where.size_bytes) == 0);
   return made;
 }
 
@@ -46,9 +46,10 @@ bool is_dropped(const open_file& from, std::chrono::milliseconds limit) {
 }
 
 /// A connection that has been let in.
-open_file enter(const gloo_door& door, std::uint32_t comers) {
-  open_file made = connect_to(door);
-  const gloo_wire::hello words{.magic = gloo_wire::hello_magic, .secret = door.secret, .comers = comers, .reserved = 0};
+open_file enter(const gloo_endpoint& endpoint, std::uint32_t participants) {
+  open_file made = connect_to(endpoint);
+  const gloo_wire::hello words{
+      .magic = gloo_wire::hello_magic, .secret = endpoint.secret, .participants = participants, .reserved = 0};
   say(made, &words, sizeof words);
   std::byte answer{};
   REQUIRE(::recv(made.number(), &answer, 1, MSG_WAITALL) == 1);
@@ -64,8 +65,8 @@ std::vector<char> text(const std::string& words) {
 
 TEST_CASE("what one rank leaves in the store the others find, also those that came before", "[collectives][gloo]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
-  const gloo_door door = server.open(), other = server.open();
-  gloo_store first{door, 2, "a/"}, second{door, 2, "a/"}, elsewhere{other, 1, "a/"};
+  const gloo_endpoint endpoint = server.open(), other = server.open();
+  gloo_store first{endpoint, 2, "a/"}, second{endpoint, 2, "a/"}, elsewhere{other, 1, "a/"};
   auto waiting = std::async(std::launch::async, [&] { return first.get("key"); });
   CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
   elsewhere.set("key", text("of another formation"));
@@ -79,13 +80,13 @@ TEST_CASE("what one rank leaves in the store the others find, also those that ca
 
 TEST_CASE("a formation's secret opens nothing once all have formed", "[collectives][gloo][SEC-1]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
-  const gloo_door door = server.open();
-  const gloo_door kept = server.open(); // so that the server stays
-  gloo_store first{door, 2, ""}, second{door, 2, ""};
+  const gloo_endpoint endpoint = server.open();
+  const gloo_endpoint kept = server.open(); // so that the server stays
+  gloo_store first{endpoint, 2, ""}, second{endpoint, 2, ""};
   first.formed();
   second.set("key", text("value"));
   second.formed();
-  gloo_store late{door, 2, ""};
+  gloo_store late{endpoint, 2, ""};
   CHECK(code_of([&] { static_cast<void>(late.get("key")); }) == errc::communicator_failed);
   gloo_store welcome{kept, 1, ""};
   CHECK_NOTHROW(welcome.formed());
@@ -93,65 +94,65 @@ TEST_CASE("a formation's secret opens nothing once all have formed", "[collectiv
 
 TEST_CASE("who has not the secret is sent away and told nothing", "[collectives][gloo][SEC-1]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
-  const gloo_door door = server.open();
-  gloo_door wrong = door;
+  const gloo_endpoint endpoint = server.open();
+  gloo_endpoint wrong = endpoint;
   wrong.secret.back() ^= std::byte{1};
   gloo_store stranger{wrong, 2, ""};
   CHECK(code_of([&] { stranger.set("key", text("value")); }) == errc::communicator_failed);
-  gloo_store disagreeing{door, 2, ""};
+  gloo_store disagreeing{endpoint, 2, ""};
   disagreeing.set("key", text("value"));
-  gloo_store other_size{door, 3, ""};
+  gloo_store other_size{endpoint, 3, ""};
   CHECK(code_of([&] { static_cast<void>(other_size.get("key")); }) == errc::communicator_failed);
 }
 
 TEST_CASE("a unique id of a gloo backend says where to meet, and back", "[collectives][gloo]") {
   for (const char* address : {"127.0.0.1", "::1"}) {
     gloo_store_server server{parse_socket_address(address)};
-    const gloo_door door = server.open();
-    const gloo_door again = to_door(to_unique_id(door));
-    CHECK(equal(again.secret, door.secret));
-    CHECK(again.where.size_bytes == door.where.size_bytes);
+    const gloo_endpoint endpoint = server.open();
+    const gloo_endpoint again = to_endpoint(to_unique_id(endpoint));
+    CHECK(equal(again.secret, endpoint.secret));
+    CHECK(again.where.size_bytes == endpoint.where.size_bytes);
     gloo_store store{again, 1, ""};
     CHECK_NOTHROW(store.formed());
   }
-  CHECK(code_of([] { static_cast<void>(to_door(unique_id{})); }) == errc::invalid_argument);
+  CHECK(code_of([] { static_cast<void>(to_endpoint(unique_id{})); }) == errc::invalid_argument);
 }
 
 TEST_CASE("garbage, silence and too much are dropped, and the others are served all the same",
           "[collectives][gloo][SEC-1]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
-  const gloo_door door = server.open();
-  const open_file silent = connect_to(door);
+  const gloo_endpoint endpoint = server.open();
+  const open_file silent = connect_to(endpoint);
 
-  const open_file noisy = connect_to(door);
+  const open_file noisy = connect_to(endpoint);
   const std::vector<char> garbage(100'000, 'G');
   say(noisy, garbage.data(), garbage.size());
   CHECK(is_dropped(noisy, 2s));
 
-  for (const gloo_wire::heading& wish :
-       {gloo_wire::heading{gloo_wire::request::set, gloo_wire::most_key_bytes + 1, 1},
-        gloo_wire::heading{gloo_wire::request::set, 1, gloo_wire::most_value_bytes + 1},
-        gloo_wire::heading{gloo_wire::request::get, 0xFFFFFFFF, 0xFFFFFFFF},
-        gloo_wire::heading{static_cast<gloo_wire::request>(77), 0, 0}}) {
-    const open_file greedy = enter(door, 2);
-    say(greedy, &wish, sizeof wish);
+  for (const gloo_wire::request_header& header :
+       {gloo_wire::request_header{gloo_wire::request::set, gloo_wire::most_key_bytes + 1, 1},
+        gloo_wire::request_header{gloo_wire::request::set, 1, gloo_wire::most_value_bytes + 1},
+        gloo_wire::request_header{gloo_wire::request::get, 0xFFFFFFFF, 0xFFFFFFFF},
+        gloo_wire::request_header{static_cast<gloo_wire::request>(77), 0, 0}}) {
+    const open_file greedy = enter(endpoint, 2);
+    say(greedy, &header, sizeof header);
     CHECK(is_dropped(greedy, 2s));
   }
 
-  gloo_store whole{door, 2, ""};
+  gloo_store whole{endpoint, 2, ""};
   CHECK(code_of([&] { whole.set(std::string(257, 'k'), {}); }) == errc::invalid_argument);
   CHECK(code_of([&] { whole.set("k", std::vector<char>((1U << 20U) + 1)); }) == errc::invalid_argument);
   whole.set("key", text("value"));
   CHECK(whole.get("key") == text("value"));
-  gloo_store twice{door, 2, ""};
+  gloo_store twice{endpoint, 2, ""};
   CHECK(code_of([&] { twice.set("key", text("other")); }) == errc::communicator_failed); // the first one counts
   CHECK(is_dropped(silent, 7s));                                                         // five seconds after it came
 }
 
 TEST_CASE("a wait in the store ends at once when it is interrupted, or when the server ends", "[collectives][gloo]") {
   auto server = std::make_unique<gloo_store_server>(parse_socket_address("127.0.0.1"));
-  const gloo_door door = server->open();
-  gloo_store first{door, 2, ""}, second{door, 2, ""};
+  const gloo_endpoint endpoint = server->open();
+  gloo_store first{endpoint, 2, ""}, second{endpoint, 2, ""};
   auto one = std::async(std::launch::async, [&] { return code_of([&] { static_cast<void>(first.get("key")); }); });
   auto other = std::async(std::launch::async, [&] { return code_of([&] { static_cast<void>(second.get("key")); }); });
   CHECK(one.wait_for(50ms) == std::future_status::timeout);

@@ -36,13 +36,13 @@ void put_value(dtype type, std::byte* to, std::size_t index, int value) {
 /// What all ranks' memory is after \p what, byte by byte: sends, then receives.
 std::vector<std::byte> memory_after(hierarchical_world& world, const sample_operation& what, std::size_t count,
                                     dtype type, bool together) {
-  const int size = static_cast<int>(world.seats.size());
+  const int size = static_cast<int>(world.members.size());
   std::vector<buffer> kept;
   std::vector<operation> asked;
   for (int r = 0; r < size; ++r) {
     const sample_place at{.self = r, .world_size = size, .count = count, .type = type};
     const std::size_t room = sample_room(at);
-    auto& pool = *world.seats[static_cast<std::size_t>(r)].pool;
+    auto& pool = *world.members[static_cast<std::size_t>(r)].pool;
     for (int i = 0; i < 2; ++i) {
       kept.push_back(pool.allocate(room * size_bytes(type)));
       for (std::size_t k = 0; k < room; ++k)
@@ -54,9 +54,9 @@ std::vector<std::byte> memory_after(hierarchical_world& world, const sample_oper
   for (std::size_t r = 0; r < asked.size(); ++r) {
     const operation* const one = &asked[r];
     if (together)
-      world.seats[r].comm->launch_together({&one, 1}, world.seats[r].line);
+      world.members[r].comm->launch_together({&one, 1}, world.members[r].line);
     else
-      world.seats[r].comm->launch(asked[r], world.seats[r].line);
+      world.members[r].comm->launch(asked[r], world.members[r].line);
   }
   world.synchronize();
   std::vector<std::byte> all;
@@ -64,7 +64,7 @@ std::vector<std::byte> memory_after(hierarchical_world& world, const sample_oper
   return all;
 }
 
-buffer word_of(hierarchical_world::seat& at, std::int32_t value) {
+buffer word_of(hierarchical_world::member& at, std::int32_t value) {
   buffer made = at.pool->allocate(sizeof value);
   std::memcpy(made.data(), &value, sizeof value);
   return made;
@@ -101,14 +101,14 @@ TEST_CASE("every operation leaves the memory of all ranks as it does without a h
 TEST_CASE("composed means are those of all ranks' elements, each divided before the sum", "[collectives][hierarchy]") {
   const std::size_t which = GENERATE(0U, 1U, 2U, 4U);
   hierarchical_world world{tried_nodes(which)};
-  const std::size_t n = world.seats.size();
+  const std::size_t n = world.members.size();
   std::vector<buffer> values;
   for (std::size_t r = 0; r < n; ++r) {
-    values.push_back(world.seats[r].pool->allocate(5 * sizeof(float)));
+    values.push_back(world.members[r].pool->allocate(5 * sizeof(float)));
     for (std::size_t k = 0; k < 5; ++k) put_value(dtype::f32, values[r].data(), k, static_cast<int>(r * 10 + k));
-    world.seats[r].comm->launch(
+    world.members[r].comm->launch(
         all_reduce{.send = values[r], .recv = values[r], .count = 5, .type = dtype::f32, .op = reduction::avg},
-        world.seats[r].line);
+        world.members[r].line);
   }
   world.synchronize();
   for (const buffer& one : values)
@@ -127,8 +127,8 @@ TEST_CASE("factors of a composed sum are each rank's own, by value or in memory,
   hierarchical_world world{tried_nodes(which)};
   std::vector<buffer> values, factors;
   std::int32_t wanted = 0;
-  for (std::size_t r = 0; r < world.seats.size(); ++r) {
-    auto& at = world.seats[r];
+  for (std::size_t r = 0; r < world.members.size(); ++r) {
+    auto& at = world.members[r];
     const auto number = static_cast<std::int32_t>(r);
     values.push_back(word_of(at, 3 + number));
     wanted += (3 + number) * (number - 2);
@@ -149,7 +149,7 @@ TEST_CASE("factors of a composed sum are each rank's own, by value or in memory,
 TEST_CASE("a composed operation touches the communicators of a node and of the nodes alone",
           "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 0, 1, 1, 1}};
-  for (auto& one : world.seats) one.comm->launch(barrier{}, one.line);
+  for (auto& one : world.members) one.comm->launch(barrier{}, one.line);
   world.synchronize();
   CHECK(world.launches->of(3) == std::vector<std::size_t>{1, 1}); // of each node
   CHECK(world.launches->of(2) == std::vector<std::size_t>{1, 1, 1});
@@ -158,7 +158,7 @@ TEST_CASE("a composed operation touches the communicators of a node and of the n
 
 TEST_CASE("what crosses between nodes goes through the backend that was given for it", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 0, 1, 1, 1}, {.mode = hierarchy_mode::always}, true};
-  for (auto& one : world.seats) one.comm->launch(barrier{}, one.line);
+  for (auto& one : world.members) one.comm->launch(barrier{}, one.line);
   world.synchronize();
   CHECK(world.launches->of(3) == std::vector<std::size_t>{1, 1});
   CHECK(world.launches->of(2).empty());
@@ -178,15 +178,15 @@ TEST_CASE("sums that are launched together go through each phase together", "[co
   hierarchical_world world{{0, 0, 0, 1, 1, 1}};
   std::vector<buffer> values;
   std::vector<operation> asked;
-  for (auto& one : world.seats)
+  for (auto& one : world.members)
     for (int i = 0; i < 2; ++i) {
       values.push_back(one.pool->allocate(6 * sizeof(std::int32_t)));
       for (std::size_t k = 0; k < 6; ++k) put_value(dtype::i32, values.back().data(), k, i + 1);
       asked.push_back(all_reduce{.send = values.back(), .recv = values.back(), .count = 6, .type = dtype::i32});
     }
-  for (std::size_t r = 0; r < world.seats.size(); ++r) {
+  for (std::size_t r = 0; r < world.members.size(); ++r) {
     const std::vector<const operation*> both{&asked[2 * r], &asked[2 * r + 1]};
-    world.seats[r].comm->launch_together(both, world.seats[r].line);
+    world.members[r].comm->launch_together(both, world.members[r].line);
   }
   world.synchronize();
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(read_word(values[i]) == (i % 2 == 0 ? 6 : 12));
@@ -198,15 +198,15 @@ TEST_CASE("ranks compose the collectives of a group alike, whether or not they s
           "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1, 1, 1}};
   std::vector<buffer> sums, sent;
-  for (auto& one : world.seats) {
+  for (auto& one : world.members) {
     sums.push_back(word_of(one, one.comm->self().value()));
     sent.push_back(word_of(one, 100 + one.comm->self().value()));
   }
-  for (std::size_t r = 0; r < world.seats.size(); ++r) {
+  for (std::size_t r = 0; r < world.members.size(); ++r) {
     group all{{sum_of_words(sums[r], sums[r])}};
     if (r == 0) all.parts.emplace_back(send{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{3}});
     if (r == 3) all.parts.emplace_back(recv{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{0}});
-    world.seats[r].comm->launch(all, world.seats[r].line);
+    world.members[r].comm->launch(all, world.members[r].line);
   }
   world.synchronize();
   for (const buffer& one : sums) CHECK(read_word(one) == 10);
@@ -287,14 +287,14 @@ TEST_CASE("abort ends a composed operation whose peers never come, and nothing i
   const std::size_t which = GENERATE(0U, 1U, 2U, 4U);
   hierarchical_world world{tried_nodes(which)};
   std::vector<buffer> words;
-  for (std::size_t r = 0; r + 1 < world.seats.size(); ++r) {
-    auto& at = world.seats[r];
+  for (std::size_t r = 0; r + 1 < world.members.size(); ++r) {
+    auto& at = world.members[r];
     words.push_back(word_of(at, 1));
     at.comm->launch(sum_of_words(words[r], words[r]), at.line);
   }
-  world.on_all([](hierarchical_world::seat& one) { one.comm->abort(); });
+  world.on_all([](hierarchical_world::member& one) { one.comm->abort(); });
   world.synchronize();
-  for (auto& one : world.seats) {
+  for (auto& one : world.members) {
     CHECK(code_of([&] { one.comm->launch(barrier{}, one.line); }) == errc::communicator_failed);
     one.comm->abort();
   }
@@ -303,8 +303,8 @@ TEST_CASE("abort ends a composed operation whose peers never come, and nothing i
 TEST_CASE("what part of a composed operation ranks disagree on is told by check (ORD-2)", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1, 1}};
   std::vector<buffer> values;
-  for (std::size_t r = 0; r < world.seats.size(); ++r) {
-    auto& at = world.seats[r];
+  for (std::size_t r = 0; r < world.members.size(); ++r) {
+    auto& at = world.members[r];
     values.push_back(at.pool->allocate(64));
     all_reduce one{.send = values[r], .recv = values[r], .count = 8, .type = dtype::i32};
     if (r == 3) one.op = reduction::max;
@@ -312,9 +312,9 @@ TEST_CASE("what part of a composed operation ranks disagree on is told by check 
   }
   std::size_t told = 0;
   while (told == 0)
-    for (auto& one : world.seats) told += code_of([&] { one.comm->check(); }) == errc::mismatch ? 1 : 0;
+    for (auto& one : world.members) told += code_of([&] { one.comm->check(); }) == errc::mismatch ? 1 : 0;
   CHECK(told > 0);
-  world.on_all([](hierarchical_world::seat& one) { one.comm->abort(); });
+  world.on_all([](hierarchical_world::member& one) { one.comm->abort(); });
   world.synchronize();
 }
 
@@ -325,7 +325,7 @@ void check_next(hierarchical_world& failed, const std::vector<std::size_t>& stay
                 const std::function<std::shared_ptr<communicator>(communicator&, rank)>& make) {
   std::vector<std::shared_ptr<communicator>> next;
   for (std::size_t i = 0; i < stay.size(); ++i)
-    next.push_back(make(*failed.seats[stay[i]].comm, rank{static_cast<int>(i)}));
+    next.push_back(make(*failed.members[stay[i]].comm, rank{static_cast<int>(i)}));
   {
     std::vector<std::jthread> helpers;
     for (const auto& one : next) helpers.emplace_back([&one] { one->init(); });
@@ -334,7 +334,7 @@ void check_next(hierarchical_world& failed, const std::vector<std::size_t>& stay
   std::vector<std::unique_ptr<stream>> lines;
   std::int32_t wanted = 0;
   for (std::size_t i = 0; i < stay.size(); ++i) {
-    auto& at = failed.seats[stay[i]];
+    auto& at = failed.members[stay[i]];
     words.push_back(word_of(at, static_cast<std::int32_t>(i) + 1));
     wanted += static_cast<std::int32_t>(i) + 1;
     lines.push_back(std::make_unique<stream>(at.gpu));
@@ -347,7 +347,7 @@ void check_next(hierarchical_world& failed, const std::vector<std::size_t>& stay
 
 /// Returns its memory.
 [[nodiscard]] buffer leave_hanging(hierarchical_world& world) {
-  auto& at = world.seats[0];
+  auto& at = world.members[0];
   buffer word = word_of(at, 1);
   at.comm->launch(sum_of_words(word, word), at.line); // the others never come
   return word;
@@ -366,30 +366,30 @@ TEST_CASE("survivors of a composed world shrink it while it hangs, and compose a
   const std::size_t flat_before = world.launches->of(4).size();
   check_next(world, stay, [&](communicator& failed, rank self) { return failed.shrink({{rank{lost}}, self, 4}); });
   CHECK(world.launches->of(4).size() == flat_before); // not by all ranks' own
-  world.seats[0].line.ref().synchronize();            // what hung has ended
-  for (auto& one : world.seats) one.comm->abort();
+  world.members[0].line.ref().synchronize();          // what hung has ended
+  for (auto& one : world.members) one.comm->abort();
 }
 
 TEST_CASE("a composed world that shrinks to one node composes no more", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1}};
   const buffer hung = leave_hanging(world);
   check_next(world, {0, 1}, [&](communicator& failed, rank self) { return failed.shrink({{rank{2}}, self, 2}); });
-  world.seats[0].line.ref().synchronize();
-  for (auto& one : world.seats) one.comm->abort();
+  world.members[0].line.ref().synchronize();
+  for (auto& one : world.members) one.comm->abort();
 }
 
 TEST_CASE("a composed world is revoked and split with all its ranks (FLT-1)", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1, 1, 1}};
   const buffer hung = leave_hanging(world);
   check_next(world, {0, 1, 2, 3, 4}, [](communicator& failed, rank) { return failed.revoke_and_split(); });
-  world.seats[0].line.ref().synchronize();
-  for (auto& one : world.seats) one.comm->abort();
+  world.members[0].line.ref().synchronize();
+  for (auto& one : world.members) one.comm->abort();
 }
 
 TEST_CASE("a composed world is split as any other", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1, 1}};
   std::vector<std::shared_ptr<communicator>> pairs(4);
-  world.on_all([&](hierarchical_world::seat& one) {
+  world.on_all([&](hierarchical_world::member& one) {
     const int r = one.comm->self().value();
     auto& mine = pairs[static_cast<std::size_t>(r)];
     mine = one.comm->split({.color = r % 2, .self = rank{r / 2}, .world_size = 2});
@@ -397,8 +397,8 @@ TEST_CASE("a composed world is split as any other", "[collectives][hierarchy]") 
   });
   std::vector<buffer> words;
   for (std::size_t r = 0; r < 4; ++r) {
-    words.push_back(word_of(world.seats[r], static_cast<std::int32_t>(r)));
-    pairs[r]->launch(sum_of_words(words[r], words[r]), world.seats[r].line);
+    words.push_back(word_of(world.members[r], static_cast<std::int32_t>(r)));
+    pairs[r]->launch(sum_of_words(words[r], words[r]), world.members[r].line);
   }
   world.synchronize();
   for (std::size_t r = 0; r < 4; ++r) CHECK(read_word(words[r]) == (r % 2 == 0 ? 2 : 4));

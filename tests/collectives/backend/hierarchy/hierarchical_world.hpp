@@ -21,19 +21,19 @@ namespace troupe::tests {
 class counted_launches {
 public:
   void add(const communicator& by, std::size_t operations) {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     if (by.self() != rank{0}) return;
     counts_[by.world_size()].push_back(operations);
   }
   /// How many operations each launch had.
   [[nodiscard]] std::vector<std::size_t> of(int world_size) const {
-    const std::lock_guard lock{guard_};
+    const std::lock_guard lock{mutex_};
     const auto found = counts_.find(world_size);
     return found == counts_.end() ? std::vector<std::size_t>{} : found->second;
   }
 
 private:
-  mutable std::mutex guard_;
+  mutable std::mutex mutex_;
   std::map<int, std::vector<std::size_t>> counts_;
 };
 
@@ -57,11 +57,11 @@ public:
   void check() override { real_->check(); }
   void abort() override { real_->abort(); }
   void destroy() override { real_->destroy(); }
-  [[nodiscard]] std::shared_ptr<communicator> split(const split_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     return std::make_shared<counting_communicator>(real_->split(as), launches_);
   }
   void split_none() override { real_->split_none(); }
-  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_seat& as) override {
+  [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override {
     return std::make_shared<counting_communicator>(real_->shrink(as), launches_);
   }
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
@@ -94,7 +94,7 @@ private:
 
 /// Formed ranks, each with a device, a pool and a stream of its own.
 struct hierarchical_world {
-  struct seat {
+  struct member {
     std::shared_ptr<device> gpu;
     std::shared_ptr<memory_pool> pool;
     std::shared_ptr<communicator> comm;
@@ -112,28 +112,28 @@ struct hierarchical_world {
     for (int i = 0; i < size; ++i) {
       auto gpu = device::open(api, device_id{i});
       auto comm = kind->create(id, rank{i}, size, gpu);
-      seats.push_back({gpu, memory_pool::create(gpu), std::move(comm), stream{gpu}});
+      members.push_back({gpu, memory_pool::create(gpu), std::move(comm), stream{gpu}});
     }
-    on_all([](seat& one) { one.comm->init(); });
+    on_all([](member& one) { one.comm->init(); });
   }
   hierarchical_world(const hierarchical_world&) = delete;
   hierarchical_world& operator=(const hierarchical_world&) = delete;
   ~hierarchical_world() {
-    for (seat& one : seats) one.comm->destroy();
+    for (member& one : members) one.comm->destroy();
   }
 
-  void on_all(const std::function<void(seat&)>& work) {
+  void on_all(const std::function<void(member&)>& work) {
     std::vector<std::jthread> helpers;
-    for (seat& one : seats) helpers.emplace_back([&work, &one] { work(one); });
+    for (member& one : members) helpers.emplace_back([&work, &one] { work(one); });
   }
   void synchronize() {
-    for (seat& one : seats) one.line.ref().synchronize();
+    for (member& one : members) one.line.ref().synchronize();
   }
 
   std::shared_ptr<counted_launches> launches = std::make_shared<counted_launches>();
   std::shared_ptr<counted_launches> launches_apart = std::make_shared<counted_launches>();
   std::shared_ptr<backend> kind;
-  std::vector<seat> seats;
+  std::vector<member> members;
 };
 
 } // namespace troupe::tests

@@ -47,15 +47,15 @@ struct host_staged_rank {
   }
 };
 
-void on_every(std::vector<host_staged_rank>& seats, const std::function<void(host_staged_rank&)>& work) {
-  std::vector<std::exception_ptr> failures(seats.size());
+void on_every(std::vector<host_staged_rank>& members, const std::function<void(host_staged_rank&)>& work) {
+  std::vector<std::exception_ptr> failures(members.size());
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < seats.size(); ++i)
+    for (std::size_t i = 0; i < members.size(); ++i)
       threads.emplace_back([&, i] {
         try {
-          seats[i].where->api().enter_thread(seats[i].where->id());
-          work(seats[i]);
+          members[i].where->api().enter_thread(members[i].where->id());
+          work(members[i]);
         } catch (...) {
           failures[i] = std::current_exception();
         }
@@ -65,15 +65,15 @@ void on_every(std::vector<host_staged_rank>& seats, const std::function<void(hos
     if (one) std::rethrow_exception(one);
 }
 
-std::vector<host_staged_rank> seats_of(backend& kind, const std::shared_ptr<driver>& api, int size) {
+std::vector<host_staged_rank> members_of(backend& kind, const std::shared_ptr<driver>& api, int size) {
   const unique_id id = kind.make_unique_id();
-  std::vector<host_staged_rank> seats;
+  std::vector<host_staged_rank> members;
   for (int i = 0; i < size; ++i) {
     const auto where = device::open(api, device_id{i});
-    seats.push_back({where, kind.create(id, rank{i}, size, where), memory_pool::create(where), stream{where}});
+    members.push_back({where, kind.create(id, rank{i}, size, where), memory_pool::create(where), stream{where}});
   }
-  on_every(seats, [](host_staged_rank& one) { one.peers->init(); });
-  return seats;
+  on_every(members, [](host_staged_rank& one) { one.peers->init(); });
+  return members;
 }
 
 /// Ones and twos, exact in every dtype that is used here.
@@ -87,11 +87,11 @@ std::vector<std::byte> small_elements(std::size_t count, int salt) {
 }
 
 /// Every rank's memory after \p sample.
-std::vector<std::vector<std::byte>> outcome_of(std::vector<host_staged_rank>& seats, const sample_operation& sample,
+std::vector<std::vector<std::byte>> outcome_of(std::vector<host_staged_rank>& members, const sample_operation& sample,
                                                std::size_t count) {
-  std::vector<std::vector<std::byte>> after(seats.size());
-  on_every(seats, [&](host_staged_rank& one) {
-    const sample_place at{.self = one.self(), .world_size = static_cast<int>(seats.size()), .count = count};
+  std::vector<std::vector<std::byte>> after(members.size());
+  on_every(members, [&](host_staged_rank& one) {
+    const sample_place at{.self = one.self(), .world_size = static_cast<int>(members.size()), .count = count};
     const std::size_t room = sample_room(at);
     const buffer sent = one.uploaded(small_elements(room, one.self()));
     const buffer received = one.uploaded(small_elements(room, 7));
@@ -126,16 +126,16 @@ TROUPE_DRIVER_TEST(2, "every operation by way of host memory leaves what the moc
   {
     const auto kind = make_host_staged_backend(through_gloo ? make_gloo_backend() : make_mock_backend());
     const auto reference = make_mock_backend();
-    auto seats = seats_of(*kind, api, 2);
-    auto expected = seats_of(*reference, make_mock_driver({.device_count = 2}), 2);
+    auto members = members_of(*kind, api, 2);
+    auto expected = members_of(*reference, make_mock_driver({.device_count = 2}), 2);
     for (const std::size_t count : {0U, 1U, 37U, 5'000U, 400'000U})
       for (const sample_operation& one : sample_operations()) {
         CAPTURE(through_gloo, one.name, count);
-        const auto seen = outcome_of(seats, one, count); // a matcher would print it all
+        const auto seen = outcome_of(members, one, count); // a matcher would print it all
         const bool is_same = seen == outcome_of(expected, one, count);
         REQUIRE(is_same);
       }
-    on_every(seats, [](host_staged_rank& one) { one.peers->destroy(); });
+    on_every(members, [](host_staged_rank& one) { one.peers->destroy(); });
     on_every(expected, [](host_staged_rank& one) { one.peers->destroy(); });
   }
   CHECK(leak_count() == reports);
@@ -144,8 +144,8 @@ TROUPE_DRIVER_TEST(2, "every operation by way of host memory leaves what the moc
 TROUPE_DRIVER_TEST(2, "launches by way of host memory are in one order, together and in several streams",
                    "[collectives][hosted][ORD-1]") {
   const auto kind = make_host_staged_backend(make_mock_backend());
-  auto seats = seats_of(*kind, api, 2);
-  on_every(seats, [](host_staged_rank& one) {
+  auto members = members_of(*kind, api, 2);
+  on_every(members, [](host_staged_rank& one) {
     stream beside{one.where};
     std::vector<buffer> all;
     for (std::size_t i = 0; i < 24; ++i) all.push_back(one.uploaded(small_elements(i % 5 == 4 ? 600'000 : 100, 0)));
@@ -171,18 +171,18 @@ TROUPE_DRIVER_TEST(2, "abort() ends what waits for a peer by way of host memory,
   {
     const auto kind = make_host_staged_backend(make_mock_backend());
     for (int round = 0; round < 3; ++round) {
-      auto seats = seats_of(*kind, api, 2);
-      const buffer memory = seats[0].uploaded(small_elements(1'000, 0));
-      for (int i = 0; i < 3; ++i) seats[0].peers->launch(sum_of(memory), seats[0].line);
-      CHECK_FALSE(seats[0].line.ref().idle());
+      auto members = members_of(*kind, api, 2);
+      const buffer memory = members[0].uploaded(small_elements(1'000, 0));
+      for (int i = 0; i < 3; ++i) members[0].peers->launch(sum_of(memory), members[0].line);
+      CHECK_FALSE(members[0].line.ref().idle());
       const auto began = std::chrono::steady_clock::now();
-      on_every(seats, [](host_staged_rank& one) { one.peers->abort(); });
+      on_every(members, [](host_staged_rank& one) { one.peers->abort(); });
       CHECK(std::chrono::steady_clock::now() - began < 5s);
-      CHECK(seats[0].line.ref().idle());
-      CHECK(code_of([&] { seats[0].peers->launch(sum_of(memory), seats[0].line); }) == errc::communicator_failed);
+      CHECK(members[0].line.ref().idle());
+      CHECK(code_of([&] { members[0].peers->launch(sum_of(memory), members[0].line); }) == errc::communicator_failed);
     }
-    auto seats = seats_of(*kind, api, 2);
-    on_every(seats, [](host_staged_rank& one) {
+    auto members = members_of(*kind, api, 2);
+    on_every(members, [](host_staged_rank& one) {
       const buffer memory = one.uploaded(small_elements(1'000, 0));
       one.peers->launch(sum_of(memory), one.line);
       one.line.ref().synchronize();
@@ -195,8 +195,8 @@ TROUPE_DRIVER_TEST(2, "abort() ends what waits for a peer by way of host memory,
 
 TROUPE_DRIVER_TEST(2, "what is split off by way of host memory goes that way", "[collectives][hosted]") {
   const auto kind = make_host_staged_backend(make_mock_backend());
-  auto seats = seats_of(*kind, api, 2);
-  on_every(seats, [](host_staged_rank& one) {
+  auto members = members_of(*kind, api, 2);
+  on_every(members, [](host_staged_rank& one) {
     const auto part = one.peers->split({.color = 0, .self = rank{1 - one.self()}, .world_size = 2});
     part->init();
     const buffer memory = one.uploaded(small_elements(100, one.self()));

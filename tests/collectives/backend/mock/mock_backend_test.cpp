@@ -31,7 +31,7 @@ namespace {
 
 /// A formed communicator of \p size ranks, each on a device and a stream of its own.
 struct mock_world {
-  struct seat {
+  struct member {
     std::shared_ptr<device> gpu;
     std::shared_ptr<communicator> comm;
     stream line;
@@ -45,22 +45,22 @@ struct mock_world {
       const auto& api = drivers[static_cast<std::size_t>(i) % drivers.size()];
       auto gpu = device::open(api, device_id{i % api->device_count()});
       auto comm = kind->create(id, rank{i}, size, gpu);
-      seats.push_back({gpu, std::move(comm), stream{gpu}});
+      members.push_back({gpu, std::move(comm), stream{gpu}});
     }
     std::vector<std::jthread> helpers;
-    for (seat& one : seats) helpers.emplace_back([&one] { one.comm->init(); });
+    for (member& one : members) helpers.emplace_back([&one] { one.comm->init(); });
   }
   mock_world(const mock_world&) = delete;
   mock_world& operator=(const mock_world&) = delete;
   ~mock_world() {
-    for (seat& one : seats) one.comm->destroy();
+    for (member& one : members) one.comm->destroy();
   }
 
   void synchronize() {
-    for (seat& one : seats) one.line.ref().synchronize();
+    for (member& one : members) one.line.ref().synchronize();
   }
 
-  std::vector<seat> seats;
+  std::vector<member> members;
 };
 
 operation sum_of(const buffer& send, const buffer& recv, std::size_t count) {
@@ -109,7 +109,7 @@ TEST_CASE("all_reduce gives every rank the same right result, whatever dtype, re
   const int size = GENERATE(1, 2, 3, 4, 7);
   mock_world world{size};
   std::vector<std::shared_ptr<memory_pool>> pools;
-  for (const auto& seat : world.seats) pools.push_back(memory_pool::create(seat.gpu));
+  for (const auto& member : world.members) pools.push_back(memory_pool::create(member.gpu));
   for (const dtype type : all_dtypes)
     for (const reduction op : {reduction::sum, reduction::min, reduction::max})
       for (const bool in_place : {true, false})
@@ -126,9 +126,9 @@ TEST_CASE("all_reduce gives every rank the same right result, whatever dtype, re
             inputs.push_back(pools[at]->allocate(length));
             outputs.push_back(in_place ? inputs.back() : pools[at]->allocate(length));
             for (std::size_t i = 0; i < count; ++i) put(type, inputs.back().data(), i, value_of(type, r, i));
-            world.seats[at].comm->launch(
+            world.members[at].comm->launch(
                 all_reduce{.send = inputs.back(), .recv = outputs.back(), .count = count, .type = type, .op = op},
-                world.seats[at].line);
+                world.members[at].line);
           }
           world.synchronize();
           for (int r = 0; r < size; ++r) {
@@ -147,9 +147,9 @@ TEST_CASE("operations meet in the order of their launch on each rank (ORD-1)", "
   std::vector<std::vector<buffer>> memory(3);
   for (std::size_t r = 0; r < 3; ++r)
     for (int k = 0; k < 100; ++k) {
-      memory[r].push_back(allocate_pinned(world.seats[r].gpu, 4));
+      memory[r].push_back(allocate_pinned(world.members[r].gpu, 4));
       memory[r].back().host_span<std::int32_t>()[0] = static_cast<int>(r) + k;
-      world.seats[r].comm->launch(sum_of(memory[r].back(), memory[r].back(), 1), world.seats[r].line);
+      world.members[r].comm->launch(sum_of(memory[r].back(), memory[r].back(), 1), world.members[r].line);
     }
   world.synchronize();
   for (std::size_t r = 0; r < 3; ++r)
@@ -159,22 +159,22 @@ TEST_CASE("operations meet in the order of their launch on each rank (ORD-1)", "
 
 TEST_CASE("a barrier ends when every rank's stream has reached it and not before", "[collectives][mock]") {
   mock_world world{2};
-  gate closed{world.seats[1].gpu};
-  closed.hold(world.seats[1].line);
-  for (auto& seat : world.seats) seat.comm->launch(barrier{}, seat.line);
-  CHECK_FALSE(world.seats[0].line.ref().idle());
+  gate closed{world.members[1].gpu};
+  closed.hold(world.members[1].line);
+  for (auto& member : world.members) member.comm->launch(barrier{}, member.line);
+  CHECK_FALSE(world.members[0].line.ref().idle());
   closed.open();
   world.synchronize();
-  CHECK(world.seats[0].line.ref().idle());
+  CHECK(world.members[0].line.ref().idle());
 }
 
 TEST_CASE("ranks of several drivers form one world", "[collectives][mock]") {
   mock_world world{4, {make_mock_driver({.device_count = 2}), make_mock_driver({.device_count = 2})}};
   std::vector<buffer> memory;
-  for (auto& seat : world.seats) {
-    memory.push_back(allocate_pinned(seat.gpu, 4));
+  for (auto& member : world.members) {
+    memory.push_back(allocate_pinned(member.gpu, 4));
     memory.back().host_span<std::int32_t>()[0] = 10;
-    seat.comm->launch(sum_of(memory.back(), memory.back(), 1), seat.line);
+    member.comm->launch(sum_of(memory.back(), memory.back(), 1), member.line);
   }
   world.synchronize();
   for (const buffer& one : memory) CHECK(one.host_span<std::int32_t>()[0] == 40);
@@ -185,7 +185,7 @@ TEST_CASE("ranks that ask for different things hang and every rank is told who a
           "[collectives][mock]") {
   mock_world world{3};
   std::vector<buffer> memory;
-  for (auto& seat : world.seats) memory.push_back(allocate_pinned(seat.gpu, 8));
+  for (auto& member : world.members) memory.push_back(allocate_pinned(member.gpu, 8));
   std::vector<operation> asked;
   std::string odd;
   SECTION("kind") {
@@ -206,20 +206,20 @@ TEST_CASE("ranks that ask for different things hang and every rank is told who a
     std::get<all_reduce>(asked[1]).op = reduction::max;
     odd = "rank 1 asked for all_reduce of 2 i32, max";
   }
-  const shared_word flag{world.seats[0].gpu};
-  for (std::size_t r = 0; r < 3; ++r) world.seats[r].comm->launch(asked[r], world.seats[r].line);
-  world.seats[0].gpu->api().write_word(device_id{0}, world.seats[0].line.ref().native(), flag.address(), 1);
-  for (auto& seat : world.seats) {
+  const shared_word flag{world.members[0].gpu};
+  for (std::size_t r = 0; r < 3; ++r) world.members[r].comm->launch(asked[r], world.members[r].line);
+  world.members[0].gpu->api().write_word(device_id{0}, world.members[0].line.ref().native(), flag.address(), 1);
+  for (auto& member : world.members) {
     error why;
-    while (!(why = error_of([&] { seat.comm->check(); }))) std::this_thread::yield();
+    while (!(why = error_of([&] { member.comm->check(); }))) std::this_thread::yield();
     CHECK(why.code == errc::mismatch);
-    CHECK(why.rank == seat.comm->self());
+    CHECK(why.rank == member.comm->self());
     CHECK_THAT(why.text, ContainsSubstring("ranks 0, 2 asked for all_reduce of 2 i32, sum"));
     CHECK_THAT(why.text, ContainsSubstring(odd));
-    CHECK_FALSE(seat.line.ref().idle()); // hung, as on a GPU
+    CHECK_FALSE(member.line.ref().idle()); // hung, as on a GPU
   }
   CHECK(flag.get() == 0);
-  for (auto& seat : world.seats) seat.comm->abort();
+  for (auto& member : world.members) member.comm->abort();
   world.synchronize();
   CHECK(flag.get() == 1);                                                           // completion is not success
   for (const buffer& one : memory) CHECK(one.host_span<std::uint8_t>()[0] == 0xA5); // nothing was touched
@@ -230,25 +230,25 @@ TEST_CASE("abort releases this rank's operations, and its peers hang until their
   mock_world world{3, {api}};
   std::vector<buffer> memory;
   for (std::size_t r : {0U, 1U}) { // rank 2 does not ask
-    memory.push_back(allocate_pinned(world.seats[r].gpu, 4));
-    world.seats[r].comm->launch(sum_of(memory[r], memory[r], 1), world.seats[r].line);
-    world.seats[r].comm->launch(barrier{}, world.seats[r].line);
+    memory.push_back(allocate_pinned(world.members[r].gpu, 4));
+    world.members[r].comm->launch(sum_of(memory[r], memory[r], 1), world.members[r].line);
+    world.members[r].comm->launch(barrier{}, world.members[r].line);
   }
   api->run_until_blocked(); // both are there and wait for rank 2
-  CHECK_FALSE(world.seats[0].line.ref().idle());
-  world.seats[0].comm->abort();
-  world.seats[0].comm->abort();
-  world.seats[0].line.ref().synchronize();
+  CHECK_FALSE(world.members[0].line.ref().idle());
+  world.members[0].comm->abort();
+  world.members[0].comm->abort();
+  world.members[0].line.ref().synchronize();
   memory[0] = {}; // must not be touched when the last rank comes after all
-  const buffer late = allocate_pinned(world.seats[2].gpu, 4);
-  world.seats[2].comm->launch(sum_of(late, late, 1), world.seats[2].line);
+  const buffer late = allocate_pinned(world.members[2].gpu, 4);
+  world.members[2].comm->launch(sum_of(late, late, 1), world.members[2].line);
   api->run_until_blocked();
-  CHECK_FALSE(world.seats[1].line.ref().idle());
-  CHECK(error_of([&] { world.seats[0].comm->check(); }).code == errc::communicator_failed);
-  CHECK(error_of([&] { world.seats[0].comm->launch(barrier{}, world.seats[0].line); }).code ==
+  CHECK_FALSE(world.members[1].line.ref().idle());
+  CHECK(error_of([&] { world.members[0].comm->check(); }).code == errc::communicator_failed);
+  CHECK(error_of([&] { world.members[0].comm->launch(barrier{}, world.members[0].line); }).code ==
         errc::communicator_failed);
-  CHECK(error_of([&] { world.seats[1].comm->check(); }).code == errc::none); // a peer cannot know
-  for (std::size_t r : {1U, 2U}) world.seats[r].comm->abort();
+  CHECK(error_of([&] { world.members[1].comm->check(); }).code == errc::none); // a peer cannot know
+  for (std::size_t r : {1U, 2U}) world.members[r].comm->abort();
   world.synchronize();
   CHECK(late.host_span<std::uint8_t>()[0] == 0xA5);
 }
@@ -257,19 +257,19 @@ TEST_CASE("abort releases this rank's operations, and its peers hang until their
 TEST_CASE("a rank whose device fails leaves its peers hanging and its memory alone (BUF-1)", "[collectives][mock]") {
   const auto api = make_mock_driver({.device_count = 2, .mode = engine_mode::manual});
   mock_world world{2, {api}};
-  buffer lost = allocate_pinned(world.seats[0].gpu, 4);
-  const buffer kept = allocate_pinned(world.seats[1].gpu, 4);
-  world.seats[0].comm->launch(sum_of(lost, lost, 1), world.seats[0].line);
+  buffer lost = allocate_pinned(world.members[0].gpu, 4);
+  const buffer kept = allocate_pinned(world.members[1].gpu, 4);
+  world.members[0].comm->launch(sum_of(lost, lost, 1), world.members[0].line);
   api->run_until_blocked(); // it is there and waits for its peer
   api->fail_next(device_id{0}, {.code = errc::device_failed, .text = "injected"});
   api->run_until_blocked();
   CHECK(error_of([&] { api->open(device_id{0}); }).code == errc::device_failed);
   lost = {};
-  world.seats[1].comm->launch(sum_of(kept, kept, 1), world.seats[1].line);
+  world.members[1].comm->launch(sum_of(kept, kept, 1), world.members[1].line);
   api->run_until_blocked();
-  CHECK_FALSE(world.seats[1].line.ref().idle());
-  world.seats[1].comm->abort();
-  world.seats[1].line.ref().synchronize();
+  CHECK_FALSE(world.members[1].line.ref().idle());
+  world.members[1].comm->abort();
+  world.members[1].line.ref().synchronize();
   CHECK(kept.host_span<std::uint8_t>()[0] == 0xA5);
 }
 
@@ -280,7 +280,7 @@ void check_successors(mock_world& failed, const std::vector<std::size_t>& stay,
                       const std::function<std::shared_ptr<communicator>(communicator&, rank)>& make) {
   std::vector<std::shared_ptr<communicator>> next;
   for (std::size_t i = 0; i < stay.size(); ++i)
-    next.push_back(make(*failed.seats[stay[i]].comm, rank{static_cast<int>(i)}));
+    next.push_back(make(*failed.members[stay[i]].comm, rank{static_cast<int>(i)}));
   {
     std::vector<std::jthread> helpers;
     for (const auto& one : next) helpers.emplace_back([&one] { one->init(); });
@@ -291,7 +291,7 @@ void check_successors(mock_world& failed, const std::vector<std::size_t>& stay,
   for (std::size_t i = 0; i < stay.size(); ++i) {
     CHECK(next[i]->self() == rank{static_cast<int>(i)});
     CHECK(next[i]->world_size() == static_cast<int>(stay.size()));
-    const auto& gpu = failed.seats[stay[i]].gpu;
+    const auto& gpu = failed.members[stay[i]].gpu;
     values.push_back(memory_pool::create(gpu)->allocate(sizeof sum));
     *reinterpret_cast<std::int32_t*>(values.back().data()) = static_cast<std::int32_t>(10 * (i + 1));
     sum += static_cast<std::int32_t>(10 * (i + 1));
@@ -308,28 +308,28 @@ void check_successors(mock_world& failed, const std::vector<std::size_t>& stay,
 TEST_CASE("survivors shrink a failed communicator while it hangs, and are numbered anew in their old order (FLT-1)",
           "[collectives][mock]") {
   mock_world world{4};
-  const auto pool = memory_pool::create(world.seats[0].gpu);
+  const auto pool = memory_pool::create(world.members[0].gpu);
   const buffer hung = pool->allocate(sizeof(std::int32_t));
-  world.seats[0].comm->launch(sum_of(hung, hung, 1), world.seats[0].line); // the others never come
+  world.members[0].comm->launch(sum_of(hung, hung, 1), world.members[0].line); // the others never come
   const std::vector<rank> without{rank{1}};
   check_successors(world, {0, 2, 3}, [&](communicator& failed, rank self) {
     return failed.shrink({without, self, 3});
   });
-  world.seats[0].line.ref().synchronize(); // what hung has ended
-  for (auto& one : world.seats) one.comm->abort();
+  world.members[0].line.ref().synchronize(); // what hung has ended
+  for (auto& one : world.members) one.comm->abort();
   CHECK(error_of([&] {
-          static_cast<void>(world.seats[0].comm->shrink({without, rank{0}, 3}));
+          static_cast<void>(world.members[0].comm->shrink({without, rank{0}, 3}));
         }).code == errc::communicator_failed);
 }
 
 TEST_CASE("a failed communicator is revoked and split with all its ranks (FLT-1)", "[collectives][mock]") {
   mock_world world{3};
-  const auto pool = memory_pool::create(world.seats[2].gpu);
+  const auto pool = memory_pool::create(world.members[2].gpu);
   const buffer hung = pool->allocate(sizeof(std::int32_t));
-  world.seats[2].comm->launch(sum_of(hung, hung, 1), world.seats[2].line);
+  world.members[2].comm->launch(sum_of(hung, hung, 1), world.members[2].line);
   check_successors(world, {0, 1, 2}, [](communicator& failed, rank) { return failed.revoke_and_split(); });
-  world.seats[2].line.ref().synchronize();
-  for (auto& one : world.seats) one.comm->abort();
+  world.members[2].line.ref().synchronize();
+  for (auto& one : world.members) one.comm->abort();
 }
 
 TEST_CASE("a mock that is told to be without shrinking and revoking refuses both", "[collectives][mock]") {

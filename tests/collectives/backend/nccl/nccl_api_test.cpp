@@ -13,7 +13,7 @@ namespace {
 
 std::array<char, 1024 + 8> words; // longer than NCCL's, to see what is read
 
-const char* last_words(ncclComm_t) {
+const char* last_diagnostics(ncclComm_t) {
   return words.data();
 }
 
@@ -21,7 +21,7 @@ nccl_functions saying(const std::string& text) {
   words.fill('\0');
   std::memcpy(words.data(), text.data(), text.size());
   nccl_functions made;
-  made.get_last_error = last_words;
+  made.get_last_error = last_diagnostics;
   return made;
 }
 

@@ -294,11 +294,11 @@ TEST_CASE("NCCL's last error is there at any time, also while an operation hangs
     ranks[0].launch(broadcast{.send = memory, .recv = memory, .count = 8, .type = dtype::f32, .root = rank{7}});
   });
   CHECK(refused.code == errc::invalid_argument);
-  const auto words = ranks[0].comm->last_words();
+  const auto words = ranks[0].comm->last_diagnostics();
   CHECK_THAT(words.last_error, ContainsSubstring("root"));
   CHECK_THAT(words.ask, ContainsSubstring("ncclras"));
   abort_all(ranks);
-  CHECK_FALSE(ranks[0].comm->last_words().last_error.empty()); // the abort may have left one of its own
+  CHECK_FALSE(ranks[0].comm->last_diagnostics().last_error.empty()); // the abort may have left one of its own
 }
 
 TEST_CASE("abort ends a launch that is stuck while it connects", "[collectives][nccl][gpu]") {

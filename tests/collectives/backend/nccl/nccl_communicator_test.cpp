@@ -31,7 +31,7 @@ struct noted_communicator {
 
 /// One at a time.
 struct noted_calls {
-  std::mutex guard;
+  std::mutex mutex;
   std::vector<std::string> all;
   std::vector<std::unique_ptr<noted_communicator>> made;
   ncclResult_t shrink_returns = ncclSuccess;
@@ -40,11 +40,11 @@ struct noted_calls {
   std::shared_future<void> may_return;
 
   void note(std::string what) {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     all.push_back(std::move(what));
   }
   ncclComm_t make(int rank) {
-    const std::lock_guard lock{guard};
+    const std::lock_guard lock{mutex};
     made.push_back(std::make_unique<noted_communicator>(noted_communicator{rank}));
     return reinterpret_cast<ncclComm_t>(made.back().get());
   }

@@ -6,7 +6,7 @@
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/error_codec.hpp>
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
@@ -96,7 +96,7 @@ std::string all_decisions() {
 }
 
 error keep(std::string_view batch) {
-  order_keeper keeper;
+  order_server keeper;
   keeper.open(of, 2);
   error failure = keeper.receive(rank{0}, batch, time_point{});
   static_cast<void>(keeper.take_outgoing(rank{0}));

@@ -622,10 +622,10 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
   constexpr std::size_t clients = 3;
   constexpr std::size_t each = 300;
   ordering_rig one{size, 1, true};
-  order_keeper keeper{{.lead = clients * each}};
+  order_server keeper{{.lead = clients * each}};
   keeper.open(rig_epoch, size);
   struct line {
-    std::mutex guard;
+    std::mutex mutex;
     std::deque<std::string> batches;
   };
   std::vector<line> up(size);
@@ -633,7 +633,7 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
   for (std::size_t r = 0; r < size; ++r)
     orders.push_back(std::make_shared<distributed_order>(one.rig.ranks[r], rig_epoch, one.rig.services.time,
                                                          [&mine = up[r]](std::string batch) {
-                                                           const std::lock_guard lock{mine.guard};
+                                                           const std::lock_guard lock{mine.mutex};
                                                            mine.batches.push_back(std::move(batch));
                                                          }));
   std::vector<outcome_log> logs(size * clients * each);
@@ -659,7 +659,7 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
       for (std::size_t r = 0; r < size; ++r) {
         std::deque<std::string> batches;
         {
-          const std::lock_guard lock{up[r].guard};
+          const std::lock_guard lock{up[r].mutex};
           batches.swap(up[r].batches);
         }
         const rank self{static_cast<int>(r)};

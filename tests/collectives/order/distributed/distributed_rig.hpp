@@ -5,7 +5,7 @@
 #include "support/ordering_rig.hpp"
 
 #include <troupe/collectives/order/distributed/distributed_order.hpp>
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <atomic>
 #include <deque>
@@ -108,7 +108,7 @@ struct distributed_rig : ordering_rig {
   }
   [[nodiscard]] int size() const { return static_cast<int>(orders.size()); }
 
-  order_keeper keeper;
+  order_server keeper;
   std::vector<std::deque<std::string>> up, down; ///< Batches on their way, by rank.
   std::vector<std::shared_ptr<distributed_order>> orders;
   error refused_above, refused_below; ///< What the last delivery came to.

@@ -33,7 +33,7 @@ operation from(int peer, int tag = 0, std::size_t count = 1) {
 /// where all was well.
 std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanoseconds patience = 60s,
                         capture_match::comparison also = {}) {
-  capture_match meeting{static_cast<int>(ranks.size()), std::chrono::steady_clock::now() + patience, std::move(also)};
+  capture_match match{static_cast<int>(ranks.size()), std::chrono::steady_clock::now() + patience, std::move(also)};
   std::vector<error> told(ranks.size());
   std::vector<std::jthread> threads;
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -42,9 +42,9 @@ std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanose
       told[r] = error_of([&] {
         for (const operation& one : ranks[r]) {
           const operation* const each = &one;
-          meeting.offer(self, {&each, 1}, {});
+          match.offer(self, {&each, 1}, {});
         }
-        meeting.end(self, {});
+        match.end(self, {});
       });
     });
   threads.clear();
@@ -89,33 +89,33 @@ TEST_CASE("transfers meet those of their peers, and the rest need not know", "[c
 TEST_CASE("a transfer whose other half is different, or never comes, fails the capture on all",
           "[collectives][plans][ORD-2]") {
   expect_all(meet({{to(1, 5)}, {from(0, 6)}}), errc::mismatch, "from rank 0 to rank 1");
-  expect_all(meet({{to(1, 0, 3)}, {from(0, 0, 4)}}), errc::mismatch, "name the same count, dtype and tag");
+  expect_all(meet({{to(1, 0, 3)}, {from(0, 0, 4)}}), errc::mismatch, "use the same count, dtype and tag");
   expect_all(meet({{to(1)}, {}}), errc::mismatch, "rank 1 has ended after 0 launches");
   // A plan's launches are in one order, so tags cannot change it.
   expect_all(meet({{to(1, 5), to(1, 6)}, {from(0, 6), from(0, 5)}}), errc::mismatch, "tag");
 }
 
 TEST_CASE("ranks that would wait for each other in a circle fail the capture instead", "[collectives][plans][ORD-2]") {
-  expect_all(meet({{to(1), from(1)}, {to(0), from(0)}}), errc::mismatch, "let every rank ask for the same");
+  expect_all(meet({{to(1), from(1)}, {to(0), from(0)}}), errc::mismatch, "let every rank launch the same");
   expect_all(meet({{sum(4), to(1)}, {from(0), sum(4)}}), errc::mismatch,
              "rank 0 asks for all_reduce of 4 f32, sum; rank 1 asks for recv of 1 f32 from rank 0, tag 0");
 }
 
 TEST_CASE("a rank that does not come fails the capture at its deadline, and is named", "[collectives][plans][TIM-1]") {
-  capture_match meeting{2, std::chrono::steady_clock::now() + 20ms};
-  const error told = error_of([&] { meeting.end(rank{0}, {}); });
+  capture_match match{2, std::chrono::steady_clock::now() + 20ms};
+  const error told = error_of([&] { match.end(rank{0}, {}); });
   CHECK(told.code == errc::deadline_exceeded);
   CHECK_THAT(told.text, ContainsSubstring("rank 1 has launched 0 times and asks for nothing"));
-  CHECK(error_of([&] { meeting.end(rank{1}, {}); }).code == errc::deadline_exceeded); // it comes too late
+  CHECK(error_of([&] { match.end(rank{1}, {}); }).code == errc::deadline_exceeded); // it comes too late
 }
 
 TEST_CASE("the first reason to fail is told to all, and whoever must not wait does not", "[collectives][plans]") {
-  capture_match meeting{2, std::chrono::steady_clock::now() + 60s};
+  capture_match match{2, std::chrono::steady_clock::now() + 60s};
   CHECK(error_of([&] {
-          meeting.end(rank{0}, [] { return error{.code = errc::communicator_failed, .text = "gone"}; });
+          match.end(rank{0}, [] { return error{.code = errc::communicator_failed, .text = "gone"}; });
         }).code == errc::communicator_failed);
-  meeting.fail({.code = errc::internal});
-  CHECK(error_of([&] { meeting.end(rank{1}, {}); }).text == "gone");
+  match.fail({.code = errc::internal});
+  CHECK(error_of([&] { match.end(rank{1}, {}); }).text == "gone");
 }
 
 TEST_CASE("what else ranks must agree on is asked for each collective, also within groups",

@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/distributed/order_keeper.hpp>
+#include <troupe/collectives/order/distributed/order_server.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// A rank's request, as far as the controller knows it.
-class order_keeper::request final : public sequenced, public recycled {
+class order_server::request final : public sequenced, public recycled {
 public:
   request(const sequencing_terms& terms, std::uint64_t number, std::shared_ptr<const operation_outline> what)
     : sequenced{terms}, number_{number}, names_position_{terms.position.has_value()}, what_{std::move(what)} {}
@@ -16,7 +16,7 @@ public:
   [[nodiscard]] const operation& what() const noexcept override { return what_->what; }
   [[nodiscard]] compact_signature sketch() const noexcept override { return what_->sketch; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// The position, if the client did not give it.
+  /// Returns the position if the client did not give it.
   [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
     return names_position_ ? std::nullopt : terms().position;
   }
@@ -27,21 +27,21 @@ private:
   std::shared_ptr<const operation_outline> what_;
 };
 
-struct order_keeper::connection {
+struct order_server::connection {
   connection(rank one, epoch of) : self{one}, out{of} {}
 
   rank self;
   request_reader in{};
   decision_writer out;
   std::uint64_t received = 0; ///< Number of batches received.
-  std::uint64_t asked = 0;    ///< Number of requests asked.
+  std::uint64_t asked = 0;    ///< Number of requests received.
   std::uint64_t turns = 0;
 };
 
-order_keeper::order_keeper(sequencer_limits limits) : limits_{limits} {}
-order_keeper::~order_keeper() = default;
+order_server::order_server(sequencer_limits limits) : limits_{limits} {}
+order_server::~order_server() = default;
 
-void order_keeper::open(epoch of, int world_size) {
+void order_server::open(epoch of, int world_size) {
   auto made = std::make_unique<sequencer>(limits_);
   world_ = made->open_world(world_size);
   order_ = std::move(made);
@@ -52,13 +52,13 @@ void order_keeper::open(epoch of, int world_size) {
   for (int r = 0; r < world_size; ++r) ranks_.emplace_back(rank{r}, of);
 }
 
-void order_keeper::close(error why) {
+void order_server::close(error why) {
   if (!order_ || std::exchange(closed_, true)) return;
   order_->close_world(world_, why, effects_);
   settle();
 }
 
-error order_keeper::receive(rank from, std::string_view batch, time_point now) {
+error order_server::receive(rank from, std::string_view batch, time_point now) {
   const std::string name = "a batch of rank " + to_string(from);
   if (from.value() < 0 || static_cast<std::size_t>(from.value()) >= ranks_.size())
     return {.code = errc::internal,
@@ -80,7 +80,7 @@ error order_keeper::receive(rank from, std::string_view batch, time_point now) {
       case request_record::form::withdraw: order_->withdraw(world_, from, one.client, one.why, effects_); break;
       case request_record::form::turn:
         ++by.turns;
-        settle(); // what was released by now goes before it
+        settle(); // operations that were released earlier go first
         meet_turns();
         break;
     }
@@ -90,7 +90,7 @@ error order_keeper::receive(rank from, std::string_view batch, time_point now) {
   return failure;
 }
 
-void order_keeper::ask(connection& from, request_record& asked, time_point now) {
+void order_server::ask(connection& from, request_record& asked, time_point now) {
   const std::uint64_t number = ++from.asked;
   if (asked.why) {
     asked.why.rank = from.self;
@@ -106,13 +106,13 @@ void order_keeper::ask(connection& from, request_record& asked, time_point now) 
   order_->ask(std::make_unique<request>(terms, number, std::move(asked.what)), effects_);
 }
 
-void order_keeper::meet_turns() {
+void order_server::meet_turns() {
   if (closed_ || std::ranges::any_of(ranks_, [&](const connection& one) { return one.turns <= turns_met_; })) return;
   ++turns_met_;
   for (connection& one : ranks_) one.out.turn();
 }
 
-void order_keeper::settle() {
+void order_server::settle() {
   for (const auto& one : effects_.released) {
     const auto& released = static_cast<const request&>(*one);
     ranks_[static_cast<std::size_t>(released.terms().rank.value())].out.release(released.number(),
@@ -126,26 +126,26 @@ void order_keeper::settle() {
   effects_.clear();
 }
 
-void order_keeper::expire(time_point now) {
+void order_server::expire(time_point now) {
   if (!order_) return;
   order_->expire(now, effects_);
   settle();
 }
 
-time_point order_keeper::next_due() const noexcept {
+time_point order_server::next_due() const noexcept {
   return order_ ? order_->next_due() : time_point::max();
 }
 
-std::string order_keeper::take_outgoing(rank to) {
+std::string order_server::take_outgoing(rank to) {
   const auto index = static_cast<std::size_t>(to.value());
   return to.value() >= 0 && index < ranks_.size() ? ranks_[index].out.take() : std::string{};
 }
 
-std::vector<std::shared_ptr<const absence_report>> order_keeper::take_straggling() {
+std::vector<std::shared_ptr<const absence_report>> order_server::take_straggling() {
   return std::exchange(straggling_, {});
 }
 
-std::size_t order_keeper::waiting() const noexcept {
+std::size_t order_server::waiting() const noexcept {
   return order_ ? order_->waiting() : 0;
 }
 

@@ -1,5 +1,5 @@
-/// The controller's side of ordering::agreed over processes: one order for the requests of a world's ranks, each of
-/// which lives in its own process.
+/// Implements ordering::agreed in the controller for a world whose ranks live in separate processes: decides one order
+/// for the requests of all ranks.
 #pragma once
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
@@ -17,16 +17,16 @@ namespace troupe {
 
 /// A sequencer whose requests arrive as batches of bytes and whose decisions leave as batches. Each rank has one
 /// connection, to its distributed_order. The caller passes the time; there are neither threads nor a clock here. Serves
-/// one world only: several worlds on the same GPUs need one order above them all (arbiter).
+/// one world only: several worlds on the same GPUs need one common order (arbiter).
 ///
 /// After each call that changes its state, send what take_outgoing() returns to every rank. Threads: one at a time.
-class order_keeper {
+class order_server {
 public:
-  explicit order_keeper(sequencer_limits limits = {});
-  ~order_keeper();
+  explicit order_server(sequencer_limits limits = {});
+  ~order_server();
 
-  /// Begins an epoch of the world, later than any before, with \p world_size ranks. Requests of earlier epochs are
-  /// forgotten.
+  /// Begins an epoch of the world, later than any before, with \p world_size ranks. Drops the requests of earlier
+  /// epochs.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
   /// Refuses waiting requests, and all later ones of this epoch, with \p why.
@@ -36,16 +36,16 @@ public:
   /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
 
-  /// Refuses requests that have waited past their deadline, with a report of the missing ranks. Finds straggling
-  /// operations.
+  /// Refuses requests that have waited past their deadline, with a report of the missing ranks. Finds operations whose
+  /// peers are late, for take_straggling().
   void expire(time_point now);
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
 
   /// Returns the next batch for \p to, of about one mebibyte at most; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
-  /// Returns reports of operations whose peers are late, found since the last call. They do not say what ranks have
-  /// launched and finished, because this is not known here.
+  /// Returns reports of operations whose peers are late, found since the last call. They do not contain what ranks have
+  /// launched and finished, because this is not known in the controller.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
   /// Returns the number of requests that wait for peers.
@@ -66,7 +66,7 @@ private:
   bool closed_ = false;
   std::vector<connection> ranks_;
   std::uint64_t turns_met_ = 0;
-  sequencing_effects effects_; ///< A member to reuse its memory.
+  sequencing_effects effects_; ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
 };
 

@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/gathering.hpp>
+#include <troupe/collectives/order/operation_match.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@ exchange& unite(exchange& one, exchange& other) noexcept {
   large->partnerless += small->partnerless;
   large->heads += small->heads;
   large->differs = large->differs || small->differs;
-  large->straggling_told = large->straggling_told || small->straggling_told;
+  large->straggling_reported = large->straggling_reported || small->straggling_reported;
   large->oldest = std::min(large->oldest, small->oldest);
   return *large;
 }

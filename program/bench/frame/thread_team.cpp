@@ -1,4 +1,4 @@
-#include <troupe/program/bench/frame/thread_crew.hpp>
+#include <troupe/program/bench/frame/thread_team.hpp>
 
 #include <troupe/completion/poller/wake_signal.hpp>
 
@@ -6,7 +6,7 @@
 
 namespace troupe::program {
 
-thread_crew::thread_crew(std::size_t size, task begin, task end)
+thread_team::thread_team(std::size_t size, task begin, task end)
   : begin_{std::move(begin)}, end_{std::move(end)}, failures_(size) {
   threads_.reserve(size);
   try {
@@ -18,18 +18,18 @@ thread_crew::thread_crew(std::size_t size, task begin, task end)
   }
 }
 
-thread_crew::~thread_crew() {
+thread_team::~thread_team() {
   stop();
 }
 
-void thread_crew::stop() {
+void thread_team::stop() {
   ending_.store(true, std::memory_order_relaxed);
   turn_.fetch_add(1, std::memory_order_release);
   turn_.notify_all();
   for (std::thread& one : threads_) one.join();
 }
 
-void thread_crew::live(std::size_t member) {
+void thread_team::live(std::size_t member) {
   const auto guarded = [&](const task& work) {
     try {
       work(member);
@@ -52,25 +52,25 @@ void thread_crew::live(std::size_t member) {
   if (end_) end_(member);
 }
 
-void thread_crew::release(const task& work) {
+void thread_team::release(const task& work) {
   finished_.store(0, std::memory_order_relaxed);
   work_ = &work;
   turn_.fetch_add(1, std::memory_order_release);
   if (resting_.load(std::memory_order_relaxed)) turn_.notify_all();
 }
 
-void thread_crew::await() const {
+void thread_team::await() const {
   while (!finished()) spin_pause();
   rethrow_failure();
 }
 
-void thread_crew::await_parked() const {
+void thread_team::await_parked() const {
   for (std::size_t seen = 0; seen < size(); seen = finished_.load(std::memory_order_acquire))
     finished_.wait(seen, std::memory_order_acquire);
   rethrow_failure();
 }
 
-void thread_crew::wake() {
+void thread_team::wake() {
   if (!resting_.exchange(false, std::memory_order_relaxed)) return;
   const task nothing = [](std::size_t) {};
   release(nothing);
@@ -78,7 +78,7 @@ void thread_crew::wake() {
   while (!finished()) spin_pause();
 }
 
-void thread_crew::rethrow_failure() const {
+void thread_team::rethrow_failure() const {
   for (const std::exception_ptr& one : failures_)
     if (one) std::rethrow_exception(one);
 }

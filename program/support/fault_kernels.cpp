@@ -1,4 +1,4 @@
-#include <troupe/program/support/harmful_work.hpp>
+#include <troupe/program/support/fault_kernels.hpp>
 
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -111,10 +111,11 @@ void expect_cuda_success(const char* call, int result) {
                           .native_code = result}};
 }
 
-/// The module stays loaded: unloading it would wait for the device, and would fail if the device is poisoned.
-class harmful_kernels final : public harmful_work {
+/// Fault kernels on a GPU. The module stays loaded: unloading it would wait for the device, and would fail if the
+/// device is poisoned.
+class cuda_fault_kernels final : public fault_kernels {
 public:
-  explicit harmful_kernels(const std::shared_ptr<device>& where) : where_{where}, cuda_{module_functions::find()} {
+  explicit cuda_fault_kernels(const std::shared_ptr<device>& where) : where_{where}, cuda_{module_functions::find()} {
     enter();
     void* module = nullptr;
     expect_cuda_success("cuModuleLoadData", cuda_.load_data(&module, kernels));
@@ -155,9 +156,9 @@ private:
   void* fail_ = nullptr;
 };
 
-class harmful_pretence final : public harmful_work {
+class mock_fault_kernels final : public fault_kernels {
 public:
-  harmful_pretence(const std::shared_ptr<device>& where, mock_driver& api)
+  mock_fault_kernels(const std::shared_ptr<device>& where, mock_driver& api)
     : where_{where}, api_{api}, word_{allocate_pinned(where, sizeof(std::uint32_t))} {
     word_.host_span<std::uint32_t>()[0] = 0;
   }
@@ -188,16 +189,16 @@ private:
   std::vector<std::jthread> endings_;
 };
 
-std::unique_ptr<harmful_work> make_harmful_work(const std::shared_ptr<device>& where) {
+std::unique_ptr<fault_kernels> make_fault_kernels(const std::shared_ptr<device>& where) {
   if (auto* const mock = dynamic_cast<mock_driver*>(&where->api()))
-    return std::make_unique<harmful_pretence>(where, *mock);
-  return std::make_unique<harmful_kernels>(where);
+    return std::make_unique<mock_fault_kernels>(where, *mock);
+  return std::make_unique<cuda_fault_kernels>(where);
 }
 
 } // namespace
 
-harmful_works::harmful_works(const world& of) {
-  for (const rank self : of.local_ranks()) all_.push_back(make_harmful_work(of.device_of(self)));
+fault_kernels_of_world::fault_kernels_of_world(const world& of) {
+  for (const rank self : of.local_ranks()) all_.push_back(make_fault_kernels(of.device_of(self)));
 }
 
 } // namespace troupe::program

@@ -11,12 +11,12 @@ namespace troupe {
 
 /// Sends messages to the world's controller. Its answers arrive as notes (world_notes.hpp).
 /// Threads: called by the world's executor. It outlives the world and never blocks.
-class world_guide {
+class controller_channel {
 public:
-  world_guide() = default;
-  world_guide(const world_guide&) = delete;
-  world_guide& operator=(const world_guide&) = delete;
-  virtual ~world_guide() = default;
+  controller_channel() = default;
+  controller_channel(const controller_channel&) = delete;
+  controller_channel& operator=(const controller_channel&) = delete;
+  virtual ~controller_channel() = default;
 
   virtual void tell(process_message what) = 0;
   /// Returns the connection of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch.

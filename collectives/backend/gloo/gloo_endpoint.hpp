@@ -30,13 +30,13 @@ using gloo_secret = std::array<std::byte, 32>;
 /// Compares two secrets in constant time: the duration does not depend on where they differ.
 [[nodiscard]] bool equal(const gloo_secret& left, const gloo_secret& right) noexcept;
 
-struct gloo_door {
+struct gloo_endpoint {
   socket_address where; ///< Includes the port.
   gloo_secret secret{};
 };
 
-[[nodiscard]] unique_id to_unique_id(const gloo_door& door);
+[[nodiscard]] unique_id to_unique_id(const gloo_endpoint& endpoint);
 /// Errors: invalid_argument (the id was made by another backend, or by another version of troupe).
-[[nodiscard]] gloo_door to_door(const unique_id& id);
+[[nodiscard]] gloo_endpoint to_endpoint(const unique_id& id);
 
 } // namespace troupe

@@ -44,7 +44,7 @@ std::vector<rank_reading> ranks_of(const world::core& one, const flight_recorder
   return ranks;
 }
 
-world_reading look_at(const world::core& one, const flight_recorder& recorder) {
+world_reading sample_world(const world::core& one, const flight_recorder& recorder) {
   return {.number = one.status->world(),
           .status = one.status->latest(),
           .formed = one.formed,
@@ -56,7 +56,7 @@ world_reading look_at(const world::core& one, const flight_recorder& recorder) {
 
 } // namespace
 
-runtime_reading runtime::parts::look() const {
+runtime_reading runtime::parts::sample() const {
   runtime_reading seen{.version = TROUPE_VERSION,
                        .backend = std::string{selected.collectives->version()},
                        .driver = std::string{selected.api->version()},
@@ -64,7 +64,7 @@ runtime_reading runtime::parts::look() const {
                        .started = began,
                        .poller = services.poller->load(),
                        .worlds = {}};
-  for (const auto& one : worlds->all()) seen.worlds.push_back(look_at(*one, *services.recorder));
+  for (const auto& one : worlds->all()) seen.worlds.push_back(sample_world(*one, *services.recorder));
   return seen;
 }
 
