@@ -63,10 +63,12 @@ public:
     require(self);
     return values_[place_of(self)];
   }
+  /// Returns whether \p self has a value here.
   [[nodiscard]] bool contains(rank self) const noexcept { return self >= first_ && self < end_rank(); }
 
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return values_.size(); }
+  /// Returns whether there is no value.
   [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
   /// Returns the ranks that have a value, in ascending order.
   [[nodiscard]] std::vector<rank> ranks() const {
@@ -75,14 +77,21 @@ public:
     return all;
   }
 
+  /// Returns an iterator to the value of the lowest rank.
   [[nodiscard]] iterator begin() noexcept { return values_.begin(); }
+  /// Returns the iterator behind the value of the highest rank.
   [[nodiscard]] iterator end() noexcept { return values_.end(); }
+  /// Returns an iterator to the value of the lowest rank.
   [[nodiscard]] const_iterator begin() const noexcept { return values_.begin(); }
+  /// Returns the iterator behind the value of the highest rank.
   [[nodiscard]] const_iterator end() const noexcept { return values_.end(); }
+  /// Returns the address of the values, which are contiguous in rank order.
   [[nodiscard]] T* data() noexcept { return values_.data(); }
+  /// Returns the address of the values, which are contiguous in rank order.
   [[nodiscard]] const T* data() const noexcept { return values_.data(); }
-  /// Returns the values of the lowest and of the highest rank. Precondition: not empty.
+  /// Returns the value of the lowest rank. Precondition: not empty.
   [[nodiscard]] const T& front() const noexcept { return values_.front(); }
+  /// Returns the value of the highest rank. Precondition: not empty.
   [[nodiscard]] const T& back() const noexcept { return values_.back(); }
   /// Returns the values in rank order, for functions that take a vector.
   operator const std::vector<T>&() const noexcept { return values_; } // NOLINT(google-explicit-constructor)

@@ -31,6 +31,7 @@ public:
   operands_view(std::initializer_list<buffer> all) noexcept : operands_view{all.begin(), all.size()} {}
   operands_view(std::initializer_list<operand> all) noexcept : operands_view{all.begin(), all.size()} {}
 
+  /// Returns the number of operands, one for each rank.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   /// Returns the operand at place \p i. Precondition: i < size().
   [[nodiscard]] operand operator[](std::size_t i) const { return operands_ ? operands_[i] : operand{buffers_[i]}; }
