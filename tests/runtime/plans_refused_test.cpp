@@ -75,7 +75,7 @@ TROUPE_WORLD_TEST(2, "what cannot be captured is refused with the reason, on all
     CHECK(why.code == errc::invalid_argument);
     return why.text;
   };
-  CHECK_THAT(text_of([&](rank_capture&) { return replay{plan}; }), ContainsSubstring("replay the other plan beside"));
+  CHECK_THAT(text_of([&](rank_capture&) { return replay{plan}; }), ContainsSubstring("replay the other plan by a separate request"));
   CHECK_THAT(text_of([&](rank_capture&) {
                return all_reduce{pinned, pinned, count};
              }),
@@ -94,7 +94,7 @@ TROUPE_WORLD_TEST(2, "what cannot be captured is refused with the reason, on all
                           one.launch_together({what, what});
                         })
                  .text,
-             ContainsSubstring("overlaps another's memory"));
+             ContainsSubstring("overlaps another part's memory"));
   CHECK_THAT(refusal_of(where,
                         [](rank_capture& one) {
                           one.launch_together({barrier{}, barrier{}});
@@ -199,7 +199,7 @@ TEST_CASE("a plan whose memory is lost is refused, and says to capture again", "
   where.device_of(rank{1})->declare_memory_lost();
   const error why = failure_of(where.replay(plan));
   CHECK(why.code == errc::stale_buffer);
-  CHECK_THAT(why.text, ContainsSubstring("allocate it again, and capture a plan with that"));
+  CHECK_THAT(why.text, ContainsSubstring("allocate it again, and capture a new plan"));
   CHECK(failure_of(where.ask(rank{0}, replay{plan})).code == errc::stale_buffer);
 }
 

@@ -105,7 +105,7 @@ TEST_CASE("a variable that makes no sense is refused by name", "[collectives][nc
   CHECK(says(refusal_of_variable("NCCL_ALGO", "ring"), "own setting: use nccl.NCCL_ALGO"));
   CHECK(says(refusal_of_variable("NCCL_MAX_CTAS", "4"), "own setting: use nccl.maxCTAs"));
   CHECK(says(refusal_of_variable("NCCL_NET", "IB"), "own setting: use nccl.netName"));
-  CHECK(says(refusal_of_variable("NCCL_COMM_BLOCKING", "0"), "communicators are blocking"));
+  CHECK(says(refusal_of_variable("NCCL_COMM_BLOCKING", "0"), "requires blocking communicators"));
   CHECK(says(refusal_of_variable("NCCL_COMM_ID", "host:1"), "secret"));
   CHECK(says(refusal_of([] { check(nccl_environment{.others = {{"NCCL_X", "1"}, {"NCCL_X", "2"}}}); }), "set twice"));
 }

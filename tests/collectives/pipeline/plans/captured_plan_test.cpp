@@ -195,7 +195,7 @@ TEST_CASE("a plan that cannot be captured again says why, and a replay on its wa
   for (const auto& one : next.ranks) REQUIRE(one->drain(60s)); // nothing of it stays
   CHECK(log.count() == 2);
   CHECK(log.failure().effect == effect::rejected);
-  CHECK_THAT(log.failure().text, ContainsSubstring("capture another"));
+  CHECK_THAT(log.failure().text, ContainsSubstring("capture a new plan"));
   for (const auto& one : next.ranks) CHECK_FALSE(one->failed());
 }
 
