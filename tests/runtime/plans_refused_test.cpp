@@ -75,7 +75,8 @@ TROUPE_WORLD_TEST(2, "what cannot be captured is refused with the reason, on all
     CHECK(why.code == errc::invalid_argument);
     return why.text;
   };
-  CHECK_THAT(text_of([&](rank_capture&) { return replay{plan}; }), ContainsSubstring("replay the other plan by a separate request"));
+  CHECK_THAT(text_of([&](rank_capture&) { return replay{plan}; }),
+             ContainsSubstring("replay the other plan by a separate request"));
   CHECK_THAT(text_of([&](rank_capture&) {
                return all_reduce{pinned, pinned, count};
              }),
