@@ -203,7 +203,7 @@ using namespace std::chrono_literals;
 constexpr nanoseconds between_looks = 500us;
 
 lane lane_of_plan(std::size_t lane) {
-  return lane::named("simulated plan " + std::to_string(lane));
+  return lane::named("simulated replays " + std::to_string(lane));
 }
 
 } // namespace
