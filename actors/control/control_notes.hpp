@@ -40,14 +40,18 @@ struct controller_note {
   std::variant<time_passes, peer_message, peer_lost, process_end, stop_control, quit_control> what;
 };
 
-/// The controller has admitted this process's connection.
-struct controller_found {};
+/// The controller has admitted this process's connection. \p attempt numbers the connections of a process.
+struct controller_found {
+  std::uint64_t attempt = 0;
+};
 /// The controller has sent a frame.
 struct controller_said {
+  std::uint64_t attempt = 0;
   std::string bytes;
 };
 /// The connection to the controller failed or was not made.
 struct controller_lost {
+  std::uint64_t attempt = 0;
   transport_fault why;
 };
 

@@ -59,9 +59,15 @@ process_actor::behavior_type process_actor::make_behavior() {
       [this](const process_note& note) {
         std::visit(overloaded{
                        [this](time_passes) { tick(); },
-                       [this](controller_found) { introduce(); },
-                       [this](const controller_said& one) { link_->receive(one.bytes); },
-                       [this](const controller_lost& one) { lose(one.why); },
+                       [this](controller_found one) {
+                         if (one.attempt == attempt_) introduce();
+                       },
+                       [this](const controller_said& one) {
+                         if (one.attempt == attempt_) link_->receive(one.bytes);
+                       },
+                       [this](const controller_lost& one) {
+                         if (one.attempt == attempt_) lose(one.why);
+                       },
                        [this](stop_control) { quit(); },
                    },
                    note.what);
@@ -82,12 +88,19 @@ void process_actor::look_for_controller() {
   const auto dialer = dialer_.lock();
   if (!dialer) return;
   searching_ = true;
-  const auto post = [mine = compat::weak_handle<process_inner_handle>{this}](process_note note) {
-    mine.post(std::move(note));
+  const auto post = [self = compat::weak_handle<process_inner_handle>{this}](process_note note) {
+    self.post(std::move(note));
   };
-  dialer->connect({.on_admitted = [post] { post({controller_found{}}); },
-                   .on_message = [post](std::string bytes) { post({controller_said{std::move(bytes)}}); },
-                   .on_lost = [post](const transport_fault& why) { post({controller_lost{why}}); }});
+  const std::uint64_t mine = ++attempt_;
+  dialer->connect({.on_admitted = [post, mine] { post({controller_found{mine}}); },
+                   .on_message =
+                       [post, mine](std::string bytes) {
+                         post({controller_said{mine, std::move(bytes)}});
+                       },
+                   .on_lost =
+                       [post, mine](const transport_fault& why) {
+                         post({controller_lost{mine, why}});
+                       }});
 }
 
 void process_actor::introduce() {
@@ -97,7 +110,9 @@ void process_actor::introduce() {
 }
 
 void process_actor::lose(const transport_fault& fault) {
-  error why{.code = errc::communicator_failed, .text = "the connection to the controller has ended: " + fault.text};
+  const bool is_in_order = fault.kind == transport_event_kind::ended;
+  error why{.code = errc::communicator_failed,
+            .text = is_in_order ? fault.text : "the connection to the controller has ended: " + fault.text};
   if (std::exchange(searching_, false)) { // it has not been admitted; a refusal would not change with another attempt
     const bool is_refused = fault.kind == transport_event_kind::bad_token ||
                             fault.kind == transport_event_kind::bad_certificate ||

@@ -36,6 +36,7 @@ private:
   std::weak_ptr<transport_dialer> dialer_;
   std::shared_ptr<pulse> pulse_; ///< Null after on_exit().
   bool searching_ = false;
+  std::uint64_t attempt_ = 0; ///< Number of connections begun; notes about an earlier one are ignored.
 };
 
 } // namespace troupe

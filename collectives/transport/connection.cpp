@@ -90,7 +90,7 @@ void connection::parse(std::string_view bytes, time_point now) {
     if (phase_ == phase::open)
       messages_.push_back(std::move(complete->payload));
     else
-      join(handshake_->receive(*complete, terms_.admitted < terms_.limits.connections, !bytes.empty()), now);
+      join(handshake_->receive(*complete, terms_.admitted, terms_.limits.connections, !bytes.empty()), now);
   }
 }
 

@@ -142,8 +142,8 @@ std::string join_handshake::start() const {
   return encode(join_greeting{transcript_.of_listener, transcript_.version_of_listener});
 }
 
-join_step join_handshake::receive(const frame& next, bool has_room, bool has_more) {
-  if (side_ == connection_side::listener) return judge_claim(next, has_room, has_more);
+join_step join_handshake::receive(const frame& next, int open_count, int most_open, bool has_more) {
+  if (side_ == connection_side::listener) return judge_claim(next, open_count, most_open, has_more);
   return has_claimed_ ? judge_answer(next) : claim_place(next);
 }
 
@@ -160,7 +160,7 @@ std::string join_handshake::versions_text(const join_version& theirs, const join
          ": use one version in all processes of a world";
 }
 
-join_step join_handshake::judge_claim(const frame& from, bool has_room, bool has_more) {
+join_step join_handshake::judge_claim(const frame& from, int open_count, int most_open, bool has_more) {
   const std::optional<join_claim> claim = decode_claim(from);
   if (!claim) return refuse_garbage();
   if (has_more) return refused(join_verdict::malformed, "sent more than the preamble");
@@ -176,7 +176,9 @@ join_step join_handshake::judge_claim(const frame& from, bool has_room, bool has
     return {.reply = proved(join_verdict::other_version),
             .fault = transport_fault{transport_event_kind::other_version,
                                      versions_text(transcript_.version_of_dialer, transcript_.version_of_listener)}};
-  if (!has_room) return refused(join_verdict::too_many, "was refused: the limit of open connections is reached");
+  if (open_count >= most_open)
+    return refused(join_verdict::too_many,
+                   "was refused: " + std::to_string(open_count) + " connections are open, which is the limit");
   return {.reply = proved(join_verdict::admitted), .is_admitted = true};
 }
 

@@ -63,15 +63,16 @@ public:
   /// Returns the bytes with which this side begins; empty for a dialer.
   [[nodiscard]] std::string start() const;
 
-  /// Continues with the next frame of the peer. \p has_room: a listener may admit one more connection. \p has_more: the
-  /// peer has sent more bytes than this frame, which a dialer must not do before it has been answered.
-  [[nodiscard]] join_step receive(const frame& next, bool has_room, bool has_more);
+  /// Continues with the next frame of the peer. \p open_count and \p most_open: present and maximum number of admitted
+  /// connections of a listener. \p has_more: the peer has sent more bytes than this frame, which a dialer must not do
+  /// before it has been answered.
+  [[nodiscard]] join_step receive(const frame& next, int open_count, int most_open, bool has_more);
 
   /// Refuses a peer whose bytes are not a frame.
   [[nodiscard]] join_step refuse_garbage() const;
 
 private:
-  [[nodiscard]] join_step judge_claim(const frame& from, bool has_room, bool has_more);
+  [[nodiscard]] join_step judge_claim(const frame& from, int open_count, int most_open, bool has_more);
   [[nodiscard]] join_step claim_place(const frame& from);
   [[nodiscard]] join_step judge_answer(const frame& from) const;
   [[nodiscard]] std::string versions_text(const join_version& theirs, const join_version& ours) const;

@@ -172,7 +172,7 @@ public:
     try {
       thread_ = std::thread{[this] {
         name_this_thread("troupe/control");
-        context.run();
+        run();
       }};
     } catch (const std::system_error& why) {
       throw exception{errc::out_of_memory,
@@ -195,6 +195,17 @@ public:
   std::vector<char> read_buffer = std::vector<char>(read_bytes); ///< Of whichever connection reads now.
 
 private:
+  /// A failed allocation costs what was being done; the deadlines end a connection that waits for it.
+  void run() noexcept {
+    for (;;) {
+      try {
+        context.run();
+        return;
+      } catch (const std::exception&) { // NOLINT(bugprone-empty-catch)
+      }
+    }
+  }
+
   asio::executor_work_guard<asio::io_context::executor_type> work_{context.get_executor()};
   std::thread thread_;
 };
@@ -264,7 +275,9 @@ private:
       is_outbox_announced_ = false;
     }
     const time_point now = transport_now();
-    for (const std::string& one : all) state_.send(one, now);
+    guarded([&] {
+      for (const std::string& one : all) state_.send(one, now);
+    });
     if (is_overflowed)
       state_.lose("was too slow: more than " + std::to_string(limit_) + " bytes waited for it, which is the limit",
                   now);

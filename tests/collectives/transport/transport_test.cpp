@@ -402,6 +402,9 @@ TEST_CASE("no more connections are admitted than may be", "[transport]") {
   CHECK(first->exchanges("five!"));
   CHECK_FALSE(third.join());
   CHECK(third.loss().text.ends_with("has reached its limit of connections"));
+  const auto event = rig.heard.first(transport_event_kind::too_many);
+  REQUIRE(event);
+  CHECK(event->text == "was refused: 2 connections are open, which is the limit");
   first.reset();
   REQUIRE(rig.loses(1));
   CHECK(third.join());
