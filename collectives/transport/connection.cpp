@@ -110,34 +110,23 @@ void connection::join(const join_step& step, time_point now) {
 
 void connection::receive_end(time_point now) {
   has_input_ended_ = true;
-  if (phase_ == phase::securing || phase_ == phase::joining) {
-    if (phase_ == phase::securing) {
-      tls_->feed_end();
-      if (tls_->handshake() == tls_progress::failed) return give_up(tls_->fault(), now);
-    }
-    if (tls_ && tls_->fault().text.empty()) {
-      tls_->feed_end();
-      std::string plain;
-      if (tls_->read(plain) == tls_progress::failed) return give_up(tls_->fault(), now);
-    }
+  if (phase_ == phase::leaving || phase_ == phase::over) return settle();
+  if (tls_) { // a peer announces the end of a session; else the connection was cut
+    tls_->feed_end();
+    std::string plain;
+    const tls_progress got = phase_ == phase::securing ? tls_->handshake() : tls_->read(plain);
+    if (got == tls_progress::failed) return give_up(tls_->fault(), now);
+  }
+  if (phase_ != phase::open)
     return give_up(
         {transport_event_kind::broken, std::string{"closed the connection before it "} +
                                            (terms_.side == connection_side::listener ? "was admitted" : "admitted us")},
         now);
-  }
-  if (phase_ == phase::open) {
-    if (tls_) {
-      tls_->feed_end();
-      std::string plain;
-      if (tls_->read(plain) == tls_progress::failed) return give_up(tls_->fault(), now);
-    }
-    if (!parser_.is_between_frames())
-      return give_up({transport_event_kind::broken, "ended the connection inside of a frame"}, now);
-    output_.clear();
-    unsent_bytes_ = 0; // nobody reads it any more
-    return close(transport_event_kind::ended, "ended the connection in order", now);
-  }
-  settle();
+  if (!parser_.is_between_frames())
+    return give_up({transport_event_kind::broken, "ended the connection inside of a frame"}, now);
+  output_.clear();
+  unsent_bytes_ = 0; // the peer does not read it any more
+  close(transport_event_kind::ended, "ended the connection in order", now);
 }
 
 void connection::lose(const std::string& why, time_point now) {

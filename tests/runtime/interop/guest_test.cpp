@@ -202,7 +202,9 @@ void require_member(caf::actor_system& host) {
   controller control{std::move(options)};
   configuration settings = mock_settings(1);
   settings.control.address = control.address();
-  settings.assignment = {.name = "0", .place = 0, .token = "a token of the tests, long enough"};
+  settings.assignment.name = "0";
+  settings.assignment.place = 0;
+  settings.assignment.token = "a token of the tests, long enough";
   {
     runtime rt{host, settings};
     world where = rt.form_world();
