@@ -14,7 +14,7 @@ if(BUILD_SHARED_LIBS)
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} # 0.2 and 0.3 are two interfaces
     INSTALL_RPATH_USE_LINK_PATH ON) # a CAF or Gloo outside the system's folders is found where it was found now
   target_compile_features(troupe_troupe PUBLIC cxx_std_20)
-  target_link_libraries(troupe_troupe PUBLIC Threads::Threads CAF::core CAF::io)
+  target_link_libraries(troupe_troupe PUBLIC Threads::Threads CAF::core)
   foreach(layer ${TROUPE_LAYERS})
     target_link_libraries(troupe_troupe PRIVATE troupe_${layer})
     target_include_directories(troupe_troupe PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${layer}>)

@@ -47,6 +47,7 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/pipeline/launch_observer.hpp
   collectives/pipeline/plans/captured_plan.hpp
   collectives/recording/call_site.hpp
+  collectives/transport/transport_credentials.hpp
   actors/caf/actor_error.hpp
   actors/caf/caf_compat.hpp
   actors/caf/messages.hpp

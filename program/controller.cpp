@@ -53,9 +53,9 @@ int run_controller(const controller_command& command) {
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
   if (!command.certificates.empty()) {
     const std::filesystem::path folder{command.certificates};
-    options.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
-                                             .certificate_file = folder / "controller.pem",
-                                             .key_file = folder / "controller.key"};
+    options.certificates = transport_credentials{.ca_file = folder / "ca.pem",
+                                                 .certificate_file = folder / "controller.pem",
+                                                 .key_file = folder / "controller.key"};
   }
   controller control{std::move(options)};
   // The handlers are installed after the start, during which a signal ends the process. Each handles one signal: a

@@ -83,9 +83,9 @@ int launch_job(const launch_options& options, launch::launch_plan plan) {
   launch::controlled_terms all{.control = {}, .respawns = terms, .job = std::move(job_terms)};
   if (!options.certificates.empty()) {
     const std::filesystem::path folder = std::filesystem::absolute(options.certificates);
-    all.control.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
-                                                 .certificate_file = folder / "controller.pem",
-                                                 .key_file = folder / "controller.key"};
+    all.control.certificates = transport_credentials{.ca_file = folder / "ca.pem",
+                                                     .certificate_file = folder / "controller.pem",
+                                                     .key_file = folder / "controller.key"};
     plan.shared = {{"TROUPE_CONTROL_CA", (folder / "ca.pem").string()},
                    {"TROUPE_CONTROL_CERTIFICATE", (folder / "host.pem").string()},
                    {"TROUPE_CONTROL_KEY", (folder / "host.key").string()}};

@@ -3,11 +3,9 @@
 
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/controller_actor.hpp>
-#include <troupe/actors/transport/control_proxy.hpp>
-#include <troupe/actors/transport/proxy_socket.hpp>
+#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -44,7 +42,6 @@ std::unique_ptr<caf::actor_system_config> make_controller_settings() {
   register_message_types();
   auto made = std::make_unique<caf::actor_system_config>();
   compat::set_worker_count(*made, controller_workers);
-  compat::load_remote(*made);
   return made;
 }
 
@@ -55,7 +52,8 @@ struct controller::parts {
     : options{checked(std::move(wanted))},
       settings{make_controller_settings()},
       system{compat::make_actor_system(*settings)} {
-    controller_hooks inner{.heard =
+    controller_hooks inner{.send = [this](peer_id to, std::string bytes) { transport->send(to, std::move(bytes)); },
+                           .heard =
                                [told = reports.heard](const control_event& event) {
                                  log_info(describe(event));
                                  if (told) told(event);
@@ -71,19 +69,25 @@ struct controller::parts {
                                  if (!ended) ended = why;
                                  changed.notify_all();
                                }};
-    proxy_credentials credentials = options.certificates.value_or(proxy_credentials{});
+    transport_credentials credentials = options.certificates.value_or(transport_credentials{});
     credentials.token = options.terms.token;
-    // The TLS proxy is made before the actor: if it throws, there is no actor that the actor system would wait for.
-    const std::lock_guard lock{self_guard}; // a connection that arrives meanwhile waits for the actor
-    proxy = std::make_unique<proxy_listener>(proxy_listener_options{
-        .mode = options.certificates ? proxy_mode::mutual_tls : proxy_mode::plain,
+    // The listener is made before the actor: if it throws, there is no actor that the actor system would wait for.
+    const std::lock_guard lock{self_guard}; // a message that arrives meanwhile waits for the actor
+    transport = std::make_unique<transport_listener>(transport_listener_options{
+        .mode = options.certificates ? transport_mode::mutual_tls : transport_mode::plain,
         .address = options.host,
         .port = options.port,
-        .connect_inside = [this] { return connect_inside(); },
+        .version = TROUPE_VERSION,
         .credentials = std::move(credentials),
+        .on_message =
+            [this](peer_id from, std::string bytes) {
+              post({peer_message{from, std::move(bytes)}});
+            },
+        .on_lost = [this](peer_id which, const transport_fault&) { post({peer_lost{which}}); },
         .on_event =
-            [](const proxy_event& event) {
-              const bool is_usual = event.kind == proxy_event_kind::admitted || event.kind == proxy_event_kind::ended;
+            [](const transport_event& event) {
+              const bool is_usual =
+                  event.kind == transport_event_kind::admitted || event.kind == transport_event_kind::ended;
               const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
               is_usual ? log_info(text) : log_warning(text);
             }});
@@ -91,28 +95,25 @@ struct controller::parts {
   }
 
   ~parts() {
-    proxy.reset();
+    transport->stop();
     compat::post(self, controller_note{quit_control{}});
     self = controller_inner_handle{};
   }
 
-  /// Returns the controller's side of a connection that the TLS proxy has admitted.
-  file_descriptor connect_inside() {
-    auto [guards, cafs] = connected_sockets();
+  void post(controller_note note) {
     const std::lock_guard lock{self_guard};
-    compat::offer_through(*system, caf::actor_cast<caf::actor>(self), std::move(cafs));
-    return std::move(guards);
+    compat::post(self, std::move(note));
   }
 
   controller_options options;
   std::mutex ended_guard;
   condition changed;
   std::optional<error> ended;
+  std::unique_ptr<transport_listener> transport; ///< Outlives the actor, which sends through it.
   std::unique_ptr<caf::actor_system_config> settings;
   std::unique_ptr<caf::actor_system> system;
-  std::mutex self_guard; ///< Needed because the TLS proxy listens before the actor exists.
+  std::mutex self_guard; ///< Needed because the transport listens before the actor exists.
   controller_inner_handle self;
-  std::unique_ptr<proxy_listener> proxy; ///< The TLS proxy, which is destroyed first.
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}
@@ -123,7 +124,7 @@ controller::controller(controller_options options, hooks reports)
 controller::~controller() = default;
 
 std::string controller::address() const {
-  return to_string(control_address{parts_->options.host, parts_->proxy->port()});
+  return to_string(control_address{parts_->options.host, parts_->transport->port()});
 }
 
 void controller::process_ended(std::string name, std::int64_t pid, std::string how) {

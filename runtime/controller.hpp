@@ -22,7 +22,7 @@ struct controller_options {
   std::uint16_t port = 0; ///< Port to listen on; 0: any free port.
   /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
   /// (docs/security.md)
-  std::optional<proxy_credentials> certificates{};
+  std::optional<transport_credentials> certificates{};
 };
 
 /// Decides which processes belong to the world, forms its epochs, detects lost processes, and keeps the order of its

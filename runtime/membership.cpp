@@ -1,6 +1,5 @@
 #include <troupe/runtime/membership.hpp>
 
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -50,19 +49,6 @@ std::string without_origin(std::string version) {
   for (const char* const where : {" from ", " at "})
     if (const auto found = version.find(where); found != std::string::npos) version.resize(found);
   return version;
-}
-
-/// Returns the controller's actor. If the connection fails, the error has the dialer's reason. Errors: invalid_argument
-/// if the controller has refused this process, which another attempt would not change; missing otherwise.
-caf::actor find(caf::actor_system& system, proxy_dialer& dialer) {
-  try {
-    return compat::find_through(system, dialer.connect());
-  } catch (const exception&) {
-    const proxy_fault why = dialer.last_failure();
-    if (why.text.empty()) throw;
-    const bool is_refused = why.kind == proxy_event_kind::bad_token || why.kind == proxy_event_kind::bad_certificate;
-    throw exception{is_refused ? errc::invalid_argument : errc::missing, why.text};
-  }
 }
 
 void leave_soon(const error& why) {
@@ -132,7 +118,10 @@ membership::membership(join_request who, const configuration& settings, std::sha
   const auto deadline = settings.deadlines.form;
   link_services services{
       .time = std::move(time),
-      .send = [outlet = outlet_](std::string bytes) { outlet->send(std::move(bytes)); },
+      .send =
+          [weak = std::weak_ptr{dialer_}](std::string bytes) {
+            if (const auto dialer = weak.lock()) dialer->send(std::move(bytes));
+          },
       .deliver =
           [world = world_, nodes = selected.nodes](controller_directive what) {
             const auto* const order = std::get_if<formation_order>(&what.what);
@@ -160,11 +149,10 @@ void membership::begin(caf::actor_system& system, world_inner_handle target) {
     const std::lock_guard lock{world_->mutex};
     world_->to = std::move(target);
   }
-  self_ = system.spawn<process_actor>(
-      link_, outlet_, [&system, dialer = dialer_] { return find(system, *dialer); }, helpers_);
+  self_ = system.spawn<process_actor>(link_, dialer_);
 }
 
-std::shared_ptr<proxy_dialer> membership::make_dialer(std::string token) const {
+std::shared_ptr<transport_dialer> membership::make_dialer(std::string token) const {
   const control_address where = parse_control_address(settings_.address);
   const bool has_certificates = settings_.has_certificates();
   if (!has_certificates && !where.is_loopback())
@@ -175,20 +163,25 @@ std::shared_ptr<proxy_dialer> membership::make_dialer(std::string token) const {
     throw exception{errc::invalid_argument,
                     "TROUPE_JOIN_TOKEN is not set: give this process the token of the controller at " +
                         settings_.address};
-  return std::make_shared<proxy_dialer>(
-      proxy_dialer_options{.mode = has_certificates ? proxy_mode::mutual_tls : proxy_mode::plain,
-                           .host = where.host,
-                           .port = where.port,
-                           .credentials = {.ca_file = settings_.ca,
-                                           .certificate_file = settings_.certificate,
-                                           .key_file = settings_.key,
-                                           .token = std::move(token)}});
+  return std::make_shared<transport_dialer>(
+      transport_dialer_options{.mode = has_certificates ? transport_mode::mutual_tls : transport_mode::plain,
+                               .host = where.host,
+                               .port = where.port,
+                               .version = TROUPE_VERSION,
+                               .credentials = {.ca_file = settings_.ca,
+                                               .certificate_file = settings_.certificate,
+                                               .key_file = settings_.key,
+                                               .token = std::move(token)},
+                               .on_event = [](const transport_event& event) {
+                                 if (event.kind == transport_event_kind::warning) log_warning(event.text);
+                               }});
 }
 
 void membership::end() {
   link_->await_farewell(time_for_farewells);
   if (self_) compat::post(self_, process_note{stop_control{}});
   self_ = process_inner_handle{};
+  dialer_->stop();
   const std::lock_guard lock{world_->mutex};
   world_->to = world_inner_handle{};
 }

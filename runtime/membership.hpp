@@ -3,8 +3,8 @@
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/process_actor.hpp>
-#include <troupe/actors/transport/control_proxy.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
+#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/device_claim.hpp>
@@ -46,16 +46,15 @@ public:
 private:
   struct listener;
 
-  /// Makes the connection to the controller's TLS proxy.
-  [[nodiscard]] std::shared_ptr<proxy_dialer> make_dialer(std::string token) const;
+  /// Makes the transport to the controller, which connects later.
+  [[nodiscard]] std::shared_ptr<transport_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
   device_claim claim_; ///< The claim on this process's GPU, if it uses one.
   std::shared_ptr<deadline_pool> helpers_;
-  std::shared_ptr<process_outlet> outlet_ = std::make_shared<process_outlet>();
   std::shared_ptr<listener> world_;
+  std::shared_ptr<transport_dialer> dialer_;
   std::shared_ptr<process_link> link_;
-  std::shared_ptr<proxy_dialer> dialer_;
   process_inner_handle self_;
 };
 

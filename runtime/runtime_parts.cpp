@@ -1,6 +1,5 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
@@ -52,7 +51,6 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   compat::set_worker_count(*made, worker_count(settings));
   compat::set_messages_per_turn(*made, 1);
   compat::set_worker_nap(*made, std::chrono::milliseconds{20});
-  if (!settings.control.address.empty()) compat::load_remote(*made);
   switch (used) {
     case latency_profile::latency: compat::set_worker_spin(*made, std::chrono::seconds{50}); break;
     case latency_profile::balanced: compat::set_worker_spin(*made, std::chrono::milliseconds{200}); break;
@@ -65,14 +63,11 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
-/// Checks that \p host has everything that a runtime requires. Errors: invalid_argument.
-void require_host(const caf::actor_system& host, const configuration& settings) {
+/// Checks that a program's own actor system knows troupe's messages. Errors: invalid_argument.
+void require_prepared_host() {
   if (!compat::knows_messages())
     throw exception{errc::invalid_argument, "the actor system was made before troupe's message types were registered: "
                                             "call troupe::prepare_host() with its configuration first"};
-  if (!settings.control.address.empty() && !host.has_middleman())
-    throw exception{errc::invalid_argument, "a world with a controller needs CAF's module io in the actor system: call "
-                                            "troupe::prepare_host() with its configuration first"};
 }
 
 } // namespace
@@ -85,7 +80,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     threads{place_threads()},
     helpers{std::make_shared<deadline_pool>()} {
   if (system != nullptr) {
-    require_host(*system, settings);
+    require_prepared_host();
     for (const std::string& one : host_shortcomings(system->config(), settings))
       log_warning("the client's actor system is not set up for troupe: " + one + " (troupe::prepare_host)");
   } else {

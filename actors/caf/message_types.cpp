@@ -1,6 +1,5 @@
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 
 #include <mutex>
@@ -13,7 +12,6 @@ void register_message_types() {
     TROUPE_REGISTER_LOCAL_TYPES(troupe);
     TROUPE_REGISTER_LOCAL_TYPES(troupe_inner);
     compat::register_core_types();
-    compat::register_remote_types();
   });
 }
 

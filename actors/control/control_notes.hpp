@@ -2,9 +2,8 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/error.hpp>
-
-#include <caf/actor.hpp>
 
 #include <cstdint>
 #include <string>
@@ -23,27 +22,42 @@ struct process_end {
 /// Let all processes finish their work, then end.
 struct stop_control {};
 
-/// Ends the controller's actor at once, because its owner is being destroyed. CAF's exit messages are ignored, because
-/// other systems can send them.
+/// Ends the controller's actor at once, because its owner is being destroyed.
 struct quit_control {};
+
+/// A process has sent a frame.
+struct peer_message {
+  peer_id from{};
+  std::string bytes;
+};
+/// The connection of a process has ended.
+struct peer_lost {
+  peer_id which{};
+};
 
 /// A message to a controller.
 struct controller_note {
-  std::variant<time_passes, process_end, stop_control, quit_control> what;
+  std::variant<time_passes, peer_message, peer_lost, process_end, stop_control, quit_control> what;
 };
 
-/// The search has connected to the controller.
+/// The controller has admitted this process's connection. \p attempt numbers the connections of a process.
 struct controller_found {
-  caf::actor it;
+  std::uint64_t attempt = 0;
+};
+/// The controller has sent a frame.
+struct controller_said {
+  std::uint64_t attempt = 0;
+  std::string bytes;
 };
 /// The connection to the controller failed or was not made.
 struct controller_lost {
-  error why;
+  std::uint64_t attempt = 0;
+  transport_fault why;
 };
 
 /// A message to a process's actor.
 struct process_note {
-  std::variant<time_passes, controller_found, controller_lost, stop_control> what;
+  std::variant<time_passes, controller_found, controller_said, controller_lost, stop_control> what;
 };
 
 } // namespace troupe

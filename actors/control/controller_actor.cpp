@@ -1,10 +1,7 @@
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/controller_actor.hpp>
 #include <troupe/device/overloaded.hpp>
-
-#include <caf/system_messages.hpp>
 
 #include <chrono>
 #include <random>
@@ -36,16 +33,9 @@ controller_actor::controller_actor(caf::actor_config& settings, controller_terms
     order_{limits},
     hooks_{std::move(hooks)} {}
 
-compat::enqueue_result controller_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
-  // SEC-2: another system may send to this actor but must not end it, not even by exit_reason::kill.
-  if (compat::take_message<caf::exit_msg>(*what)) return compat::enqueue_result(true);
-  return controller_inner_handle::base::enqueue(std::move(what), host);
-}
-
 controller_actor::behavior_type controller_actor::make_behavior() {
   tick_later();
   return {
-      [this](const std::string& bytes) { hear(bytes); },
       [this](const controller_note& note) {
         const time_point now = steady_now();
         std::visit(
@@ -56,6 +46,8 @@ controller_actor::behavior_type controller_actor::make_behavior() {
                   order_.expire(now);
                   hand_out();
                 },
+                [&](const peer_message& one) { hear(one.from, one.bytes); },
+                [&](const peer_lost& one) { lose(one.which); },
                 [&](const process_end& one) { carry_out(state_.on_process_ended(one.name, one.pid, one.how, now)); },
                 [&](stop_control) { carry_out(state_.on_stop(now)); },
                 [&](quit_control) {
@@ -85,14 +77,14 @@ void controller_actor::tick_later() {
   compat::weak_handle<controller_inner_handle>{this}.post_after(tick_every, controller_note{time_passes{}});
 }
 
-void controller_actor::hear(std::string_view bytes) {
+void controller_actor::hear(peer_id from, std::string_view bytes) {
   error why;
   const auto frame = decode_process_frame(bytes, why);
   if (!frame) {
     if (hooks_.refused) hooks_.refused(why);
     return;
   }
-  if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(*asked);
+  if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
@@ -118,24 +110,21 @@ void controller_actor::hand_out() {
     if (hooks_.straggling) hooks_.straggling(*late);
 }
 
-void controller_actor::admit(const join_request& asked) {
-  if (!current_sender()) return; // without a sender there is no way to answer
+void controller_actor::admit(peer_id from, const join_request& asked) {
   const link_id link = draw_session();
-  const auto process = caf::actor_cast<caf::actor>(current_sender());
   const control_effects effects = state_.on_join(link, asked, steady_now(), wall_clock());
-  links_[link] = process; // at least until it has been answered
+  links_[link] = from; // at least until it has been answered
   carry_out(effects);
   if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
-  const auto [known, is_new] = latest_.try_emplace(process.address(), link);
-  if (is_new) watches_.add(this, process, [this, which = known->first](const caf::error&) { lose(which); });
+  const auto [known, is_new] = latest_.try_emplace(from, link);
+  if (is_new) return;
   const link_id before = std::exchange(known->second, link);
-  if (before == link) return;
   links_.erase(before); // the process uses the new link from now on
   carry_out(state_.on_link_down(before, steady_now()));
 }
 
-void controller_actor::lose(const caf::actor_addr& process) {
+void controller_actor::lose(peer_id process) {
   const auto known = latest_.extract(process);
   if (known.empty()) return;
   links_.erase(known.mapped());
@@ -150,7 +139,7 @@ void controller_actor::carry_out(const control_effects& effects) {
                      if (to == links_.end()) return;
                      if (const auto* refusal = std::get_if<join_refusal>(&one.what); refusal && hooks_.refused)
                        hooks_.refused(refusal->why);
-                     compat::send_to_remote(this, to->second, encode(controller_frame{one.to, one.what}));
+                     if (hooks_.send) hooks_.send(to->second, encode(controller_frame{one.to, one.what}));
                    },
                    [this](const control_effect::close_link& one) { links_.erase(one.which); },
                    [this](const control_effect::kill_process& one) {

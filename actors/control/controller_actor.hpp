@@ -4,9 +4,7 @@
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
-
-#include <caf/actor.hpp>
-#include <caf/actor_addr.hpp>
+#include <troupe/collectives/transport/transport.hpp>
 
 #include <functional>
 #include <map>
@@ -18,6 +16,8 @@ namespace troupe {
 /// Callbacks of a controller's owner. The controller's actor calls them while it handles a message, so they must
 /// neither block nor throw.
 struct controller_hooks {
+  /// Sends a frame to a process.
+  std::function<void(peer_id to, std::string bytes)> send;
   std::function<void(const control_event&)> heard;
   /// Called when peers of an operation are late.
   std::function<void(const absence_report&)> straggling;
@@ -33,26 +33,23 @@ struct controller_hooks {
   std::function<void(const error& why)> ended;
 };
 
-/// Accepts frames of processes (control_codec.hpp). A process may send them from any of its threads; the session in
-/// each frame identifies the process.
-using controller_inner_handle = compat::typed_actor<caf::result<void>(std::string), caf::result<void>(controller_note)>;
+using controller_inner_handle = compat::typed_actor<caf::result<void>(controller_note)>;
 
-/// Connects controller_state to CAF: it forwards messages and timer ticks to it, and executes the returned effects. It
-/// ends only on quit_control, which no other system can send. If an exception in a handler ends it, its hooks report
-/// that the world has failed.
+/// Connects controller_state to the transport and to CAF: it passes on frames of processes (control_codec.hpp) and
+/// ticks, and executes the returned effects. It ends on quit_control. If an exception in a handler ends it, its hooks
+/// report that the world has failed.
 class controller_actor final : public controller_inner_handle::base {
 public:
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
                    controller_hooks hooks);
 
-  compat::enqueue_result enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) override;
   behavior_type make_behavior() override;
   void on_exit() override;
 
 private:
-  void hear(std::string_view bytes);
-  void admit(const join_request& asked);
-  void lose(const caf::actor_addr& process);
+  void hear(peer_id from, std::string_view bytes);
+  void admit(peer_id from, const join_request& asked);
+  void lose(peer_id process);
   void carry_out(const control_effects& effects);
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
@@ -65,10 +62,8 @@ private:
   controller_hooks hooks_;
   int ordered_ = 0; ///< Number of ranks whose requests are ordered.
   bool is_told_to_quit_ = false;
-  std::map<link_id, caf::actor> links_;
-  /// The latest link of each watched process. A process is watched once, even if it joins several times.
-  std::map<caf::actor_addr, link_id> latest_;
-  compat::watches watches_;
+  std::map<link_id, peer_id> links_;
+  std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
 };
 
 } // namespace troupe

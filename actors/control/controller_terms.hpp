@@ -1,6 +1,7 @@
 /// Defines the settings and credentials of a controller, and the events with which it reports the state of its world.
 #pragma once
 
+#include <troupe/collectives/transport/transport_credentials.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -8,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,18 +91,5 @@ struct control_event {
   std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
 };
 [[nodiscard]] std::string describe(const control_event& event);
-
-/// The settings of a TLS proxy that are secret or lead to secrets. Files are in PEM format and are read once, when the
-/// proxy is created; `troupe certs` creates them. In plain mode only the token is used.
-struct proxy_credentials {
-  std::filesystem::path ca_file{}; ///< The CA's certificate. Processes with a certificate signed by it may connect.
-  /// The process's own certificate, followed by any intermediate certificates.
-  std::filesystem::path certificate_file{};
-  std::filesystem::path key_file{}; ///< The private key of that certificate, without a passphrase.
-  std::string token{};              ///< The join token: 16 to 1,024 characters, equal in all processes.
-  /// A DNS name or IP address that the other side's certificate must name. Empty: any certificate that our CA signed is
-  /// accepted, because a private CA signs for one purpose only and processes move between machines.
-  std::string expected_peer{};
-};
 
 } // namespace troupe

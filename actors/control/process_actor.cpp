@@ -1,4 +1,3 @@
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/process_actor.hpp>
 #include <troupe/device/overloaded.hpp>
@@ -16,19 +15,8 @@ namespace {
 
 constexpr std::chrono::milliseconds look_every{20};
 constexpr std::chrono::milliseconds beat_every{50};
-constexpr std::chrono::seconds connects_within{10};
 
 } // namespace
-
-void process_outlet::set(caf::actor to) {
-  const std::lock_guard lock{mutex_};
-  to_ = std::move(to);
-}
-
-void process_outlet::send(std::string bytes) const {
-  const std::lock_guard lock{mutex_};
-  if (to_) compat::post(to_, std::move(bytes));
-}
 
 class process_actor::pulse {
 public:
@@ -59,26 +47,26 @@ private:
 };
 
 process_actor::process_actor(caf::actor_config& settings, std::shared_ptr<process_link> link,
-                             std::shared_ptr<process_outlet> outlet, controller_search search,
-                             std::shared_ptr<deadline_pool> helpers)
+                             std::weak_ptr<transport_dialer> dialer)
   : process_inner_handle::base{settings},
     link_{std::move(link)},
-    outlet_{std::move(outlet)},
-    search_{std::move(search)},
-    helpers_{std::move(helpers)},
+    dialer_{std::move(dialer)},
     pulse_{std::make_shared<pulse>(link_)} {}
 
 process_actor::behavior_type process_actor::make_behavior() {
   tick();
   return {
-      [this](const std::string& bytes) { link_->receive(bytes); },
       [this](const process_note& note) {
         std::visit(overloaded{
                        [this](time_passes) { tick(); },
-                       [this](const controller_found& one) { connect(one.it); },
+                       [this](controller_found one) {
+                         if (one.attempt == attempt_) introduce();
+                       },
+                       [this](const controller_said& one) {
+                         if (one.attempt == attempt_) link_->receive(one.bytes);
+                       },
                        [this](const controller_lost& one) {
-                         searching_ = false;
-                         lose(one.why);
+                         if (one.attempt == attempt_) lose(one.why);
                        },
                        [this](stop_control) { quit(); },
                    },
@@ -89,8 +77,6 @@ process_actor::behavior_type process_actor::make_behavior() {
 
 void process_actor::on_exit() {
   pulse_.reset();
-  outlet_->set({});
-  search_ = nullptr;
 }
 
 void process_actor::tick() {
@@ -99,33 +85,40 @@ void process_actor::tick() {
 }
 
 void process_actor::look_for_controller() {
+  const auto dialer = dialer_.lock();
+  if (!dialer) return;
   searching_ = true;
-  const auto mine = std::make_shared<compat::weak_handle<process_inner_handle>>(this);
-  const auto found = std::make_shared<caf::actor>();
-  helpers_->run(
-      "the search for the controller", connects_within, [search = search_, found] { *found = search(); },
-      [mine, found](error failure) {
-        if (failure)
-          mine->post(process_note{controller_lost{std::move(failure)}});
-        else
-          mine->post(process_note{controller_found{std::move(*found)}});
-      });
+  const auto post = [self = compat::weak_handle<process_inner_handle>{this}](process_note note) {
+    self.post(std::move(note));
+  };
+  const std::uint64_t mine = ++attempt_;
+  dialer->connect({.on_admitted = [post, mine] { post({controller_found{mine}}); },
+                   .on_message =
+                       [post, mine](std::string bytes) {
+                         post({controller_said{mine, std::move(bytes)}});
+                       },
+                   .on_lost =
+                       [post, mine](const transport_fault& why) {
+                         post({controller_lost{mine, why}});
+                       }});
 }
 
-void process_actor::connect(const caf::actor& controller) {
+void process_actor::introduce() {
   searching_ = false;
-  outlet_->set(controller);
-  const std::uint64_t mine = ++connection_;
-  watches_.add(this, controller, [this, mine](const caf::error&) {
-    if (mine == connection_)
-      lose({.code = errc::communicator_failed, .text = "the connection to the controller has ended"});
-  });
   link_->connected();
-  compat::send_to_remote(this, controller, link_->introduction());
+  if (const auto dialer = dialer_.lock()) dialer->send(link_->introduction());
 }
 
-void process_actor::lose(const error& why) {
-  outlet_->set({});
+void process_actor::lose(const transport_fault& fault) {
+  const bool is_in_order = fault.kind == transport_event_kind::ended;
+  error why{.code = errc::communicator_failed,
+            .text = is_in_order ? fault.text : "the connection to the controller has ended: " + fault.text};
+  if (std::exchange(searching_, false)) { // it has not been admitted; a refusal would not change with another attempt
+    const bool is_refused = fault.kind == transport_event_kind::bad_token ||
+                            fault.kind == transport_event_kind::bad_certificate ||
+                            fault.kind == transport_event_kind::other_version;
+    why = {.code = is_refused ? errc::invalid_argument : errc::missing, .text = fault.text};
+  }
   link_->disconnected(why);
 }
 

@@ -209,9 +209,9 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
   if (certificates) {
     const std::filesystem::path folder{*certificates};
-    options.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
-                                             .certificate_file = folder / "controller.pem",
-                                             .key_file = folder / "controller.key"};
+    options.certificates = transport_credentials{.ca_file = folder / "ca.pem",
+                                                 .certificate_file = folder / "controller.pem",
+                                                 .key_file = folder / "controller.key"};
   }
   return std::make_unique<shown_controller>(std::move(options));
 }

@@ -1,6 +1,5 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/caf_remote.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 
 #include <algorithm>
@@ -39,7 +38,6 @@ void prepare_host(caf::actor_system_config& host, const configuration& settings)
   if (!compat::worker_count_of(host) && settings.scheduler_threads > 0)
     compat::set_worker_count(host, settings.scheduler_threads);
   compat::set_messages_per_turn(host, 1);
-  if (!settings.control.address.empty()) compat::load_remote(host);
   const auto spin = host_spin(host, settings);
   if (!spin) return;
   compat::set_worker_nap(host, 20ms);

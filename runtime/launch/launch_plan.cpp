@@ -1,6 +1,6 @@
 #include <troupe/runtime/launch/launch_plan.hpp>
 
-#include <troupe/actors/transport/preamble.hpp>
+#include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/child_process.hpp>

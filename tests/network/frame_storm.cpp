@@ -1,48 +1,42 @@
 // A controller under frames that are not what they should be: nothing may crash or grow, and a process that knows how
 // to join must be let in all the same.
 //
-// Usage: troupe_frame_storm FRAMES SEED MOST_GROWTH_MIB [HOST:PORT PID]. A third of the frames are messages of CAF
-// whose content is mutated, a third are BASP frames of a recorded client with mutated bytes, both behind the guard; a
-// third are such bytes of strangers, who do not know the join token. Without HOST:PORT the controller is one of this
-// process's own. With it, it is that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is
-// its secret: no process of the storm joins then, so that the job's own world must go on as if nothing had happened.
-#include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/caf_remote.hpp>
+// Usage: troupe_frame_storm FRAMES SEED MOST_GROWTH_MIB [HOST:PORT PID]. A third of the frames are messages whose
+// content is mutated, a third are frames with mutated bytes, both from a process that knows the join token; a third are
+// such bytes of strangers, who do not. Without HOST:PORT the controller is one of this process's own. With it, it is
+// that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is its secret: no process of the
+// storm joins then, so that the job's own world must go on as if nothing had happened.
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/actors/transport/control_proxy.hpp>
-#include <troupe/actors/transport/proxy_socket.hpp>
+#include <troupe/collectives/transport/join_handshake.hpp>
+#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/logging.hpp>
 
-#include <caf/actor_system.hpp>
-#include <caf/exit_reason.hpp>
-#include <caf/scoped_actor.hpp>
-
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <deque>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,7 +46,6 @@ using namespace troupe;
 using namespace std::chrono_literals;
 
 const std::string token(64, 'a');
-constexpr std::size_t header_bytes = 32; ///< Of a BASP frame; bytes 4 to 7 are its payload's length.
 using random_bits = std::mt19937_64;
 
 std::size_t below(random_bits& draw, std::size_t bound) {
@@ -74,7 +67,46 @@ struct running_job {
   pid_t pid = 0;
 };
 
-/// A controller, of a world of its own where there is no job, and a way through its guard.
+void require(bool holds, const char* text) {
+  if (!holds) throw std::runtime_error{text};
+}
+
+/// A blocking socket, which gives up after twenty seconds.
+file_descriptor connected_to(std::uint16_t port) {
+  file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  setsockopt(made.native(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(made.native(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(port);
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int failed = ::connect(made.native(), reinterpret_cast<const sockaddr*>(&where), sizeof where);
+  require(failed == 0, "the controller's port is not reached any more");
+  return made;
+}
+
+/// Returns the next frame of the preamble; nothing if the connection ends before.
+std::optional<frame> next_frame(const file_descriptor& from) {
+  frame_parser parser;
+  std::optional<frame> found;
+  for (char one = 0; !found && !parser.has_fault();) {
+    if (::recv(from.native(), &one, 1, 0) != 1) return std::nullopt;
+    static_cast<void>(parser.receive({&one, 1}, found));
+  }
+  return found;
+}
+
+/// Sends what the other side takes: that it closes the connection is an answer.
+void send_all(const file_descriptor& to, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t taken = ::send(to.native(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (taken <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(taken));
+  }
+}
+
+/// A controller, of a world of its own where there is no job.
 struct target {
   explicit target(const std::optional<running_job>& job) : of_job{job.has_value()} {
     if (!job) {
@@ -84,25 +116,87 @@ struct target {
       own = std::make_unique<controller>(std::move(options));
     }
     at = job ? job->at : parse_control_address(own->address());
-    dialer = std::make_unique<proxy_dialer>(
-        proxy_dialer_options{.host = at.host, .port = at.port, .credentials = {.token = job ? job->secret : token}});
+    secret = job ? job->secret : token;
+    const auto greeting = next_frame(connected_to(at.port));
+    require(greeting && decode_greeting(*greeting), "the controller does not greet");
+    version = decode_greeting(*greeting)->version;
   }
   [[nodiscard]] bool has_ended() const { return own && own->wait(0ns); }
+
+  /// The claim of a process that knows the token.
+  [[nodiscard]] std::string claim_after(const join_greeting& greeting) const {
+    const handshake_transcript transcript{.of_listener = greeting.nonce,
+                                          .of_dialer = fresh_nonce(),
+                                          .channel = {},
+                                          .version_of_listener = greeting.version,
+                                          .version_of_dialer = version};
+    return encode(
+        join_claim{transcript.of_dialer, version, join_secret{secret}.proof(connection_side::dialer, transcript)});
+  }
 
   bool of_job;
   std::unique_ptr<controller> own;
   control_address at;
-  std::unique_ptr<proxy_dialer> dialer;
+  std::string secret;
+  join_version version{};
 };
 
-/// A node of CAF's, as a process is one.
-struct node {
-  node() {
-    compat::load_remote(settings);
-    system = std::make_unique<caf::actor_system>(settings);
+/// A connection that the controller's transport has admitted.
+class member {
+public:
+  explicit member(const target& of)
+    : dialer_{{.host = of.at.host,
+               .port = of.at.port,
+               .version = {of.version.begin(), std::find(of.version.begin(), of.version.end(), '\0')},
+               .credentials = {.token = of.secret}}} {
+    bool is_admitted = false;
+    dialer_.connect({.on_admitted = [&] { set([&] { is_admitted = true; }); },
+                     .on_message = [this](std::string bytes) { set([&] { heard_.push_back(std::move(bytes)); }); },
+                     .on_lost = [this](const transport_fault&) { set([this] { is_lost_ = true; }); }});
+    std::unique_lock lock{mutex_};
+    changed_.wait_for(lock, 30s, [&] { return is_admitted || is_lost_; });
+    if (!is_admitted) {
+      lock.unlock();
+      dialer_.stop();
+      throw std::runtime_error{"a process that knows the token is not admitted"};
+    }
   }
-  caf::actor_system_config settings;
-  std::unique_ptr<caf::actor_system> system;
+  member(const member&) = delete;
+  member& operator=(const member&) = delete;
+  ~member() { dialer_.stop(); }
+
+  void send(std::string bytes) {
+    if (!bytes.empty()) dialer_.send(std::move(bytes));
+  }
+
+  /// What the controller answers to one who would join; nothing if it does not.
+  std::optional<controller_frame> answer_to(const join_request& asked) {
+    send(encode(process_frame{0, asked}));
+    const auto until = std::chrono::steady_clock::now() + 30s;
+    std::unique_lock lock{mutex_};
+    while (changed_.wait_until(lock, until, [this] { return !heard_.empty() || is_lost_; }) && !heard_.empty()) {
+      error why;
+      auto got = decode_controller_frame(heard_.front(), why);
+      heard_.pop_front();
+      if (got && (std::holds_alternative<join_welcome>(got->what) || std::holds_alternative<join_refusal>(got->what)))
+        return got;
+    }
+    return std::nullopt;
+  }
+
+private:
+  template <class Change>
+  void set(Change change) {
+    const std::lock_guard lock{mutex_};
+    change();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> heard_;
+  bool is_lost_ = false;
+  transport_dialer dialer_;
 };
 
 join_request request_to_join(const std::string& by) {
@@ -114,32 +208,10 @@ join_request request_to_join(const std::string& by) {
           .wall_clock_ns = std::chrono::system_clock::now().time_since_epoch() / 1ns};
 }
 
-/// What the controller answers to one who would join; nothing if it does not.
-std::optional<controller_frame> answer_to(caf::scoped_actor& self, const caf::actor& controller,
-                                          const std::string& by) {
-  compat::send_to_remote(&*self, controller, encode(process_frame{0, request_to_join(by)}));
-  std::optional<controller_frame> got;
-  for (const auto until = std::chrono::steady_clock::now() + 30s; !got && std::chrono::steady_clock::now() < until;)
-    self->receive(
-        [&](const std::string& bytes) {
-          error why;
-          got = decode_controller_frame(bytes, why);
-          const bool is_answer = got && (std::holds_alternative<join_welcome>(got->what) ||
-                                         std::holds_alternative<join_refusal>(got->what));
-          if (!is_answer) got.reset();
-        },
-        caf::after(1s) >> [] {});
-  return got;
-}
-
-void require(bool holds, const char* text) {
-  if (!holds) throw std::runtime_error{text};
-}
-
 /// Whoever knows the token is let in, or, where the world is a job's, told that the token is not its own.
-void require_answer(caf::scoped_actor& self, const caf::actor& to, bool of_job) {
-  const auto answer = answer_to(self, to, token);
-  if (of_job)
+void require_answer(const target& of) {
+  const auto answer = member{of}.answer_to(request_to_join(token));
+  if (of.of_job)
     require(answer && std::holds_alternative<join_refusal>(answer->what), "the controller does not answer any more");
   else
     require(answer && std::holds_alternative<join_welcome>(answer->what), "who may join is not let in");
@@ -160,168 +232,72 @@ std::string mutated(std::string bytes, random_bits& draw) {
   return bytes;
 }
 
-/// Messages that CAF takes and the controller has to refuse, or bear.
-class message_storm {
-public:
-  message_storm(random_bits& draw, const std::optional<running_job>& job) : draw_{draw}, job_{job} {}
-
-  void play(std::size_t count) {
-    renew();
-    for (const auto reason : {caf::exit_reason::normal, caf::exit_reason::user_shutdown, caf::exit_reason::kill})
-      caf::anon_send_exit(to_, reason); // SEC-2: it is not the sender's to end
-    require(answer_to(*self_, to_, token).has_value(), "an exit message has ended the controller");
-    for (std::size_t sent = 0; sent < count;) {
-      if (target_->has_ended()) renew(); // a mutated farewell may have ended the world
-      const auto welcome = answer_to(*self_, to_, token);
-      const session_id session = welcome && !job_ ? welcome->session : 0;
-      const std::size_t batch = std::min<std::size_t>(count - sent, 2'000);
-      for (std::size_t i = 0; i < batch; ++i) compat::send_to_remote(&**self_, to_, next(session));
-      sent += batch;
-      require(answer_to(*self_, to_, "no token of this world's").has_value(),
-              "the controller does not answer any more");
-    }
-    renew();
-    require_answer(*self_, to_, job_.has_value());
-  }
-
-private:
-  void renew() {
-    to_ = {};
-    self_.reset();
-    node_.reset();
-    target_ = std::make_unique<target>(job_);
-    node_ = std::make_unique<node>();
-    self_.emplace(*node_->system);
-    to_ = compat::find_through(*node_->system, target_->dialer->connect());
-  }
-
-  std::string next(session_id session) {
-    const epoch of{below(draw_, 4)};
-    std::vector<process_message> all{request_to_join(token),
-                                     heartbeat{},
-                                     id_offer{of, {}},
-                                     formed_report{of},
-                                     failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
-                                     drained_report{of},
-                                     order_batch{of, std::string(below(draw_, 200), static_cast<char>(draw_()))},
-                                     leave_notice{}};
-    const session_id whose = draw_() % 2 == 0 ? session : draw_();
-    std::string bytes = encode(process_frame{whose, all[below(draw_, all.size())]});
-    return mutated(std::move(bytes), draw_);
-  }
-
-  random_bits& draw_;
-  const std::optional<running_job>& job_;
-  std::unique_ptr<target> target_;
-  std::unique_ptr<node> node_;
-  std::optional<caf::scoped_actor> self_;
-  caf::actor to_;
-};
-
-/// The guards' sockets do not wait; these do.
-file_descriptor waiting(file_descriptor socket) {
-  ::fcntl(socket.native(), F_SETFL, 0);
-  return file_descriptor{socket.release()};
+/// A message of a process, good but for its session.
+std::string message_of(random_bits& draw, session_id session) {
+  const epoch of{below(draw, 4)};
+  std::vector<process_message> all{request_to_join(token),
+                                   heartbeat{},
+                                   id_offer{of, {}},
+                                   formed_report{of},
+                                   failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
+                                   drained_report{of},
+                                   order_batch{of, std::string(below(draw, 200), static_cast<char>(draw()))},
+                                   leave_notice{}};
+  return encode(process_frame{draw() % 2 == 0 ? session : draw(), all[below(draw, all.size())]});
 }
 
-file_descriptor connected_to(std::uint16_t port) {
-  file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const proxy_address where = proxy_address::loopback(port);
-  if (::connect(made.native(), where.raw(), where.length()) != 0) made.close();
-  return made;
+/// Messages that the transport delivers and the controller has to refuse, or bear.
+void play_messages(std::size_t count, random_bits& draw, const std::optional<running_job>& job) {
+  auto world = std::make_unique<target>(job);
+  auto from = std::make_unique<member>(*world);
+  const auto renew = [&] {
+    from.reset();
+    world.reset();
+    world = std::make_unique<target>(job);
+    from = std::make_unique<member>(*world);
+  };
+  for (std::size_t sent = 0; sent < count;) {
+    if (world->has_ended()) renew(); // a mutated farewell may have ended the world
+    const auto welcome = from->answer_to(request_to_join(token));
+    const session_id session = welcome && !job ? welcome->session : 0;
+    const std::size_t batch = std::min<std::size_t>(count - sent, 2'000);
+    for (std::size_t i = 0; i < batch; ++i) from->send(mutated(message_of(draw, session), draw));
+    sent += batch;
+    require(from->answer_to(request_to_join("no token of this world's")).has_value(),
+            "the controller does not answer any more");
+  }
+  renew();
+  require_answer(*world);
 }
 
-/// Passes one connection on, and keeps what its client says.
-class recorder {
-public:
-  explicit recorder(file_descriptor to) {
-    auto [clients, ours] = connected_sockets();
-    client_ = std::move(clients);
-    passing_ = std::thread{
-        [this, client = waiting(std::move(ours)), server = waiting(std::move(to))] { pass(client, server); }};
-  }
-  ~recorder() {
-    if (passing_.joinable()) passing_.join();
-  }
-  [[nodiscard]] file_descriptor take_client() { return std::move(client_); }
-  /// Once the client has gone.
-  [[nodiscard]] std::string said() {
-    passing_.join();
-    return std::move(said_);
-  }
-
-private:
-  void pass(const file_descriptor& client, const file_descriptor& server) {
-    std::array<char, 4096> bytes{};
-    for (;;) {
-      std::array<pollfd, 2> both{{{client.native(), POLLIN, 0}, {server.native(), POLLIN, 0}}};
-      if (::poll(both.data(), both.size(), 10'000) <= 0) return;
-      for (std::size_t i = 0; i < both.size(); ++i) {
-        if (both[i].revents == 0) continue;
-        const ssize_t got = ::recv(both[i].fd, bytes.data(), bytes.size(), 0);
-        if (got <= 0) return;
-        if (i == 0) said_.append(bytes.data(), static_cast<std::size_t>(got));
-        if (::send(both[1 - i].fd, bytes.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL) < 0) return;
-      }
-    }
-  }
-
-  file_descriptor client_;
-  std::string said_;
-  std::thread passing_;
-};
-
-std::vector<std::string> frames_of(const std::string& stream) {
-  std::vector<std::string> frames;
-  for (std::size_t at = 0; at + header_bytes <= stream.size();) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, stream.data() + at + 4, sizeof length);
-    const std::size_t whole = header_bytes + ntohl(length);
-    frames.push_back(stream.substr(at, whole));
-    at += whole;
-  }
-  return frames;
-}
-
-/// What a client of CAF's says: its handshake, who it is, its messages.
-std::vector<std::string> recorded_frames(const target& world) {
-  recorder between{world.dialer->connect()};
-  {
-    node one;
-    caf::scoped_actor self{*one.system};
-    const caf::actor to = compat::find_through(*one.system, between.take_client());
-    for (int i = 0; i < 3; ++i) require(answer_to(self, to, "another token").has_value(), "nothing could be recorded");
-  }
-  return frames_of(between.said());
-}
-
-/// Bytes of recorded frames, mutated, on connections of their own: to CAF through its guard, or of strangers to the
-/// guard.
+/// Mutated bytes of frames on connections of their own: of a process that has been admitted, or of strangers.
 void play_bytes(std::size_t count, random_bits& draw, const std::optional<running_job>& job, bool as_stranger) {
-  const target world{job};
-  const auto recorded = recorded_frames(world);
-  require(recorded.size() >= 3, "too little was recorded");
+  auto world = std::make_unique<target>(job);
   std::array<char, 4096> heard{};
   for (std::size_t sent = 0; sent < count;) {
-    const file_descriptor line = as_stranger ? connected_to(world.at.port) : waiting(world.dialer->connect());
-    require(static_cast<bool>(line), "the guard is not reached any more");
-    std::string stream = below(draw, 4) == 0 ? mutated(recorded.front(), draw) : recorded.front();
+    if (world->has_ended()) world = std::make_unique<target>(job);
+    const file_descriptor line = connected_to(world->at.port);
+    std::string stream;
+    if (as_stranger) {
+      const std::string claim = encode(join_claim{fresh_nonce(), world->version, fresh_nonce()});
+      stream = below(draw, 4) == 0 ? claim : mutated(claim, draw);
+    } else {
+      const auto greeting = next_frame(line);
+      require(greeting && decode_greeting(*greeting), "the controller does not greet any more");
+      send_all(line, world->claim_after(*decode_greeting(*greeting)));
+      const auto answer = next_frame(line);
+      require(answer && decode_answer(*answer) && decode_answer(*answer)->verdict == join_verdict::admitted,
+              "a process that knows the token is not admitted any more");
+    }
     for (std::size_t left = 1 + below(draw, 40); left > 0 && sent < count; --left, ++sent) {
-      const std::string& frame = recorded[below(draw, recorded.size())];
-      stream += below(draw, 4) == 0 ? frame : mutated(frame, draw);
+      const std::string whole = encode_frame(frame_kind::message, message_of(draw, 0));
+      stream += below(draw, 4) == 0 ? whole : mutated(whole, draw);
     }
-    for (std::size_t at = 0; at < stream.size();) {
-      const ssize_t taken = ::send(line.native(), stream.data() + at, stream.size() - at, MSG_NOSIGNAL);
-      if (taken <= 0) break; // it has been closed: that is an answer
-      at += static_cast<std::size_t>(taken);
-    }
+    send_all(line, stream);
     ::shutdown(line.native(), SHUT_WR);
-    pollfd one{line.native(), POLLIN, 0};
-    while (::poll(&one, 1, 20'000) == 1 && ::recv(line.native(), heard.data(), heard.size(), 0) > 0) continue;
+    while (::recv(line.native(), heard.data(), heard.size(), 0) > 0) continue;
   }
-  node last;
-  caf::scoped_actor self{*last.system};
-  require_answer(self, compat::find_through(*last.system, world.dialer->connect()), job.has_value());
+  require_answer(*std::make_unique<target>(job));
 }
 
 /// Of the program's words. Errors: invalid_argument, runtime_error.
@@ -341,13 +317,11 @@ int main(int count, char** words) {
   const std::size_t frames = number(1, 20'000), growth = number(3, 64) << 20U;
   random_bits draw{number(2, 1)};
   open_log("off");
-  register_message_types();
-  compat::register_remote_types();
   try {
     const std::optional<running_job> job = job_of(count, words);
     const pid_t watched = job ? job->pid : ::getpid();
     const auto play = [&](std::size_t all) {
-      message_storm{draw, job}.play(all / 3);
+      play_messages(all / 3, draw, job);
       play_bytes(all / 3, draw, job, false);
       play_bytes(all - all / 3 * 2, draw, job, true);
     };

@@ -192,9 +192,9 @@ class Job:
             expect(not self.lines(kind), f"{what}: requests were {kind}: {self.lines(kind)[:2]}")
 
 
-def frame(operation, length, rest=b""):
-    """A BASP header of CAF's, and what follows it."""
-    return struct.pack(">BBBBIQQQ", operation, 0, 0, 0, length, 0, 0, 0) + rest
+def frame(kind, length, rest=b""):
+    """The header of a frame (collectives/transport/frame.hpp), and what follows it."""
+    return struct.pack(">2sBBI", b"TR", 2, kind, length) + rest
 
 
 def listening_ports(pid):
@@ -243,7 +243,7 @@ def all_ports(job):
         expect(not names, f"process {pid} listens at the Unix sockets {names}")
         # A member's port is Gloo's own (docs/security.md); the launcher's are the control plane's.
         found += ports if pid == job.launcher.pid else []
-    expect(found == [job.port], f"the launcher listens at {found}, where its guard's port {job.port} is expected alone")
+    expect(found == [job.port], f"the launcher listens at {found}, where the control port {job.port} is expected alone")
     return found
 
 
@@ -251,14 +251,14 @@ def all_ports(job):
 def _():
     with Job() as job:
         for port in all_ports(job):
-            as_stranger(port, [frame(1, 0), frame(1, 0xffffffff), frame(0, 0xffffffff), frame(2, 0), frame(3, 0x7fffffff)])
+            as_stranger(port, [frame(2, 0), frame(2, 0xffffffff), frame(4, 0xffffffff), frame(4, 0), frame(3, 0x7fffffff)])
         job.require_untouched("a frame of a stranger")
 
 
 @case("frames/garbage, silence and half a preamble on three hundred connections")
 def _():
     with Job() as job:
-        as_stranger(job.port, [os.urandom(4096), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"TRPG"], 0.05, 75)
+        as_stranger(job.port, [os.urandom(4096), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"TR\x02\x02"], 0.05, 75)
         held = []
         for _ in range(300):
             with contextlib.suppress(OSError):

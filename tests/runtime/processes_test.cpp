@@ -1,10 +1,9 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
 #include "support/process_resources.hpp"
-#include "support/proxy/loopback_peers.hpp"
+#include "support/transport/transport_rig.hpp"
 
-#include <troupe/actors/transport/certificates.hpp>
-#include <troupe/actors/transport/preamble.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -367,8 +366,7 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
 }
 
-TEST_CASE("SEC-2: a controller without certificates has one port, a guard's, and its processes have none",
-          "[processes]") {
+TEST_CASE("SEC-2: a controller without certificates has one port, and its processes have none", "[processes]") {
   kept_by = ordering::agreed;
   const std::set<std::string> before = listening_sockets();
   controller control{options_of(2)};
@@ -377,16 +375,15 @@ TEST_CASE("SEC-2: a controller without certificates has one port, a guard's, and
   check_sum({&first, &second});
   CHECK(listening_sockets().size() == before.size() + 1);
 
-  // Frames that end CAF 0.17.6, or make it allocate 4 GiB, where it is the one to read them.
+  // A frame without a payload, and one of 4 GiB, before the sender has proved that it knows the token.
   const std::uint16_t port = parse_control_address(control.address()).port;
-  for (const std::uint8_t length : {std::uint8_t{0x00}, std::uint8_t{0xff}}) {
+  for (const char length : {'\0', '\xff'}) {
     loopback_client stranger{port};
-    bytes frame(32);
-    frame[0] = 1; // a client's handshake
-    std::fill_n(frame.begin() + 4, 4, length);
-    frame.resize(4'096);
-    stranger.send(frame);
-    CHECK(stranger.receive(4'096).size() <= join_greeting_bytes + join_answer_bytes); // and then the end
+    std::string head = message_frame("x").substr(0, frame_header_bytes);
+    std::fill_n(head.begin() + 4, 4, length);
+    head.resize(4'096);
+    stranger.send(head);
+    CHECK(stranger.receive(4'096).size() <= greeting_frame_bytes + answer_frame_bytes); // and then the end
   }
   check_sum({&first, &second});
 }
@@ -416,16 +413,16 @@ TEST_CASE("a controller that cannot have its port says so, and ends", "[processe
   CHECK_THROWS_AS(controller{second}, exception);
 }
 
-TEST_CASE("a controller behind a guard lets in who has its certificates", "[processes][guard]") {
+TEST_CASE("a controller with certificates lets in who has certificates of its CA", "[processes][transport]") {
   kept_by = ordering::agreed;
   const auto folder = std::filesystem::temp_directory_path() / ("troupe-processes-" + std::to_string(::getpid()));
   static_cast<void>(make_certificates({.folder = folder}));
   const std::string token = "a secret that is long enough";
   controller_options behind = options_of(2);
   behind.terms.token = token;
-  behind.certificates = proxy_credentials{.ca_file = folder / "ca.pem",
-                                          .certificate_file = folder / "controller.pem",
-                                          .key_file = folder / "controller.key"};
+  behind.certificates = transport_credentials{.ca_file = folder / "ca.pem",
+                                              .certificate_file = folder / "controller.pem",
+                                              .key_file = folder / "controller.key"};
   controller control{behind};
   const auto guarded = [&](int place) {
     configuration made = settings_of(control, place);
@@ -438,7 +435,7 @@ TEST_CASE("a controller behind a guard lets in who has its certificates", "[proc
   {
     member first{guarded(0)}, second{guarded(1)};
     check_sum({&first, &second});
-    configuration bare = settings_of(control, 0); // speaks to the guard as if it were a controller
+    configuration bare = settings_of(control, 0); // speaks without TLS
     bare.control.patience = 500ms;
     runtime stranger{bare};
     CHECK_THROWS_AS(stranger.form_world(), exception);

@@ -57,7 +57,7 @@ class CheckLayers(TreeTest):
 
     def test_openssl_outside_the_guard_is_caught(self):
         self.plant("actors/world/world_actor.cpp", "#include <openssl/ssl.h>\n")
-        self.assert_catches("check-layers", "actors/world/world_actor.cpp:1:", "OpenSSL", "allowed in actors/transport")
+        self.assert_catches("check-layers", "actors/world/world_actor.cpp:1:", "OpenSSL", "allowed in collectives/transport")
 
     def test_libraries_of_the_runtime_are_caught_below_it(self):
         for header, layer in (("spdlog/spdlog.h", "runtime"), ("CLI/CLI.hpp", "program"), ("nlohmann/json.hpp", "runtime")):

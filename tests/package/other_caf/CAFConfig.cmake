@@ -1,3 +1,2 @@
 # Stands for a CAF of a line that no troupe is built against.
 add_library(CAF::core INTERFACE IMPORTED)
-add_library(CAF::io INTERFACE IMPORTED)

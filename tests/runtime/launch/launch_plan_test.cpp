@@ -3,7 +3,7 @@
 #include "../../support/outcomes.hpp"
 #include "../../support/settings_sources.hpp"
 
-#include <troupe/actors/transport/preamble.hpp>
+#include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -3,7 +3,7 @@
 #include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
 
-#include <troupe/actors/transport/certificates.hpp>
+#include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/process_supervisor.hpp>
@@ -113,7 +113,7 @@ TEST_CASE("a controller that cannot begin is an error, and nothing of it is left
   const auto port = static_cast<std::uint16_t>(std::stoi(port_of(first)));
   CHECK(code_of([&] { const controller second{one_process_at(port)}; }) == errc::invalid_argument);
   controller_options guarded = one_process_at(0);
-  guarded.certificates = proxy_credentials{
+  guarded.certificates = transport_credentials{
       .ca_file = "/no/such/ca.pem", .certificate_file = "/no/such/controller.pem", .key_file = "/no/such/key"};
   CHECK(code_of([&] { const controller third{guarded}; }) == errc::missing);
 }

@@ -1,0 +1,80 @@
+/// Defines the frames of the control transport: a header of fixed size, then a payload of bounded length.
+///
+///   "TR", protocol version, kind, length of the payload in network order (4)      8 bytes, then the payload
+///
+/// Before a connection is admitted only the preamble's frames are accepted, each with its own fixed length. After it
+/// only messages are, each of at least one byte.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// The version of the frames and of the preamble. 1 was the preamble of the TLS proxy, in front of frames of CAF.
+inline constexpr std::uint8_t transport_protocol = 2;
+
+inline constexpr std::size_t frame_header_bytes = 8;
+
+enum class frame_kind : std::uint8_t {
+  greeting = 1, ///< Listener → dialer: nonce, version of troupe.
+  claim = 2,    ///< Dialer → listener: nonce, version of troupe, proof.
+  answer = 3,   ///< Listener → dialer: verdict, proof.
+  message = 4,  ///< In both directions, after admission.
+};
+
+inline constexpr std::size_t join_greeting_bytes = 32 + 24;
+inline constexpr std::size_t join_claim_bytes = 32 + 24 + 32;
+inline constexpr std::size_t join_answer_bytes = 4 + 32;
+
+struct frame {
+  frame_kind kind{};
+  std::string payload;
+};
+
+/// Returns header and payload. \p payload has at most 2³² - 1 bytes.
+[[nodiscard]] std::string encode_frame(frame_kind kind, std::string_view payload);
+
+/// Parses the frames of one direction of a connection. It holds at most one frame, and allocates for bytes that have
+/// arrived, never for a length that was only announced. Threads: one.
+class frame_parser {
+public:
+  /// Accepts the preamble's frames.
+  frame_parser() noexcept = default;
+
+  /// Accepts messages of at most \p longest bytes from now on, and no preamble. Call it between two frames.
+  void accept_messages(std::uint32_t longest) noexcept;
+
+  /// Consumes a beginning of \p bytes, at most to the end of a frame, and returns its length. Sets \p complete if a
+  /// frame has ended there. After a fault it consumes nothing.
+  [[nodiscard]] std::size_t receive(std::string_view bytes, std::optional<frame>& complete);
+
+  [[nodiscard]] bool has_fault() const noexcept { return fault_ != fault::none; }
+  /// Describes the fault as a predicate: "sent a frame of 17 bytes, …". Empty without a fault. It names numbers of the
+  /// peer's header, so report it for an admitted peer only.
+  [[nodiscard]] std::string fault_text() const;
+
+  /// Returns whether the bytes so far end at a frame boundary.
+  [[nodiscard]] bool is_between_frames() const noexcept { return header_count_ == 0; }
+
+private:
+  enum class fault : std::uint8_t { none, prefix, version, kind, length, emptiness };
+
+  void judge_header() noexcept;
+  [[nodiscard]] std::uint8_t header_byte(std::size_t at) const noexcept {
+    return static_cast<std::uint8_t>(header_.at(at));
+  }
+
+  std::uint32_t longest_ = 0; ///< Of a message; 0 before accept_messages().
+  fault fault_ = fault::none;
+  std::size_t header_count_ = 0;     ///< Number of bytes read of the present frame's header.
+  std::uint32_t payload_length_ = 0; ///< Of the present frame.
+  std::array<char, frame_header_bytes> header_{};
+  std::string payload_; ///< What has arrived of it.
+};
+
+} // namespace troupe

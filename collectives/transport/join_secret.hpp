@@ -1,0 +1,83 @@
+/// The join token: how it is made, read from a file, and proved to another process without being sent.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+inline constexpr std::size_t join_nonce_bytes = 32;
+inline constexpr std::size_t join_digest_bytes = 32; ///< SHA-256
+inline constexpr std::size_t join_version_bytes = 24;
+
+using join_nonce = std::array<std::uint8_t, join_nonce_bytes>;
+using join_digest = std::array<std::uint8_t, join_digest_bytes>;
+/// The version of troupe as text, padded with zeros.
+using join_version = std::array<char, join_version_bytes>;
+
+/// The side of a connection. A proof of one side is not valid for the other.
+enum class connection_side : std::uint8_t { listener, dialer };
+
+/// The listener's decision about a dialer.
+enum class join_verdict : std::uint8_t {
+  admitted = 0,
+  wrong_token = 1,
+  malformed = 2,     ///< Not a claim of this version, or more bytes than a claim.
+  too_many = 3,      ///< The listener has reached its limit of connections.
+  other_version = 4, ///< The dialer knows the token and is of another version of troupe.
+};
+inline constexpr std::uint8_t last_join_verdict = 4;
+
+/// Binds a proof to one connection.
+struct handshake_transcript {
+  join_nonce of_listener{};
+  join_nonce of_dialer{};
+  join_digest channel{}; ///< Exported from the TLS session; zeros without TLS.
+  join_version version_of_listener{};
+  join_version version_of_dialer{};
+};
+
+/// A join token. It is never printed, and it is wiped from memory by the destructor. Threads: const members from any
+/// thread.
+class join_secret {
+public:
+  static constexpr std::size_t shortest = 16; ///< Characters.
+  static constexpr std::size_t longest = 1'024;
+
+  /// Stores \p token. Errors: invalid_argument if it is shorter or longer than the limits. The text does not contain
+  /// it.
+  explicit join_secret(std::string_view token);
+  join_secret(const join_secret&) = delete;
+  join_secret& operator=(const join_secret&) = delete;
+  ~join_secret();
+
+  /// Returns the HMAC-SHA256 of \p whose, \p transcript and \p verdict under the token. A dialer proves before there is
+  /// a verdict and passes admitted. Errors: internal, if OpenSSL fails.
+  [[nodiscard]] join_digest proof(connection_side whose, const handshake_transcript& transcript,
+                                  join_verdict verdict = join_verdict::admitted) const;
+
+private:
+  std::string token_;
+};
+
+/// Compares two digests in constant time.
+[[nodiscard]] bool is_same(const join_digest& one, const join_digest& other) noexcept;
+
+/// Returns 32 random bytes. Errors: internal, if the system has no randomness.
+[[nodiscard]] join_nonce fresh_nonce();
+
+/// Returns a new join token: 32 random bytes as 64 hexadecimal digits. Never print it, and never put it on a command
+/// line, which everybody on the machine can read. Errors: internal, if the system has no randomness.
+[[nodiscard]] std::string make_join_token();
+
+/// Returns the join token in \p file: its first line. A file that others may read is refused, because the whole token
+/// is secret.
+///
+/// Errors: missing if it cannot be read; invalid_argument if the token is too long or others have access.
+[[nodiscard]] std::string read_join_token(const std::filesystem::path& file);
+
+} // namespace troupe

@@ -1,0 +1,74 @@
+#include <troupe/collectives/transport/transport_options.hpp>
+
+#include <troupe/device/error.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+std::string_view to_string(transport_event_kind kind) noexcept {
+  switch (kind) {
+    case transport_event_kind::admitted: return "admitted";
+    case transport_event_kind::ended: return "ended";
+    case transport_event_kind::broken: return "broken";
+    case transport_event_kind::bad_certificate: return "bad_certificate";
+    case transport_event_kind::bad_protocol: return "bad_protocol";
+    case transport_event_kind::bad_token: return "bad_token";
+    case transport_event_kind::bad_frame: return "bad_frame";
+    case transport_event_kind::too_slow: return "too_slow";
+    case transport_event_kind::too_many: return "too_many";
+    case transport_event_kind::unreachable: return "unreachable";
+    case transport_event_kind::other_version: return "other_version";
+    case transport_event_kind::left_out: return "left_out";
+    case transport_event_kind::warning: return "warning";
+  }
+  return "unknown";
+}
+
+void transport_reports::report(transport_event_kind kind, std::string peer, std::string text) const noexcept {
+  if (!sink_) return;
+  try {
+    sink_({kind, std::move(peer), std::move(text)});
+  } catch (...) { // NOLINT(bugprone-empty-catch): a listener's fault must not end the transport
+  }
+}
+
+void transport_reports::report_stranger(transport_event_kind kind, std::string peer, std::string text,
+                                        time_point now) noexcept {
+  if (now >= window_end_) {
+    const std::uint64_t before = std::exchange(left_out_, 0);
+    window_end_ = later(now, limits_.report_window);
+    reported_ = 0;
+    if (before > 0)
+      report(transport_event_kind::left_out, {},
+             std::to_string(before) + " more connections were refused or closed before they were admitted");
+  }
+  if (reported_ >= limits_.reports) {
+    ++left_out_;
+    return;
+  }
+  report(kind, std::move(peer), std::move(text));
+  if (++reported_ < limits_.reports) return;
+  report(transport_event_kind::left_out, {},
+         std::to_string(reported_) + " connections were not admitted: further ones are counted and not reported for " +
+             std::to_string(limits_.report_window.count()) + " ms");
+}
+
+void require_valid(const transport_limits& limits) {
+  const auto positive = [](const char* name, auto value) {
+    if (value <= decltype(value){})
+      throw exception{errc::invalid_argument,
+                      std::string{"the limit "} + name + " of the control transport must be positive"};
+  };
+  positive("admission", limits.admission);
+  positive("connect", limits.connect);
+  positive("stall", limits.stall);
+  positive("frame_bytes", limits.frame_bytes);
+  positive("queue_bytes", limits.queue_bytes);
+  positive("connections", limits.connections);
+  positive("pending", limits.pending);
+  positive("reports", limits.reports);
+  positive("report_window", limits.report_window);
+}
+
+} // namespace troupe

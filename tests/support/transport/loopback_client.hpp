@@ -1,0 +1,121 @@
+/// A blocking client on loopback that is not a dialer, and sockets that it needs. Its calls give up after ten seconds
+/// (and are interrupted, having such a limit, when the process is stopped and goes on: EINTR).
+#pragma once
+
+#include <troupe/device/file_descriptor.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troupe::tests {
+
+/// Bytes that repeat themselves every 4,099 bytes and differ by \p seed.
+inline std::string pattern(std::size_t bytes, unsigned seed = 0) {
+  std::string unit(4'099, '\0');
+  for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = static_cast<char>(seed + i + (i >> 8u));
+  std::string made;
+  made.reserve(bytes + unit.size());
+  while (made.size() < bytes) made += unit;
+  made.resize(bytes);
+  return made;
+}
+
+inline sockaddr_in loopback_at(std::uint16_t port) {
+  sockaddr_in made{};
+  made.sin_family = AF_INET;
+  made.sin_port = htons(port);
+  made.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return made;
+}
+
+inline std::uint16_t port_of(const file_descriptor& socket) {
+  sockaddr_in made{};
+  socklen_t length = sizeof made;
+  getsockname(socket.native(), reinterpret_cast<sockaddr*>(&made), &length);
+  return ntohs(made.sin_port);
+}
+
+inline void set_patience(int descriptor) {
+  const timeval patience{.tv_sec = 10, .tv_usec = 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+}
+
+/// Listens at a free port; the system accepts connections for it.
+inline file_descriptor listening_socket() {
+  file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const sockaddr_in where = loopback_at(0);
+  if (::bind(made.native(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0 ||
+      ::listen(made.native(), 16) != 0)
+    throw std::runtime_error{"a test could not listen"};
+  set_patience(made.native());
+  return made;
+}
+
+/// A port of this machine that nobody listens at.
+inline std::uint16_t free_port() {
+  return port_of(listening_socket());
+}
+
+class loopback_client {
+public:
+  explicit loopback_client(std::uint16_t port) : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
+    set_patience(socket_.native());
+    const sockaddr_in there = loopback_at(port);
+    if (::connect(socket_.native(), reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0)
+      throw std::runtime_error{"a test's client could not connect"};
+  }
+
+  /// The server's end of a connection that \p listening has accepted.
+  explicit loopback_client(const file_descriptor& listening)
+    : socket_{static_cast<int>(TEMP_FAILURE_RETRY(::accept4(listening.native(), nullptr, nullptr, SOCK_CLOEXEC)))} {
+    if (!socket_) throw std::runtime_error{"nobody connected in ten seconds"};
+    set_patience(socket_.native());
+  }
+
+  /// False where the other side is gone.
+  bool send(std::string_view what) {
+    while (!what.empty()) {
+      const ssize_t sent = TEMP_FAILURE_RETRY(::send(socket_.native(), what.data(), what.size(), MSG_NOSIGNAL));
+      if (sent <= 0) return false;
+      what.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+
+  /// Up to \p most bytes: fewer where the other side ended before.
+  std::string receive(std::size_t most) {
+    std::string got(most, '\0');
+    std::size_t count = 0;
+    while (count < most) {
+      const ssize_t came = TEMP_FAILURE_RETRY(::recv(socket_.native(), got.data() + count, most - count, 0));
+      if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        throw std::runtime_error{"nothing came in ten seconds"};
+      if (came <= 0) break;
+      count += static_cast<std::size_t>(came);
+    }
+    got.resize(count);
+    return got;
+  }
+
+  /// Whether the other side ends the connection, within ten seconds, without another byte.
+  bool is_ended() { return receive(1).empty(); }
+
+  void finish() { ::shutdown(socket_.native(), SHUT_WR); }
+  [[nodiscard]] int descriptor() const { return socket_.native(); }
+
+private:
+  file_descriptor socket_;
+};
+
+} // namespace troupe::tests
