@@ -1,0 +1,273 @@
+// One order for the processes of a host, through rings: what is asked is decided, and a rank that is killed, stopped or
+// hostile ends the epoch for the others in time.
+#include "collectives/transport/child.hpp"
+#include "collectives/transport/ring_rig.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace troupe::tests::order_service_test {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr epoch of{1};
+constexpr order_service_settings spins{.wait = {.spin = 1h}};
+constexpr order_service_settings parks{.wait = {.spin = 0s}, .park = 5ms, .check_interval = 5ms};
+
+all_reduce sum(std::size_t count) {
+  return {.send = {}, .recv = {}, .count = count};
+}
+
+/// An order service, and its ranks in the same process.
+struct served_ranks {
+  explicit served_ranks(int count, const order_service_settings& settings = parks, const ring_settings& rings = {})
+    : service{settings} {
+    std::vector<ring_connection> ends;
+    for (int r = 0; r < count; ++r) {
+      auto pair = connect_rank(rank{r}, service.bell(), rings);
+      ends.push_back(std::move(pair.service));
+      ranks.emplace_back(std::move(pair.rank), of, count);
+    }
+    service.open(of, std::move(ends));
+  }
+  void poll(time_point now = steady_now()) {
+    for (int i = 0; i < 20; ++i) service.poll(now);
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service service;
+  std::vector<ring_client> ranks;
+};
+
+/// Runs a service in a thread until the end of the scope.
+class running {
+public:
+  explicit running(order_service& service) : thread_{[this, &service] { service.run(stop_); }} {}
+  running(const running&) = delete;
+  running& operator=(const running&) = delete;
+  ~running() { stop(); }
+  void stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+} // namespace
+
+TEST_CASE("a request is released when all ranks have asked, in one order", "[collectives][order][ORD-1][ORD-3]") {
+  served_ranks at{3};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.ranks[2].ask(sum(8)));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released.empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    CHECK(one.released == std::vector<std::uint64_t>{1});
+    CHECK(one.refused.empty());
+    CHECK_FALSE(one.is_wrong());
+  }
+}
+
+TEST_CASE("ranks that disagree are refused by the service", "[collectives][order][ORD-2]") {
+  served_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.ranks[1].ask(sum(9)));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    REQUIRE(one.refused.size() == 1);
+    CHECK(one.refused[0].second.code == errc::mismatch);
+  }
+}
+
+TEST_CASE("a request whose peers do not ask is refused at its deadline", "[collectives][order][TIM-1]") {
+  served_ranks at{2};
+  const time_point now = steady_now();
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8), 10ms));
+  at.poll(now);
+  CHECK(at.ranks[0].refused.empty());
+  at.poll(now + 1s);
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.code == errc::deadline_exceeded);
+  CHECK(at.service.losses().empty());
+}
+
+TEST_CASE("a rank that writes what cannot be read is closed, and the others are refused",
+          "[collectives][order][SEC-2]") {
+  served_ranks at{3};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE_FALSE(at.ranks[1].link().send("what is this?", steady_now()));
+  at.poll();
+  REQUIRE(at.service.losses().size() == 1);
+  CHECK(at.service.losses()[0].rank == rank{1});
+  CHECK(at.service.losses()[0].why.code == errc::internal);
+  CHECK_THAT(at.service.losses()[0].why.text, ContainsSubstring("a batch of rank 1 cannot be read"));
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.code == errc::world_failed);
+  CHECK_THAT(at.ranks[0].refused[0].second.text, ContainsSubstring("rank 1 is lost"));
+  REQUIRE_FALSE(at.ranks[2].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[2].refused.size() == 1);
+  CHECK(at.service.connected() == 2);
+}
+
+TEST_CASE("a rank that never reads its decisions is fenced with bounded memory, and the others go on",
+          "[collectives][order][TIM-1]") {
+  served_ranks at{2, parks, {.capacity_bytes = 256, .behind = 1s}};
+  const time_point now = steady_now();
+  // Each of its messages is answered by one, which it does not read. The service stops reading when its ring is full.
+  std::size_t sent = 0;
+  while (!at.ranks[1].link().is_waiting() && sent < 1000) {
+    REQUIRE_FALSE(at.ranks[1].ask(sum(8), 1h));
+    ++sent;
+    for (int i = 0; i < 3; ++i) at.service.poll(now);
+  }
+  CHECK(sent < 200);
+  CHECK(at.service.losses().empty());
+  at.service.poll(now + 2s);
+  at.service.poll(now + 4s);
+  REQUIRE(at.service.losses().size() == 1);
+  CHECK(at.service.losses()[0].rank == rank{1});
+  CHECK_THAT(at.service.losses()[0].why.text, ContainsSubstring("rank 1 is fenced"));
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  for (int i = 0; i < 3; ++i) at.service.poll(now + 4s);
+  at.ranks[0].read();
+  CHECK(at.ranks[0].refused.size() == 1);
+}
+
+TEST_CASE("a new epoch has new rings, and the old ones are no longer read", "[collectives][order][EPO-1]") {
+  served_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  std::vector<ring_connection> ends;
+  std::vector<ring_client> ranks;
+  for (int r = 0; r < 2; ++r) {
+    auto pair = connect_rank(rank{r}, at.service.bell());
+    ends.push_back(std::move(pair.service));
+    ranks.emplace_back(std::move(pair.rank), epoch{2}, 2);
+  }
+  at.service.open(epoch{2}, std::move(ends));
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[0].released.empty());
+  for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(8)));
+  for (int i = 0; i < 3; ++i) at.service.poll(steady_now());
+  for (auto& one : ranks) {
+    one.read();
+    CHECK(one.released.size() == 1);
+  }
+}
+
+TEST_CASE("a service in a thread of its own answers ranks in threads, spinning and parked",
+          "[collectives][order][ORD-1]") {
+  const bool is_parking = GENERATE(false, true);
+  const wait_profile profile{.spin = is_parking ? nanoseconds{0} : nanoseconds{100us}};
+  served_ranks at{2, is_parking ? parks : order_service_settings{.wait = {.spin = 100us}}};
+  running service{at.service};
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (auto& one : at.ranks)
+    threads.emplace_back([&] {
+      for (std::size_t i = 0; i < 300; ++i) {
+        if (one.ask(sum(i))) return;
+        if (!one.await(i + 1, profile, steady_now() + 30s)) return;
+      }
+      if (one.refused.empty() && !one.is_wrong()) ++right;
+    });
+  for (auto& one : threads) one.join();
+  service.stop();
+  CHECK(right == 2);
+  CHECK(at.service.losses().empty());
+}
+
+TEST_CASE("a process that is killed at any time ends the epoch for the others in time",
+          "[collectives][order][TIM-1][FLT-1]") {
+  for (int round = 0; round < 12; ++round) {
+    order_service service{parks};
+    const ring_session session = ring_session::make();
+    std::vector<ring_sockets> sockets(2);
+    const pid_t parent = ::getpid();
+    child asks{[&] {
+      // Asks as fast as it can until it is killed.
+      ring_client one{
+          ring_connection::accept(sockets[1].rank, session, rank{1}, peer_process{parent}, handover_limit()), of, 2};
+      for (std::size_t i = 0;; ++i)
+        if (one.ask(sum(i)) || !one.await(i + 1, {.spin = 0s}, steady_now() + 30s)) return 1;
+    }};
+    std::vector<ring_connection> ends;
+    ends.push_back(ring_connection::offer(sockets[0].service, session, rank{0}, {}, service.bell()));
+    ends.push_back(
+        ring_connection::offer(sockets[1].service, session, rank{1}, peer_process{asks.pid()}, service.bell()));
+    service.open(of, std::move(ends));
+    ring_client survivor{ring_connection::accept(sockets[0].rank, session, rank{0}, {}, handover_limit()), of, 2};
+    running served{service};
+    std::size_t i = 0;
+    for (; survivor.refused.empty(); ++i) {
+      if (i == static_cast<std::size_t>(round * 3)) asks.kill(SIGKILL);
+      REQUIRE_FALSE(survivor.ask(sum(i)));
+      REQUIRE(survivor.await(i + 1, {.spin = 0s}, steady_now() + 20s));
+    }
+    served.stop();
+    CHECK(survivor.refused[0].second.code == errc::world_failed);
+    REQUIRE(service.losses().size() == 1);
+    CHECK(service.losses()[0].why.code == errc::rank_lost);
+    CHECK_THAT(service.losses()[0].why.text,
+               ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
+    CHECK_FALSE(survivor.is_wrong());
+  }
+}
+
+TEST_CASE("a service in a process of its own that is killed is noticed by its ranks",
+          "[collectives][order][TIM-1][FLT-1]") {
+  const ring_session session = ring_session::make();
+  std::vector<ring_sockets> sockets(2);
+  child serves{[&] {
+    order_service service{parks};
+    std::vector<ring_connection> ends;
+    for (int r = 0; r < 2; ++r)
+      ends.push_back(
+          ring_connection::offer(sockets[static_cast<std::size_t>(r)].service, session, rank{r}, {}, service.bell()));
+    service.open(of, std::move(ends));
+    const std::atomic<bool> never{false};
+    service.run(never);
+    return 0;
+  }};
+  std::vector<ring_client> ranks;
+  for (int r = 0; r < 2; ++r)
+    ranks.emplace_back(ring_connection::accept(sockets[static_cast<std::size_t>(r)].rank, session, rank{r},
+                                               peer_process{serves.pid()}, handover_limit()),
+                       of, 2);
+  for (std::size_t i = 0; i < 20; ++i) {
+    for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(i)));
+    for (auto& one : ranks) REQUIRE(one.await(i + 1, {.spin = 0s}, steady_now() + 20s));
+  }
+  serves.kill(SIGKILL);
+  for (auto& one : ranks) {
+    static_cast<void>(one.ask(sum(1)));
+    CHECK_FALSE(one.await(21, {.spin = 0s}, steady_now() + 20s));
+    CHECK(one.link().failure().code == errc::rank_lost);
+    CHECK(one.released.size() == 20);
+  }
+}
+
+TEST_CASE("run() ends when no rank is left", "[collectives][order][TIM-1]") {
+  served_ranks at{1, spins};
+  REQUIRE_FALSE(at.ranks[0].link().send("nothing that can be read", steady_now()));
+  const std::atomic<bool> never{false};
+  at.service.run(never);
+  CHECK(at.service.connected() == 0);
+}
+
+} // namespace troupe::tests::order_service_test
