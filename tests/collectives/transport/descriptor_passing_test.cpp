@@ -1,5 +1,5 @@
 // Descriptors that pass between processes, exactly as many as were announced; and the end of processes.
-#include "collectives/transport/child.hpp"
+#include "collectives/transport/forked_process.hpp"
 
 #include <troupe/collectives/transport/descriptor_passing.hpp>
 #include <troupe/collectives/transport/peer_process.hpp>
@@ -196,7 +196,7 @@ TEST_CASE("descriptors are passed over Unix sockets alone, within limits", "[col
 
 TEST_CASE("the end of a process is noticed, whether it has been reaped or not", "[collectives][descriptors]") {
   auto gate = a_pipe();
-  child waits{[&] {
+  forked_process waits{[&] {
     gate.write.close();
     char byte = 0;
     return static_cast<int>(::read(gate.read.native(), &byte, 1));

@@ -1,5 +1,5 @@
 // Whole messages over two rings: long ones, a peer that does not read, that forges, that ends.
-#include "collectives/transport/child.hpp"
+#include "collectives/transport/forked_process.hpp"
 #include "collectives/transport/ring_rig.hpp"
 
 #include <troupe/collectives/transport/descriptor_passing.hpp>
@@ -66,6 +66,25 @@ TEST_CASE("a message that exceeds the ring passes while its reader reads", "[col
   CHECK_FALSE(ends.service.is_waiting());
   CHECK(ends.service.send(std::string(longest_ring_message_bytes + 1, 'x'), start).code == errc::invalid_argument);
   CHECK_FALSE(ends.service.failure());
+}
+
+TEST_CASE("a parked service is rung for each message, and for each part of one that did not fit",
+          "[collectives][ring]") {
+  const auto bell = service_bell();
+  auto ends = connect_rank(rank{0}, bell, small);
+  std::uint64_t* const words = bell->memory().words();
+  std::string got;
+  REQUIRE_FALSE(ends.rank.send("while it is awake", start));
+  CHECK(words[doorbell_layout::rings] == 0);
+  words[doorbell_layout::parked] = 1;
+  REQUIRE_FALSE(ends.rank.send(text(2'000), start));
+  CHECK(words[doorbell_layout::rings] == 1);
+  REQUIRE_FALSE(ends.rank.flush(start)); // there is no room
+  CHECK(words[doorbell_layout::rings] == 1);
+  REQUIRE(ends.service.receive(got));
+  CHECK_FALSE(ends.service.receive(got));
+  REQUIRE_FALSE(ends.rank.flush(start));
+  CHECK(words[doorbell_layout::rings] == 2);
 }
 
 TEST_CASE("a peer that reads nothing is fenced after its time, and one that reads a little is not",
@@ -208,7 +227,7 @@ TEST_CASE("a rank that waits is woken by a message, and told of the end of the s
     CHECK(answered == 200);
   }
   SECTION("an end") {
-    child ends_soon{[] {
+    forked_process ends_soon{[] {
       for (;;) ::pause();
       return 0;
     }};

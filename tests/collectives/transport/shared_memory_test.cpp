@@ -1,5 +1,5 @@
 // Memory from another process: what could shrink, vanish or belong to somebody else is refused.
-#include "collectives/transport/child.hpp"
+#include "collectives/transport/forked_process.hpp"
 
 #include <troupe/collectives/transport/shared_ring.hpp>
 #include <troupe/device/error.hpp>
@@ -144,7 +144,7 @@ TEST_CASE("descriptors of rings and processes are closed on exec", "[collectives
   const int native = other.memory().descriptor().native();
   const std::string path = "/proc/self/fd/" + std::to_string(native);
   REQUIRE(::access(path.c_str(), F_OK) == 0);
-  child asks{[&] {
+  forked_process asks{[&] {
     ::execl("/bin/sh", "sh", "-c", "test ! -e \"$0\"", path.c_str(), static_cast<char*>(nullptr));
     return 9;
   }};

@@ -1,5 +1,5 @@
 // Rings in real memory: sizes, wrap-around, a full ring, a writer that is hostile or is killed.
-#include "collectives/transport/child.hpp"
+#include "collectives/transport/forked_process.hpp"
 
 #include <troupe/collectives/transport/shared_ring.hpp>
 
@@ -200,7 +200,7 @@ TEST_CASE("a process that scribbles over a ring while it is used cannot pass off
           "[collectives][ring][SEC-2]") {
   const shared_ring ring = shared_ring::create(self, 1024);
   const shared_words words{ring.memory().words()};
-  child scribbles{[&] {
+  forked_process scribbles{[&] {
     std::uint64_t state = 88'172'645'463'325'252U;
     for (;;) { // until it is killed
       state ^= state << 13U;
@@ -316,7 +316,7 @@ TEST_CASE("a writer that is killed between any two of its accesses leaves whole 
     const shared_words ring_words{ring.memory().words()};
     const shared_words bell_words{bell.memory().words()};
     bell_words.store(doorbell_layout::parked, 1, std::memory_order_relaxed, {});
-    child writes{[&] {
+    forked_process writes{[&] {
       int left = kills;
       ring_writer writer{deadly_words{ring_words, left}, ring.layout()};
       doorbell_caller caller{deadly_words{bell_words, left}};
@@ -353,7 +353,7 @@ TEST_CASE("a reader that is killed between any two of its accesses leaves the wr
     const shared_words words{ring.memory().words()};
     auto writer = ring.writer();
     for (std::uint64_t i = 0; i < 4; ++i) REQUIRE(writer.write(payload(i, 10), false) == wrote::written);
-    child reads{[&] {
+    forked_process reads{[&] {
       int left = kills;
       ring_reader reader{deadly_words{words, left}, ring.layout()};
       std::string record;

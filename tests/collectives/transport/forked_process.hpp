@@ -16,18 +16,18 @@ namespace troupe::tests {
 
 /// Forks. The child runs \p body, which must call only what is safe after fork() in a process with threads, and ends
 /// with its result as exit status. A child that is still there at the end of the test is killed.
-class child {
+class forked_process {
 public:
   template <class Body>
-  explicit child(Body body) : pid_{::fork()} {
+  explicit forked_process(Body body) : pid_{::fork()} {
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) ::_exit(body());
     handle_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
     REQUIRE(handle_ >= 0);
   }
-  child(const child&) = delete;
-  child& operator=(const child&) = delete;
-  ~child() {
+  forked_process(const forked_process&) = delete;
+  forked_process& operator=(const forked_process&) = delete;
+  ~forked_process() {
     kill(SIGKILL);
     if (!is_reaped_) ::waitpid(pid_, nullptr, 0);
     ::close(handle_);
