@@ -75,8 +75,8 @@ operation drawn_operation(const rank_context& at, const buffer& memory) {
     case 8: return complete(drawn<all_gather_v>(at.world_size));
     case 9: return complete(drawn<reduce_scatter_v>(at.world_size));
     case 10: return complete(drawn<all_to_all_v>(at.world_size));
-    case 11: return complete(drawn<send>(at.world_size));
-    default: return complete(drawn<recv>(at.world_size));
+    case 11: return complete(drawn<troupe::send>(at.world_size));
+    default: return complete(drawn<troupe::recv>(at.world_size));
   }
 }
 

@@ -64,12 +64,12 @@ private:
   process_supervisor supervisor_{{.output = output_.native(), .errors = errors_.native()}}; ///< Goes first.
 };
 
-class scratch_folder {
+class program_folder {
 public:
-  scratch_folder() : path_{"/tmp/troupe-launch-XXXXXX"} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  ~scratch_folder() { std::filesystem::remove_all(path_); }
+  program_folder() : path_{"/tmp/troupe-launch-XXXXXX"} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  program_folder(const program_folder&) = delete;
+  program_folder& operator=(const program_folder&) = delete;
+  ~program_folder() { std::filesystem::remove_all(path_); }
   [[nodiscard]] std::string operator/(const char* name) const { return path_ + "/" + name; }
 
 private:
@@ -98,7 +98,7 @@ TEST_CASE("launched processes begin with the signals of the launcher's start", "
 }
 
 TEST_CASE("a program that never heard of signal masks ends at the SIGTERM of a drain", "[launch]") {
-  const scratch_folder folder;
+  const program_folder folder;
   std::ofstream{folder / "mark"} << "ready\n";
   // tail says that it runs, and then waits.
   program_run run{{"launch", "-n", "2", "--grace", "10min", "--", "tail", "-f", folder / "mark"}};
@@ -119,7 +119,7 @@ TEST_CASE("a controller that cannot begin is an error, and nothing of it is left
 }
 
 TEST_CASE("what keeps a launcher or a controller from starting is said, and ends it", "[launch]") {
-  const scratch_folder folder;
+  const program_folder folder;
   for (const char* const name : {"one", "two"})
     static_cast<void>(make_certificates({.folder = folder / name, .hosts = {}, .days = 1}));
   std::filesystem::copy_file(folder / "two/ca.pem", folder / "one/ca.pem",
