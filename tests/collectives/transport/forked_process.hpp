@@ -14,8 +14,8 @@
 
 namespace troupe::tests {
 
-/// Forks. The child runs \p body, which must call only what is safe after fork() in a process with threads, and ends
-/// with its result as exit status. A child that is still there at the end of the test is killed.
+/// Forks. The child runs \p body and ends with its result as exit status. If the test has other threads when it forks,
+/// \p body may call only what is safe after fork() in such a process. A child that is still there at the end is killed.
 class forked_process {
 public:
   template <class Body>
