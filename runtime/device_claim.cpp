@@ -94,7 +94,7 @@ std::string read_text(const file_descriptor& file, off_t from) {
 void write_text(const file_descriptor& file, off_t to, const std::string& what) {
   std::array<char, text_bytes> text{};
   what.copy(text.data(), text.size() - 1);
-  static_cast<void>(::pwrite(file.native(), text.data(), text.size(), to));
+  [[maybe_unused]] const ssize_t written = ::pwrite(file.native(), text.data(), text.size(), to);
 }
 
 std::string file_of(std::string device) {

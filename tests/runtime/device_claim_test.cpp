@@ -61,7 +61,7 @@ TEST_CASE("a process that is killed leaves no claim behind", "[claims]") {
   const pid_t child = ::fork();
   if (child == 0) {
     const device_claim held{folder.path, "gpu", "here:5000", "process 0"};
-    static_cast<void>(::write(told[1], "x", 1));
+    if (::write(told[1], "x", 1) != 1) ::_exit(1);
     ::pause();
     ::_exit(0);
   }
