@@ -275,9 +275,7 @@ def storm(frames):
     if not STORM:
         raise Skipped("--storm does not name troupe_frame_storm")
     with Job() as job:
-        # The launcher keeps a connection's state until it ends, and its heap is not trimmed for it.
-        most_growth_mib = 64 if frames < 100_000 else 128
-        words = [STORM, str(frames), "7", str(most_growth_mib), job.control, str(job.launcher.pid)]
+        words = [STORM, str(frames), "7", "64", job.control, str(job.launcher.pid)]
         ended = subprocess.run(words, env={**os.environ, "TROUPE_JOIN_TOKEN": job.token}, capture_output=True, text=True,
                                timeout=3600, check=False)
         print("    " + ended.stdout.strip(), flush=True)
